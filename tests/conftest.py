@@ -1,10 +1,14 @@
 """What every test gets: a home of its own, no keys and no proxies, and a patient hypothesis."""
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
 # A slow machine is no failure. Under CI the same examples every time; `--hypothesis-profile fuzz` looks further.
 settings.register_profile("default", deadline=None)
@@ -26,3 +30,31 @@ def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     home = tmp_path_factory.mktemp("home", numbered=True)
     monkeypatch.setenv("CHATOPS_HOME", str(home))
     return home
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tally FILE` writes which faults passed, and what the run counted."""
+    parser.addoption("--tally", default="", help="write which faults passed and what was counted into this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the process that hears of all tests adds up."""
+    file = config.getoption("--tally")
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Tally(Path(file)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each report say which faults its test is about."""
+    for item in items:
+        item.user_properties += [(FAULT, fault) for fault in faults_of(item)]
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Count:
+    """Count something that a whole run adds up, see `tests.support.figures`."""
+
+    def count(name: str, *, bad: int, of: int) -> None:
+        record_property(FIGURE, json.dumps([name, bad, of]))
+
+    return count

@@ -1,0 +1,49 @@
+"""The two doors, and a provider behind them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.desk import Desk
+from tests.e2e.zygote import Zygote
+from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
+
+
+@pytest.fixture
+def desk(tmp_path: Path, chatops_home: Path) -> Desk:
+    """An empty workspace but for `note.txt`, nothing configured."""
+    workspace = tmp_path / "project"
+    workspace.mkdir()
+    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
+    return Desk(workspace, chatops_home)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """A strict server under the test's command."""
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """What starts the program for this module."""
+    with Zygote() as started:
+        yield started
+
+
+@pytest.fixture
+def pipe(desk: Desk, provider: Provider, zygote: Zygote) -> Pipe:
+    """The program without a terminal."""
+    desk.use(patient_registry(provider.server.url))
+    return Pipe(desk, provider, zygote)
+
+
+@pytest.fixture
+def chat(desk: Desk, provider: Provider) -> Iterator[FaultyChat]:
+    """The chat on a terminal, as coder."""
+    desk.use(patient_registry(provider.server.url))
+    with desk.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        yield FaultyChat(desk, provider, terminal)

@@ -1,0 +1,14 @@
+"""The doors themselves: what a healthy provider says arrives, and the next turn works."""
+
+from tests.faults.doors import FaultyChat, Pipe
+
+
+def test_a_healthy_provider_on_a_terminal(chat: FaultyChat) -> None:
+    chat.say("good morning")
+    chat.wait_for("You said: good morning")
+    chat.assert_well()
+
+
+def test_a_healthy_provider_in_a_pipe(pipe: Pipe) -> None:
+    assert "You said: good morning" in pipe.ask("good morning").out
+    pipe.assert_well()
