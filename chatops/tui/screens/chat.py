@@ -4,20 +4,19 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.message import Message
-from textual.screen import Screen
 from textual.widget import Widget
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.dispatch import is_command, run_command
-from chatops.tui.screens import windows
+from chatops.tui.screens import banner_text, windows
+from chatops.tui.screens.asking import SETTLE_S, Asking
+from chatops.tui.screens.chat_keys import ChatKeys
 from chatops.tui.widgets.banner import Banner
 from chatops.tui.widgets.completions import Completions
 from chatops.tui.widgets.composer import Composer
@@ -29,32 +28,20 @@ if TYPE_CHECKING:
     from chatops.domain.events import Published
     from chatops.runtime.session import ChatSession
     from chatops.runtime.snapshot import Snapshot
-    from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.host import Host, Opened
+    from chatops.tui.host import Opened
     from chatops.tui.projector import Projector
-    from chatops.tui.screens.completing import Completer
     from chatops.tui.screens.run_desk import RunDesk
-    from chatops.tui.widgets.transcript import Transcript
-    from chatops.tui.widgets.workflow_panel import WorkflowPanel
 
-SETTLE_S = 0.5
-"""Seconds without a key before a dialog may open by itself."""
 FIRST_KEYS_S = 0.1
 """After the first paint, before anything else is loaded: what is typed at once shows at once."""
 _DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(ChatKeys):
     """Transcript, banner, message, status line. It is the `Face` that slash commands work on."""
 
     AUTO_FOCUS = "Composer"
-    BINDINGS: ClassVar = [
-        Binding("ctrl+r", "roles", "role", id="role"),
-        Binding("ctrl+g", "pending", "waiting calls", id="pending"),
-        Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
-        Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
-        Binding("f1", "help", "help", id="help"),
-    ]
+    BINDINGS: ClassVar = [Binding("ctrl+g", "pending", "waiting calls", id="pending")]
 
     class Batch(Message):
         """Events of a conversation, on their way from its bus to the screen."""
@@ -67,20 +54,14 @@ class ChatScreen(Screen[None]):
     def __init__(self, *, clock: Callable[[], float]) -> None:
         super().__init__()
         self.clock = clock
-        self._session: ChatSession | None = None
-        self._host: Host | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._projector: Projector | None = None
-        self._transcript: Transcript | None = None
-        self._desk: RunDesk | None = None
+        self._asking = Asking(self)
         self._hurry = asyncio.Event()
         self._unsent: list[str] = []
-        self._later: set[str] = set()
         self._update_due = False
-        self._settling = False
         self._elsewhere = ""
         self._failed = False
-        self._completer: Completer | None = None
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -96,48 +77,14 @@ class ChatScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Another screen was closed: calls that came meanwhile may ask now (after its result was handled)."""
-        self.set_timer(SETTLE_S / 5, self._update)
+        self.set_timer(SETTLE_S / 5, self.update_now)
 
     # Conversation
-
-    @property
-    def composer(self) -> Composer:
-        """Where the person writes."""
-        return self.query_one(Composer)
 
     @property
     def has_text(self) -> bool:
         """Whether something is typed and not sent."""
         return bool(self._unsent) or (self.composer.is_attached and bool(self.composer.text))
-
-    @property
-    def session_id(self) -> str:
-        """The id of the open conversation; empty if there is none, or none that is stored."""
-        return self._session.session_id if self._session is not None else ""
-
-    @property
-    def opened(self) -> bool:
-        """Whether there is a conversation yet."""
-        return self._session is not None
-
-    @property
-    def session(self) -> "ChatSession":
-        """The open conversation."""
-        if self._session is None:
-            raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
-        return self._session
-
-    @property
-    def run(self) -> "WorkflowRun | None":
-        """The run of a workflow that the open conversation is, if it is one."""
-        return self._desk.run if self._desk is not None else None
-
-    @property
-    def host(self) -> "Host":
-        """Everything around it."""
-        if self._host is None:
-            raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
-        return self._host
 
     async def wait_for_first_keys(self) -> None:
         """Let the person type first; over at once when something is sent."""
@@ -163,7 +110,7 @@ class ChatScreen(Screen[None]):
         self.composer.set_history(opened.host.history())
         self._follow(opened.session)
         self._elsewhere = opened.waiting
-        self._update()
+        self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.say(notice)
         for text in self._unsent:
@@ -188,7 +135,7 @@ class ChatScreen(Screen[None]):
     def _follow(self, session: "ChatSession") -> None:
         self._unsubscribe()
         self._session = session
-        self._later.clear()
+        self._asking.forget()
         from chatops.tui.projector import Projector
         from chatops.tui.stream import FrameBuffer
 
@@ -209,7 +156,7 @@ class ChatScreen(Screen[None]):
         if draft and not self.composer.text:
             self.composer.put(draft)
         self._elsewhere = ""
-        self._update()
+        self.update_now()
         if self._desk is not None:
             # From here on: what it publishes is heard.
             self.run_worker(self._desk.show(), group="run")
@@ -278,9 +225,9 @@ class ChatScreen(Screen[None]):
         """Bring everything but the transcript up to date, once, after what is going on now."""
         if not self._update_due:
             self._update_due = True
-            self.call_after_refresh(self._update)
+            self.call_after_refresh(self.update_now)
 
-    def _update(self) -> None:
+    def update_now(self) -> None:
         """Status line, banner and dialog follow the conversation as it stands."""
         self._update_due = False
         if self._session is None or not self.is_attached:
@@ -294,42 +241,26 @@ class ChatScreen(Screen[None]):
             self._desk.update()
         failed = snapshot.status is TurnStatus.FAILED and not (self._desk is not None and self._desk.owns_last_turn)
         self.composer.retry_offered = failed or (self.run is not None and self.run.trouble is not None)
-        self._show_banner(snapshot, failed=failed)
-        self._offer_dialog(snapshot)
+        self.show_banner(snapshot, failed=failed)
+        self._asking.offer(snapshot)
 
-    def _show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
-        banner = self.query_one(Banner)
-        count = len(snapshot.pending)
-        hindered = self._desk.hindrance() if self._desk is not None else ""
-        if hindered:
-            banner.say(hindered, tone="error" if self.run is not None and self.run.trouble else "quiet")
-        elif count and windows.open_approval(self.app) is None:
-            what = ", ".join(dict.fromkeys(pending.call.name for pending in snapshot.pending))
-            banner.say(f"{count} waiting – ctrl+g  ({sanitize(what, newlines=False)})", tone="waiting")
-        elif self._desk is not None and (asked := self._desk.banner()):
-            banner.say(asked, tone="waiting")
-        elif failed:
-            banner.say(f"{snapshot.advice or snapshot.detail or 'The answer failed.'} Press R to retry.", tone="error")
-        elif self._elsewhere and not snapshot.messages:
-            banner.say(sanitize(self._elsewhere, newlines=False), tone="waiting")
-        else:
-            banner.say("", tone="quiet")
+    def show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
+        """Say the most urgent thing that needs the person; nothing if there is none."""
+        text, tone = self._banner(snapshot, failed=failed)
+        self.query_one(Banner).say(text, tone=tone)
 
-    def _offer_dialog(self, snapshot: "Snapshot") -> None:
-        """Open the dialog for calls that are new, unless the person is writing or has something else open."""
-        fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
-        fresh = fresh or (self._desk is not None and self._desk.asks_anew)
-        if not fresh or not self.is_active or (self._desk is not None and self._desk.hindrance()):
-            return
-        if self.composer.idle:
-            self.open_pending()
-        elif not self.composer.text and not self._settling:
-            self._settling = True
-            self.set_timer(SETTLE_S, self._settled)
-
-    def _settled(self) -> None:
-        self._settling = False
-        self._update()
+    def _banner(self, snapshot: "Snapshot", *, failed: bool) -> banner_text.Said:
+        if self._desk is not None and (hindered := self._desk.hindrance()):
+            return hindered, "error" if self._desk.run.trouble else "quiet"
+        if snapshot.pending and windows.open_approval(self.app) is None:
+            return banner_text.calls_waiting(snapshot.pending)
+        if self._desk is not None and (asked := self._desk.banner()):
+            return asked, "waiting"
+        if failed:
+            return banner_text.turn_failed(snapshot)
+        if self._elsewhere and not snapshot.messages:
+            return banner_text.waits_elsewhere(self._elsewhere)
+        return banner_text.NOTHING
 
     # Keys to calls
 
@@ -367,7 +298,7 @@ class ChatScreen(Screen[None]):
         if not taken:
             leads = self.run is not None and not self.run.over
             self.say(f"Kept: it is sent when the present {'run' if leads else 'turn'} is over.")
-        self._update()
+        self.update_now()
 
     def _give_back(self, text: str) -> None:
         """Put what could not be sent where it can be corrected, unless the person has typed on."""
@@ -379,71 +310,13 @@ class ChatScreen(Screen[None]):
         """Esc stops the answer."""
         message.stop()
         if self._session is not None and not await self._session.cancel():
-            self._update()
+            self.update_now()
 
     @on(Composer.Retry)
     def retry(self, message: Composer.Retry) -> None:
         """R goes on with a turn that failed."""
         message.stop()
         self.run_worker(self._command("/retry"), group="submit")
-
-    @on(Composer.Leave)
-    def leave_by_key(self, message: Composer.Leave) -> None:
-        """ctrl+d with nothing typed quits."""
-        message.stop()
-        self.leave()
-
-    @on(Composer.Scroll)
-    def scroll(self, message: Composer.Scroll) -> None:
-        """Page keys move the conversation."""
-        message.stop()
-        transcript = self._transcript
-        if transcript is None:
-            return
-        if message.pages < 0:
-            transcript.action_page_up()
-        else:
-            transcript.action_page_down()
-
-    @on(Composer.Card)
-    def card(self, message: Composer.Card) -> None:
-        """Choose and open tool cards without leaving the message."""
-        message.stop()
-        transcript = self._transcript
-        if transcript is None:
-            return
-        match message.key:
-            case "ctrl+up":
-                transcript.action_select_previous_card()
-            case "ctrl+down":
-                transcript.action_select_next_card()
-            case _:
-                transcript.action_toggle_card()
-
-    @on(Composer.Completing)
-    def completing(self, message: Composer.Completing) -> None:
-        """Offer, choose or close completions."""
-        message.stop()
-        if self._completer is None:
-            if not message.key and not any(sign in self.composer.text for sign in "/@"):
-                return
-            # Matching and the table of commands wait until someone types a sign that needs them.
-            from chatops.tui.screens.completing import Completer
-
-            self._completer = Completer(self.composer, self.query_one(Completions), self._workspace, face=self)
-        self._completer.handle(message.key)
-
-    def on_key(self, event: events.Key) -> None:
-        """A letter typed while something else has the focus (a click does that) belongs to the message."""
-        if event.is_printable and event.character and self.focused is not self.composer:
-            event.stop()
-            self.composer.focus()
-            self.composer.take_typed(event.character)
-
-    def on_paste(self, event: events.Paste) -> None:
-        """A paste that hits no field belongs to the message."""
-        event.stop()
-        self.composer.take_paste(event.text)
 
     async def interrupt(self) -> str:
         """First ctrl+c: stop what runs, else keep the text in the history; says what was done."""
@@ -463,146 +336,13 @@ class ChatScreen(Screen[None]):
 
         return session.snapshot().status is TurnStatus.RUNNING
 
-    def _workspace(self) -> Path | None:
-        return Path(self._session.snapshot().workspace) if self._session is not None else None
-
-    # Windows
-
-    def action_roles(self) -> None:
-        """ctrl+r."""
-        self.open_roles()
-
     def action_pending(self) -> None:
         """ctrl+g: the calls that wait here, else those of an earlier conversation."""
-        if self._session is not None and not self._waits_here:
-            self.run_worker(self._open_waiting(), group="sessions", exclusive=True)
+        if self._session is not None and not self._asking.waits_here:
+            self.run_worker(self._asking.open_elsewhere(), group="sessions", exclusive=True)
         else:
             self.open_pending()
 
-    async def _open_waiting(self) -> None:
-        try:
-            waiting = await self.host.waiting()
-            if waiting is None or waiting == self.session.snapshot().session_id:
-                self.say("Nothing waits for you.")
-            else:
-                await self.change_session(self.host.open_session(waiting))
-        except ChatopsError as error:
-            self.say(f"{error} {error.advice}".strip())
-
-    @property
-    def _waits_here(self) -> bool:
-        wanted = self._desk is not None and self._desk.wanted is not None
-        return wanted or (self._session is not None and bool(self._session.snapshot().pending))
-
-    def action_fold_panel(self) -> None:
-        """ctrl+t: the panel of the run, one line or all of it."""
-        if self._desk is not None:
-            self._desk.toggle()
-
-    def action_steps(self) -> None:
-        """ctrl+l: the steps of the run, and what they gave."""
-        if self._desk is not None and self.is_active:
-            self._desk.open_steps()
-
-    def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
-        """A click on a step shows what it gave."""
-        message.stop()
-        self.show_step(message.step)
-
-    def on_workflow_panel_clicked(self, message: "WorkflowPanel.Clicked") -> None:
-        """A click beside the steps folds or opens the panel."""
-        message.stop()
-        self.action_fold_panel()
-
-    def show_step(self, index: int) -> None:
-        """Let the person read what a step of the run gave."""
-        if self._desk is not None:
-            self._desk.open_step(index)
-
-    def action_help(self) -> None:
-        """F1."""
-        self.open_help()
-
-    def run_command(self, text: str) -> None:
-        """Run a slash command chosen elsewhere (the palette)."""
-        self.run_worker(run_command(self, text), group="submit")
-
-    def say(self, text: str) -> None:
-        """Tell the person something in passing."""
-        self.app.notify(sanitize(text), markup=False, timeout=6)
-
-    def show_text(self, title: str, *, text: str) -> None:
-        """Let the person read a text."""
-        windows.push_text(self.app, title, text=text)
-
-    def open_help(self) -> None:
-        """Show keys and commands."""
-        windows.push_help(self.app)
-
-    def open_roles(self) -> None:
-        """Let the person choose a role."""
-        if self.opened and self.is_active and not self._led():
-            windows.push_roles(self.app, self)
-
-    def _led(self) -> bool:
-        """Whether a run decides now, which is said then."""
-        why = self._desk.refusal() if self._desk is not None else ""
-        if why:
-            self.say(why)
-        return bool(why)
-
-    def open_models(self) -> None:
-        """Let the person choose a model."""
-        if not self._led():
-            windows.push_models(self.app, self)
-
-    def open_personas(self) -> None:
-        """Let the person choose a persona."""
-        if not self._led():
-            windows.push_personas(self.app, self)
-
-    def open_themes(self) -> None:
-        """Let the person choose a theme."""
-        windows.push_themes(self.app, self)
-
-    def open_sessions(self) -> None:
-        """Let the person choose a conversation."""
-        self.run_worker(windows.push_sessions(self.app, self), group="sessions", exclusive=True)
-
     def open_pending(self) -> None:
         """Show what waits for the person; only one dialog is ever open."""
-        if self._session is None or not self.is_active:
-            return
-        if self._desk is not None and (hindered := self._desk.hindrance()):
-            self.say(hindered)
-            return
-        if not self._waits_here:
-            self.say("Nothing waits for you.")
-            return
-        if self._desk is not None and self._desk.wanted is not None:
-            self._desk.open_review()
-            self._show_banner(self._session.snapshot(), failed=False)
-            return
-        windows.push_approval(self.app, self, closed=self._dialog_closed)
-        self._show_banner(self._session.snapshot(), failed=False)
-
-    def _dialog_closed(self, _: None) -> None:
-        """Esc means later: what waits is on the banner, and does not open again by itself."""
-        if self._session is not None:
-            self._later = {pending.digest for pending in self._session.snapshot().pending}
-            self._update()
-
-    def use_theme(self, name: str) -> None:
-        """Draw in that theme."""
-        if name in self.app.available_themes:
-            self.app.theme = name
-        else:
-            self.say(f"There is no theme {name}. /theme lists them.")
-
-    def copy(self, text: str) -> None:
-        """Put a text on the clipboard."""
-        self.app.copy_to_clipboard(text)
-
-    def leave(self) -> None:
-        """Quit."""
-        self.app.run_worker(self.app.action_quit(), group="quit")
+        self._asking.open()

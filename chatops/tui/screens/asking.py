@@ -1,0 +1,84 @@
+"""When the dialog for what waits opens: by itself for what is new, by ctrl+g for what was put off."""
+
+from typing import TYPE_CHECKING
+
+from chatops.domain.errors import ChatopsError
+from chatops.tui.screens import windows
+
+if TYPE_CHECKING:
+    from chatops.runtime.snapshot import Snapshot
+    from chatops.tui.screens.chat import ChatScreen
+
+SETTLE_S = 0.5
+"""Seconds without a key before a dialog may open by itself."""
+
+
+class Asking:
+    """Only one dialog is ever open; Esc puts off what it showed."""
+
+    def __init__(self, chat: "ChatScreen") -> None:
+        self._chat = chat
+        self._later: set[str] = set()
+        self._settling = False
+
+    def forget(self) -> None:
+        """Another conversation: nothing of it has been put off."""
+        self._later.clear()
+
+    def offer(self, snapshot: "Snapshot") -> None:
+        """Open the dialog for calls that are new, unless the person is writing or has something else open."""
+        chat, desk = self._chat, self._chat.desk
+        fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
+        fresh = fresh or (desk is not None and desk.asks_anew)
+        if not fresh or not chat.is_active or (desk is not None and desk.hindrance()):
+            return
+        if chat.composer.idle:
+            self.open()
+        elif not chat.composer.text and not self._settling:
+            self._settling = True
+            chat.set_timer(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self._settling = False
+        self._chat.update_now()
+
+    @property
+    def waits_here(self) -> bool:
+        """Whether something of the open conversation waits for the person."""
+        desk = self._chat.desk
+        wanted = desk is not None and desk.wanted is not None
+        return wanted or (self._chat.opened and bool(self._chat.session.snapshot().pending))
+
+    def open(self) -> None:
+        """Show what waits for the person."""
+        chat, desk = self._chat, self._chat.desk
+        if not chat.opened or not chat.is_active:
+            return
+        if desk is not None and (hindered := desk.hindrance()):
+            chat.say(hindered)
+        elif not self.waits_here:
+            chat.say("Nothing waits for you.")
+        elif desk is not None and desk.wanted is not None:
+            desk.open_review()
+            chat.show_banner(chat.session.snapshot(), failed=False)
+        else:
+            windows.push_approval(chat.app, chat, closed=self._closed)
+            chat.show_banner(chat.session.snapshot(), failed=False)
+
+    async def open_elsewhere(self) -> None:
+        """Go to the conversation of this workspace in which something waits."""
+        chat = self._chat
+        try:
+            waiting = await chat.host.waiting()
+            if waiting is None or waiting == chat.session.snapshot().session_id:
+                chat.say("Nothing waits for you.")
+            else:
+                await chat.change_session(chat.host.open_session(waiting))
+        except ChatopsError as error:
+            chat.say(f"{error} {error.advice}".strip())
+
+    def _closed(self, _: None) -> None:
+        """Esc means later: what waits is on the banner, and does not open again by itself."""
+        if self._chat.opened:
+            self._later = {pending.digest for pending in self._chat.session.snapshot().pending}
+            self._chat.update_now()

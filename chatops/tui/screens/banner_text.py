@@ -1,0 +1,30 @@
+"""What the line above the message says about a conversation: the most urgent thing that needs the person."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chatops.domain.sanitize import sanitize
+
+if TYPE_CHECKING:
+    from chatops.domain.events import PendingCall
+    from chatops.runtime.snapshot import Snapshot
+    from chatops.tui.widgets.banner import Tone
+
+Said = tuple[str, "Tone"]
+NOTHING: Said = ("", "quiet")
+
+
+def calls_waiting(pending: "Sequence[PendingCall]") -> Said:
+    """Calls that wait while their dialog is closed."""
+    what = ", ".join(dict.fromkeys(one.call.name for one in pending))
+    return f"{len(pending)} waiting – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
+
+
+def turn_failed(snapshot: "Snapshot") -> Said:
+    """The last turn has failed."""
+    return f"{snapshot.advice or snapshot.detail or 'The answer failed.'} Press R to retry.", "error"
+
+
+def waits_elsewhere(told: str) -> Said:
+    """What waits in other conversations, as the host said it at the start."""
+    return sanitize(told, newlines=False), "waiting"

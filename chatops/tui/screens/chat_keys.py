@@ -1,0 +1,80 @@
+"""Keys of the message that are for the conversation on the screen: scrolling, cards, completion, stray letters."""
+
+from typing import TYPE_CHECKING
+
+from textual import events, on
+
+from chatops.tui.screens.chat_face import ChatFace
+from chatops.tui.widgets.completions import Completions
+from chatops.tui.widgets.composer import Composer
+
+if TYPE_CHECKING:
+    from chatops.tui.screens.completing import Completer
+    from chatops.tui.widgets.transcript import Transcript
+
+
+class ChatKeys(ChatFace):
+    """Hands keys on; what a message says is not looked at here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._transcript: Transcript | None = None
+        self._completer: Completer | None = None
+
+    @on(Composer.Leave)
+    def leave_by_key(self, message: Composer.Leave) -> None:
+        """ctrl+d with nothing typed quits."""
+        message.stop()
+        self.leave()
+
+    @on(Composer.Scroll)
+    def scroll(self, message: Composer.Scroll) -> None:
+        """Page keys move the conversation."""
+        message.stop()
+        transcript = self._transcript
+        if transcript is None:
+            return
+        if message.pages < 0:
+            transcript.action_page_up()
+        else:
+            transcript.action_page_down()
+
+    @on(Composer.Card)
+    def card(self, message: Composer.Card) -> None:
+        """Choose and open tool cards without leaving the message."""
+        message.stop()
+        transcript = self._transcript
+        if transcript is None:
+            return
+        match message.key:
+            case "ctrl+up":
+                transcript.action_select_previous_card()
+            case "ctrl+down":
+                transcript.action_select_next_card()
+            case _:
+                transcript.action_toggle_card()
+
+    @on(Composer.Completing)
+    def completing(self, message: Composer.Completing) -> None:
+        """Offer, choose or close completions."""
+        message.stop()
+        if self._completer is None:
+            if not message.key and not any(sign in self.composer.text for sign in "/@"):
+                return
+            # Matching and the table of commands wait until someone types a sign that needs them.
+            from chatops.tui.screens.completing import Completer
+
+            self._completer = Completer(self.composer, self.query_one(Completions), lambda: self.workspace, face=self)
+        self._completer.handle(message.key)
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter typed while something else has the focus (a click does that) belongs to the message."""
+        if event.is_printable and event.character and self.focused is not self.composer:
+            event.stop()
+            self.composer.focus()
+            self.composer.take_typed(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A paste that hits no field belongs to the message."""
+        event.stop()
+        self.composer.take_paste(event.text)
