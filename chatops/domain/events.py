@@ -243,6 +243,15 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeChanged:
+    """The notice of this id now reads so (a countdown, a wait that is over): for faces that draw in its place."""
+
+    id: str
+    parent_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRefused:
     """The answer of a step's turn is not accepted; the model is told why and asked again while there is room."""
 
@@ -373,6 +382,7 @@ Event = (
     | TurnFinished
     | RoleSwitched
     | Notice
+    | NoticeChanged
     | AnswerRefused
     | WorkflowStarted
     | StepStarted

@@ -23,12 +23,16 @@ class ReasoningPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """An attempt failed before its first token; the next one starts in `delay_s` seconds."""
+    """An attempt failed before its first token; the next one starts `delay_s` seconds after that.
+
+    Told at once and then with each full second that is left.
+    """
 
     reason: str
     attempt: int
     of: int
     delay_s: float
+    left_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,8 @@ class Waiting:
 
     seconds: float
     alive: bool
+    limit_s: float | None
+    """So many seconds without data are the end; None: nothing was sent yet, other requests to the model come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,7 +219,7 @@ class Intake:
 
     def _patience(self) -> float:
         now = _now()
-        due = min(self._last_data + self._limit(), self._last_notice + self._pace.waiting_s)
+        due = min(self._last_data + self._limit(), self._last_notice + self._beat())
         return max(0.0, due - now)
 
     def _waited(self) -> Waiting | None:
@@ -228,11 +228,16 @@ class Intake:
         if silent >= self._limit():
             self.trouble = self._too_slow(silent)
             return None
-        if now - self._last_notice < self._pace.waiting_s:
+        if now - self._last_notice < self._beat():
             return None
         alive = self._last_sign > self._last_notice
         self._last_notice = now
-        return Waiting(seconds=silent, alive=alive)
+        limit = self._limit()
+        return Waiting(seconds=silent, alive=alive, limit_s=limit if math.isfinite(limit) else None)
+
+    def _beat(self) -> float:
+        """Seconds between two signs that we wait; where the patience is short, a few of them before its end."""
+        return min(self._pace.waiting_s, max(1.0, self._limit() / 4))
 
     def _too_slow(self, silent: float) -> Trouble:
         what = "no further data" if self.assembler.started else "no first token"

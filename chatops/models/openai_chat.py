@@ -32,6 +32,7 @@ from chatops.models.retry import (
     GiveReasoningBack,
     LeaveOut,
     Trouble,
+    countdown,
     delay_before,
 )
 from chatops.models.statuses import about, trouble_of_status
@@ -133,8 +134,10 @@ class OpenAIChat:
                 yield Failed(failure=await self._explained(trouble.failure, key=key))
                 return
             reason = redact(trouble.failure.message, key.reveal())
-            yield Retrying(reason=reason, attempt=attempt, of=ATTEMPTS, delay_s=delay)
-            await asyncio.sleep(delay)
+            lefts = countdown(delay)
+            for left, after in zip(lefts, [*lefts[1:], 0.0], strict=True):
+                yield Retrying(reason=reason, attempt=attempt, of=ATTEMPTS, delay_s=delay, left_s=left)
+                await asyncio.sleep(left - after)
 
     def _remedied(self, way: _Way, trouble: Trouble) -> tuple[_Way, Remark] | None:
         """The next way to ask, and what is said of it; None if there is none, or if the reply had begun."""

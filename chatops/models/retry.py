@@ -1,5 +1,6 @@
 """When an attempt is worth repeating, and after how long. Only before the first token: later it is the person's."""
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -52,6 +53,12 @@ def delay_before(trouble: Trouble, *, attempt: int, base_s: float) -> float | No
     if trouble.after_s is not None:
         return trouble.after_s if trouble.after_s <= LONGEST_WAIT_S else None
     return float(base_s * 2.0 ** (attempt - 2))
+
+
+def countdown(delay_s: float) -> list[float]:
+    """What is left of a pause each time that a person is told: all of it, then every full second."""
+    below = math.ceil(delay_s) - 1
+    return [delay_s, *(float(left) for left in range(below, 0, -1))]
 
 
 def retry_after(seconds: str, *, milliseconds: str = "", now: datetime | None = None) -> float | None:

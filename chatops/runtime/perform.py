@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolError, ToolRetry
-from chatops.domain.events import Event, Notice, ReasoningDelta, TextDelta, ToolOutput
+from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult
@@ -43,7 +44,7 @@ from chatops.models.base import (
     TextPiece,
     Waiting,
 )
-from chatops.runtime.failpoints import reach
+from chatops.runtime.patience import told, told_after
 from chatops.tools.base import Tool, ToolContext
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ class Partial:
     reasoning: list[str]
     remarks: int = 0
     """How many remarks on the server came before it."""
+    note: Waiting | Retrying | None = None
+    """What the passing note says as long as nothing comes."""
 
 
 class Performer:
@@ -162,23 +165,21 @@ class Performer:
 
     def _heard(self, number: RoundId, event: ModelEvent, began: float) -> Input | None:
         thought = thought_id(number)
+        self._passing(number, event)
         match event:
             case TextPiece(text=text):
+                reach("in_stream")
                 self._partial.text.append(text)
                 self._publish(TextDelta(id=thought, parent_id=number, text=text))
             case ReasoningPiece(text=text):
                 self._partial.reasoning.append(text)
                 self._publish(ReasoningDelta(id=thought, parent_id=number, text=text))
-            case Retrying():
-                again = f"Trying again in {event.delay_s:.0f} s ({event.attempt} of {event.of})."
-                self._note(f"{number}.note", f"{event.reason} {again}", of=number)
-            case Waiting():
-                alive = "the server is alive" if event.alive else "no data"
-                self._note(f"{number}.note", f"Waiting for {event.seconds:.0f} s: {alive}. Esc stops.", of=number)
+            case Retrying() | Waiting():
+                pass
             case Remark(text=text):
                 # Each stays: only waiting and trying again take the place of what was said before.
                 self._partial.remarks += 1
-                self._note(f"{number}.remark{self._partial.remarks}", text, of=number)
+                self._publish(Notice(id=f"{number}.remark{self._partial.remarks}", parent_id=number, text=text))
             case Replied(reply=reply):
                 return ModelReplied(round_id=number, reply=reply, duration_ms=_since(began))
             case Failed(failure=failure):
@@ -187,8 +188,19 @@ class Performer:
                 assert_never(never)
         return None
 
-    def _note(self, id: str, text: str, *, of: RoundId) -> None:
-        self._publish(Notice(id=id, parent_id=of, text=text))
+    def _passing(self, number: RoundId, event: ModelEvent) -> None:
+        """The one line about waiting and trying again: it counts, and once something comes it says what was."""
+        before, key = self._partial.note, f"{number}.note"
+        match event:
+            case Retrying(left_s=left, delay_s=whole) if left < whole:
+                self._publish(NoticeChanged(id=key, parent_id=number, text=told(event)))
+            case Retrying() | Waiting():
+                self._publish(Notice(id=key, parent_id=number, text=told(event)))
+            case _ if before is not None:
+                self._publish(NoticeChanged(id=key, parent_id=number, text=told_after(before)))
+            case _:
+                return
+        self._partial.note = event if isinstance(event, Retrying | Waiting) else None
 
     async def _check(self, effect: CheckAnswer) -> None:
         from chatops.tools.answers import read_answer  # pydantic and a schema's reader: only steps need them
@@ -207,6 +219,7 @@ class Performer:
             facts = CallFacts(arguments=call.arguments, problems=(gone,))
         else:
             facts = await self._facts(tool, call)
+        reach("after_inspect")
         self._deliver(CallInspected(call_id=call.id, facts=facts))
 
     async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
@@ -266,6 +279,7 @@ class Performer:
                 )
             except Exception:
                 log.exception("reconciling %s failed", call.name)
+        reach("after_reconcile")
         self._deliver(found)
 
 

@@ -15,6 +15,7 @@ from chatops.domain.events import (
     CallProposed,
     GateChecked,
     Notice,
+    NoticeChanged,
     Published,
     ReasoningDelta,
     ReviewRequested,
@@ -143,8 +144,8 @@ class Projector:
                 return self._call(event)
             case TurnFinished():
                 return self._turn_finished(event)
-            case RoleSwitched() | Notice():
-                return [self._put(divider_of(event.switch) if isinstance(event, RoleSwitched) else notice_of(event))]
+            case RoleSwitched() | Notice() | NoticeChanged():
+                return self._told(event)
             case RoundClosed():
                 return self._round_closed(event.id)
             case RoundStarted() | AnswerRefused() | StepStarted() | WorkflowFinished():
@@ -153,6 +154,16 @@ class Projector:
                 return []
             case _ as never:
                 assert_never(never)
+
+    def _told(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
+        match event:
+            case RoleSwitched(switch=switch):
+                return [self._put(divider_of(switch))]
+            case Notice():
+                return [self._put(notice_of(event))]
+            case NoticeChanged(id=key, text=text):
+                known = self.blocks.get(key)
+                return [self._put(replace(known, text=text))] if isinstance(known, NoticeBlock) else []
 
     def _turn_started(self, event: TurnStarted) -> list[Op]:
         self._turn, self._turn_answer, self._refused = event.id, "", ""

@@ -1,0 +1,24 @@
+"""What a person is told while a model does not answer, and what stays of it once it does."""
+
+from chatops.models.base import Retrying, Waiting
+from chatops.models.retry import in_words
+
+
+def told(event: Retrying | Waiting) -> str:
+    """The line for as long as nothing comes."""
+    if isinstance(event, Retrying):
+        return f"{event.reason} Trying again in {in_words(event.left_s)} ({event.attempt} of {event.of}); Esc stops it."
+    if event.limit_s is None:
+        return f"Waiting for {in_words(event.seconds)} until other requests to this model are over; Esc stops it."
+    but = ", but the server is alive" if event.alive else ""
+    end = in_words(event.limit_s)
+    return f"No data for {in_words(event.seconds)}{but}. It is given up after {end}; Esc stops it now."
+
+
+def told_after(event: Retrying | Waiting) -> str:
+    """The same line afterwards."""
+    if isinstance(event, Retrying):
+        return f"{event.reason} Tried again ({event.attempt} of {event.of})."
+    if event.limit_s is None:
+        return f"Waited for {in_words(event.seconds)} until other requests to this model were over."
+    return f"There was no data for {in_words(event.seconds)}."
