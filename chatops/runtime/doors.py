@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import StoreError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
@@ -60,6 +61,7 @@ class PostedDecisions:
         if state is None or isinstance(state.phase, Finished):
             return
         for decided in await self._offload(self._store.posted, state.turn_id):
+            reach("decision_found")
             await self._runner.take(decided)
 
     async def watch(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import ChatopsError, Conflict, StoreError
 from chatops.domain.events import Notice
 from chatops.engine.effects import Step
@@ -11,7 +12,6 @@ from chatops.engine.state import TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
 from chatops.runtime.bus import Bus
-from chatops.runtime.failpoints import reach
 from chatops.runtime.offload import Offload
 from chatops.runtime.perform import Performer
 from chatops.store.base import Store

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
+from chatops.config.failpoints import reach
 from chatops.domain.decisions import Decision, RememberedGrant
 from chatops.domain.errors import Busy, ChatopsError, ConfigError
 from chatops.domain.events import Event, Notice, PendingCall, Published, TurnFinished, TurnPaused, TurnStatus
@@ -336,6 +337,7 @@ class ChatSession:
                 store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
             )
             await self._lease.take(info.id)
+            reach("after_create")
             if now.model_pin:
                 await offload(store.update_session, info.id, model_pin=now.model_pin)
             self._info = info

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
+from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ChatopsError, ConfigError, StoreError, Unreadable
 from chatops.domain.events import Published, TurnFinished
@@ -25,7 +26,6 @@ from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
 from chatops.runtime.doors import WATCH_S
-from chatops.runtime.failpoints import reach
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.standing import at_step

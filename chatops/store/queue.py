@@ -6,6 +6,7 @@ call or the call has its result; an answer to bytes that no longer wait counts f
 
 import logging
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import Unreadable
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
@@ -153,6 +154,7 @@ def post(rows: Connection, decided: CallDecided, *, now: float) -> bool:
         encode_principal(decided.by),
         now,
     )
+    reach("in_posting")
     return True
 
 

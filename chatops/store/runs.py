@@ -7,6 +7,7 @@ other one may begin in its session until it is over: see `turns.commit`.
 import logging
 from dataclasses import dataclass
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import Conflict, NoSuchSession, Unreadable
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.effects import WorkflowStep
@@ -61,6 +62,7 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
         state.session_id,
     )
     _consume(rows, state)
+    reach("in_run_commit")
 
 
 def load(rows: Connection, session_id: SessionId) -> WorkflowState:

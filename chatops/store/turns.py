@@ -6,6 +6,7 @@ that stored it: two processes may well compute the same step, and only one of th
 
 from dataclasses import dataclass, replace
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
 from chatops.domain.ids import CallId, MessageId, TurnId
 from chatops.domain.messages import Message
@@ -66,6 +67,7 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
         now,
         state.session_id,
     )
+    reach("in_commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

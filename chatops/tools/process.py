@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chatops.config.failpoints import reach
 from chatops.tools import supervisor
 from chatops.tools.output import Collector
 
@@ -135,6 +136,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     finally:
         os.close(out_write)
         os.close(status_write)
+    reach("after_spawn")
     return _Running(
         process=process,
         contained=command.contained,

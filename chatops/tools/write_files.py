@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailed
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
@@ -199,7 +200,9 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
                 _keep_mode(handle.fileno(), name=path.name, folder=folder)
                 handle.flush()
                 os.fsync(handle.fileno())
+            reach("before_rename")
             os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            reach("after_rename")
         except BaseException:
             _discard(temporary, folder=folder)
             raise

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatops.runtime.failpoints import VARIABLE, Failpoint
+from chatops.config.failpoints import VARIABLE, Failpoint
 from tests.e2e.desk import Desk
 from tests.e2e.zygote import Zygote
 from tests.support.command_line import Ran

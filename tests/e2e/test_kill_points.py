@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from chatops.config.failpoints import NAMES, VARIABLE, Failpoint
 from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
-from chatops.runtime.failpoints import NAMES, VARIABLE, Failpoint
 from tests.e2e.desk import Desk, answers_each_call_once, registry
 from tests.e2e.zygote import Zygote
 from tests.support.command_line import Ran

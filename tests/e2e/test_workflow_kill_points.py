@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from chatops.config.failpoints import RUN_NAMES, VARIABLE, Failpoint
 from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
-from chatops.runtime.failpoints import RUN_NAMES, VARIABLE, Failpoint
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.desk import Desk, answers_each_call_once, registry

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from chatops.config.failpoints import NAMES, VARIABLE
 from chatops.domain.ids import TurnId
 from chatops.domain.messages import Message, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.runtime.failpoints import NAMES, VARIABLE
 from tests.e2e.desk import APPROVE, ChatTerminal, Desk, registry
 from tests.support import processes
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from chatops.config.failpoints import NAMES, RUN_NAMES, VARIABLE
 from chatops.domain.events import AskReason
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunResult
-from chatops.runtime.failpoints import NAMES, RUN_NAMES, VARIABLE
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.desk import Desk, answers_each_call_once, registry
