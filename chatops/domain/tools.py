@@ -17,6 +17,10 @@ def tool_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
+KILLED = "killed (out of memory?)"
+"""How a program ended that SIGKILL ended, not sent by us: as a rule that is the kernel, for want of memory."""
+
+
 class Outcome(StrEnum):
     """What came of a call."""
 

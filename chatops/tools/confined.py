@@ -3,19 +3,20 @@
 All tools that start programs do it here: the same environment, limits and clean-up for each of them.
 """
 
-import asyncio
 import os
 import signal
 import time
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailed
-from chatops.domain.tools import CallFacts, Outcome, ToolResult
+from chatops.domain.tools import KILLED, CallFacts, Outcome, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import SETTINGS_FOLDER
+from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 from chatops.tools.sandbox import Level, ShellSettings, level_for, remove_mount_point, sandboxed
+from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
 """Bytes of a command or of code; an argument of a program cannot be longer than 128 KiB."""
@@ -52,11 +53,12 @@ async def run_confined(
 
     Raises ToolFailed if it cannot be started, or if the sandbox is no longer what was approved.
     """
-    level = await asyncio.to_thread(level_for, settings, workspace=context.workspace)
+    level = await in_thread(level_for, settings, workspace=context.workspace)
     if level.refusal or level.words != facts.sandbox:
         raise ToolFailed(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level)}
     cwd = Path(facts.cwd)
+    call = named(context.call_id, context.attempt)
     if level.program:
         environment["TMPDIR"] = "/tmp"
         command = sandboxed(
@@ -67,9 +69,10 @@ async def run_confined(
             protected=context.protected,
             cwd=cwd,
             environment=environment,
+            call=call,
         )
     else:
-        command = Command(argv=argv, cwd=cwd, environment=environment)
+        command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
     made = bool(level.program) and _absent(context.workspace / SETTINGS_FOLDER)
     started = time.monotonic()
     try:
@@ -120,4 +123,6 @@ def _exit(code: int) -> str:
     except ValueError:
         name = ""
     shown = code if code > 0 else 128 - code
+    if name == "SIGKILL":
+        return f"{KILLED}, exit code {shown}"
     return f"exit code {shown} ({name})" if name else f"exit code {shown}"

@@ -43,7 +43,8 @@ _DRAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to run. `contained`: killing the first process kills all of it (a PID namespace).
+    """What to run. `contained`: killing the first process kills all of it (a PID namespace). `call` names the attempt
+    that it belongs to in the environment of its processes, see `chatops.tools.left_over`.
 
     A contained command may tell how many processes it leaves: with `reports` its standard input is the
     descriptor that it writes the number to, before it gives itself an empty one.
@@ -52,6 +53,7 @@ class Command:
     argv: tuple[str, ...]
     cwd: Path
     environment: Mapping[str, str]
+    call: str
     contained: bool = False
     reports: bool = False
 
@@ -110,7 +112,7 @@ async def run_command(
 
 
 def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_Running":
-    mark = secrets.token_hex(8)
+    mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, MARK: mark}
     out_read, out_write = os.pipe()
     status_read, status_write = os.pipe()

@@ -113,8 +113,9 @@ def sandboxed(
     protected: tuple[Path, ...],
     cwd: Path,
     environment: Mapping[str, str],
+    call: str,
 ) -> Command:
-    """`argv` inside the sandbox of `level`."""
+    """`argv` inside the sandbox of `level`; `call` as in `Command`."""
     settled = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         settled += ["--setenv", name, value]
@@ -138,6 +139,7 @@ def sandboxed(
         argv=(*outer, _WATCH, "sh", *argv),
         cwd=cwd,
         environment=environment,
+        call=call,
         contained=True,
         reports=True,
     )

@@ -24,6 +24,7 @@ from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import ENV_TEMPLATES, SECRET_NAMES, home_secrets, locate
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.left_over import named
 from chatops.tools.output import visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 from chatops.tools.read_files import with_place, world_problem
@@ -73,7 +74,8 @@ async def file_search(
     job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
     environment = clean_environment(os.environ)
-    command = Command(argv=argv, cwd=context.workspace, environment=environment, contained=True)
+    call = named(context.call_id, context.attempt)
+    command = Command(argv=argv, cwd=context.workspace, environment=environment, call=call, contained=True)
     seconds = min(SEARCH_S, context.timeout_s * 0.9)
     try:
         ended = await run_command(command, timeout_s=seconds, keep=_KEEP)
