@@ -115,6 +115,20 @@ class Holder:
     pid_started: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """That a process drives a session. Times are seconds since the epoch."""
+
+    holder: Holder
+    since: float
+    expires_at: float
+    """Until when other hosts, which cannot look whether it lives, have to believe it."""
+    wanted_by: Holder | None = None
+    """Who asks for the session."""
+    heard: bool = False
+    """The holder knows that it is asked, and hands over when it can."""
+
+
 class Store(Protocol):
     """One transaction per method; what returned is durable. Raises StoreError and its kinds only."""
 
@@ -173,7 +187,8 @@ class Store(Protocol):
         """Store a step: state, messages, intents, results, decisions, grants, pending calls, head; in one
         transaction. The first commit of a turn has seq 0. Raises Conflict if `seq` does not follow the
         stored one; committing the very same step again is recognised and harmless. A second intent for
-        the same (call, attempt) is a Conflict: this is what forbids a second run.
+        the same (call, attempt) is a Conflict: this is what forbids a second run. So is every step while
+        another process holds the session.
         """
         ...
 
@@ -259,6 +274,23 @@ class Store(Protocol):
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Take or renew the lease on a session. Raises SessionHeld while a live process of this host, or any
         process of another host whose lease has not run out, holds it."""
+        ...
+
+    def held(self, session_id: SessionId) -> Hold | None:
+        """Who drives a session; None if nobody who is still there does. Raises NoSuchSession."""
+        ...
+
+    def want(self, session_id: SessionId, asker: Holder | None) -> None:
+        """Ask whoever holds the session to hand it over; None takes the request back."""
+        ...
+
+    def heard(self, session_id: SessionId, holder: Holder) -> None:
+        """The holder's word that it knows of the request; harmless if it holds nothing."""
+        ...
+
+    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """Take the lease from `of` although it lives: whatever that process would store in the session from now
+        on is a Conflict, so that it begins nothing further. Raises SessionHeld if by now another one has it."""
         ...
 
     def release(self, session_id: SessionId, holder: Holder) -> None:

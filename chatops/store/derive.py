@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from chatops.domain.errors import SessionHeld, StoreError
@@ -22,7 +21,7 @@ from chatops.engine.state import (
 )
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep, WorkflowState
-from chatops.store.base import Holder, QueuedCall, RunMark
+from chatops.store.base import Hold, Holder, QueuedCall, RunMark
 
 TITLE_LENGTH = 60
 AT_MOST_NAMED = 5
@@ -108,38 +107,45 @@ def ambiguous(prefix: str, names: list[str]) -> StoreError:
     return StoreError(f"{prefix!r} is the beginning of several sessions: {shown}.", advice="Give more of the id.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """Who drives a session, and until when other hosts have to believe it (seconds since the epoch)."""
-
-    holder: Holder
-    expires_at: float
-
-
-def may_take(
-    lease: Lease | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
-) -> None:
-    """Raise SessionHeld unless `holder` may drive the session now.
+def keeps_out(hold: Hold, *, host: str, now: float, alive: Callable[[Holder], bool]) -> bool:
+    """Whether the process that holds a session is still there, as seen from `host`.
 
     On one host a living process holds for as long as it lives and a dead one not at all; another host
     cannot be looked at, so its word counts until it expires. A lease further ahead than a day comes from
     a clock that was wrong.
     """
-    if lease is None or lease.holder == holder:
+    if hold.holder.host == host:
+        return alive(hold.holder)
+    return 0 < hold.expires_at - now <= _A_DAY
+
+
+def may_take(
+    hold: Hold | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
+) -> None:
+    """Raise SessionHeld unless `holder` may drive the session now."""
+    if hold is None or hold.holder == holder or not keeps_out(hold, host=holder.host, now=now, alive=alive):
         return
-    other = lease.holder
+    other = hold.holder
+    who = f"host {other.host}, pid {other.pid}, since {since(hold, now=now)}"
     if other.host == holder.host:
-        if not alive(other):
-            return
         raise SessionHeld(
-            f"Session {session_id} is open in another chatops on this machine (host {other.host}, pid {other.pid}).",
-            advice=f"Go on there, or close that chatops (pid {other.pid}) and try again; "
-            "`chatops approvals list` works meanwhile.",
+            f"Session {session_id} is open in another chatops on this machine ({who}).",
+            advice=f"Go on there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
+            "reads along and can take it over, `chatops approvals list` works meanwhile.",
         )
-    left = lease.expires_at - now
-    if not 0 < left <= _A_DAY:
-        return
+    left = int(hold.expires_at - now) + 1
     raise SessionHeld(
-        f"Session {session_id} is open on another machine (host {other.host}, pid {other.pid}).",
-        advice=f"Go on there, or close it there; if {other.host} is gone, try again in {int(left) + 1} s.",
+        f"Session {session_id} is open on another machine ({who}).",
+        advice=f"Go on there, or close it there; if {other.host} is gone, try again in {left} s.",
     )
+
+
+def since(hold: Hold, *, now: float) -> str:
+    """When a session was taken up, in this place's time; with the day if that is another one."""
+    then, today = time.localtime(hold.since), time.localtime(now)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def taken_over(session_id: SessionId, by: Holder) -> str:
+    """What the process is told that a session was taken from."""
+    return f"Session {session_id} was taken over by another chatops (host {by.host}, pid {by.pid})."

@@ -170,6 +170,12 @@ _RUNS = (
     "CREATE INDEX words_by_session ON words(session_id)",
 )
 
+_HANDING_OVER = (
+    "ALTER TABLE leases ADD COLUMN since REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE leases ADD COLUMN wanted_by TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE leases ADD COLUMN heard INTEGER NOT NULL DEFAULT 0",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         version=1,
@@ -177,6 +183,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         statements=_FIRST,
     ),
     Migration(version=2, summary="Runs of workflows, and what people said to them.", statements=_RUNS),
+    Migration(version=3, summary="Since when a session is held, and who asks for it.", statements=_HANDING_OVER),
 )
 
 SCHEMA_VERSION = MIGRATIONS[-1].version

@@ -1,4 +1,4 @@
-"""Sessions: a head in the message tree, with the settings of one conversation and who drives it."""
+"""Sessions: a head in the message tree, with the settings of one conversation."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ from chatops.domain.errors import NoSuchSession, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store import messages
-from chatops.store.base import Holder, RunMark, SessionInfo
+from chatops.store.base import RunMark, SessionInfo
 from chatops.store.columns import integer, real, text, text_or_none
 from chatops.store.connection import Connection, Row
-from chatops.store.derive import AT_MOST_NAMED, Lease, ambiguous, may_take, title_from
+from chatops.store.derive import AT_MOST_NAMED, ambiguous, title_from
 
 _INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
@@ -165,50 +165,6 @@ def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
         number += 1
     rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, session_id)
     return TurnId(f"{session_id}.{number}")
-
-
-def hold(
-    rows: Connection,
-    session_id: SessionId,
-    holder: Holder,
-    *,
-    ttl_s: float,
-    now: float,
-    alive: Callable[[Holder], bool],
-) -> None:
-    """Take or renew the lease. Raises SessionHeld and NoSuchSession."""
-    info(rows, session_id)
-    row = rows.one("SELECT host, pid, boot_id, pid_started, expires_at FROM leases WHERE session_id = ?", session_id)
-    may_take(None if row is None else _lease(row), holder, session_id=session_id, now=now, alive=alive)
-    rows.run(
-        "INSERT OR REPLACE INTO leases (session_id, host, pid, boot_id, pid_started, expires_at) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        session_id,
-        holder.host,
-        holder.pid,
-        holder.boot_id,
-        holder.pid_started,
-        now + ttl_s,
-    )
-
-
-def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
-    """Give the lease back if it is this holder's."""
-    rows.run(
-        "DELETE FROM leases WHERE session_id = ? AND host = ? AND pid = ? AND boot_id = ? AND pid_started = ?",
-        session_id,
-        holder.host,
-        holder.pid,
-        holder.boot_id,
-        holder.pid_started,
-    )
-
-
-def _lease(row: Row) -> Lease:
-    return Lease(
-        holder=Holder(host=text(row[0]), pid=integer(row[1]), boot_id=text(row[2]), pid_started=text(row[3])),
-        expires_at=real(row[4]),
-    )
 
 
 def _session(row: Row) -> SessionInfo:

@@ -16,8 +16,8 @@ from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store import grants as remembered
-from chatops.store import health, messages, queue, runs, sessions, turns
-from chatops.store.base import DecisionRow, Holder, JournalRow, QueuedCall, SessionInfo
+from chatops.store import health, leases, messages, queue, runs, sessions, turns
+from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.columns import integer
 from chatops.store.connection import Connection
 from chatops.store.derive import new_session_id
@@ -107,6 +107,7 @@ class SqliteStore:
         """See `Store.append_message`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
+            leases.must_not_be_taken(self._rows, full, self._process())
             sessions.append_message(self._rows, full, message, now=self._clock())
 
     def history(self, session_id: SessionId) -> tuple[Message, ...]:
@@ -124,7 +125,9 @@ class SqliteStore:
     def commit(self, step: Step) -> None:
         """See `Store.commit`."""
         with self._rows.write():
-            turns.commit(self._rows, step, now=self._clock(), writer=self._writer, process=self._process())
+            process = self._process()
+            leases.must_not_be_taken(self._rows, step.state.session_id, process)
+            turns.commit(self._rows, step, now=self._clock(), writer=self._writer, process=process)
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
         """See `Store.load_turn`."""
@@ -135,6 +138,7 @@ class SqliteStore:
     def commit_run(self, step: WorkflowStep) -> None:
         """See `Store.commit_run`."""
         with self._rows.write():
+            leases.must_not_be_taken(self._rows, step.state.session_id, self._process())
             runs.commit(self._rows, step, now=self._clock(), writer=self._writer)
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
@@ -222,12 +226,34 @@ class SqliteStore:
         """See `Store.hold`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            sessions.hold(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
+            leases.hold(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
+
+    def held(self, session_id: SessionId) -> Hold | None:
+        """See `Store.held`."""
+        with self._rows.read():
+            full = sessions.full_id(self._rows, session_id)
+            return leases.held(self._rows, full, me=self._process(), now=self._clock(), alive=self._alive)
+
+    def want(self, session_id: SessionId, asker: Holder | None) -> None:
+        """See `Store.want`."""
+        with self._rows.write():
+            leases.want(self._rows, session_id, asker)
+
+    def heard(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.heard`."""
+        with self._rows.write():
+            leases.heard(self._rows, session_id, holder)
+
+    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """See `Store.take_over`."""
+        with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            leases.take(self._rows, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
 
     def release(self, session_id: SessionId, holder: Holder) -> None:
         """See `Store.release`."""
         with self._rows.write():
-            sessions.release(self._rows, session_id, holder)
+            leases.release(self._rows, session_id, holder)
 
     # values of the app
     def setting(self, key: str) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import Conflict, NoSuchSession, SessionHeld, StoreError, Unreadable
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
@@ -23,18 +23,19 @@ from chatops.engine.view import pending_calls
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import RunFinished, WorkflowState
-from chatops.store.base import DecisionRow, Holder, JournalRow, QueuedCall, SessionInfo
+from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.derive import (
-    Lease,
     ambiguous,
     applies,
     carries_nothing,
     in_call_order,
     intents,
+    keeps_out,
     mark_of,
     may_take,
     new_session_id,
     open_calls,
+    taken_over,
     title_from,
     turn_of,
 )
@@ -78,7 +79,7 @@ class Memory:
     decisions: list[DecisionRow] = field(default_factory=list)
     grants: list[tuple[SessionId, RememberedGrant]] = field(default_factory=list)
     texts: list[tuple[SessionId, str]] = field(default_factory=list)
-    leases: dict[SessionId, Lease] = field(default_factory=dict)
+    leases: dict[SessionId, Hold] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock)
@@ -238,7 +239,9 @@ class MemoryStore:
     def append_message(self, session_id: SessionId, message: Message) -> None:
         """See `Store.append_message`."""
         with self._write():
-            self._append(self._full_id(session_id), [message], now=self._clock())
+            full = self._full_id(session_id)
+            self._must_not_be_taken(full)
+            self._append(full, [message], now=self._clock())
 
     def history(self, session_id: SessionId) -> tuple[Message, ...]:
         """See `Store.history`."""
@@ -260,6 +263,7 @@ class MemoryStore:
         """See `Store.commit`."""
         with self._write() as memory:
             state, now = step.state, self._clock()
+            self._must_not_be_taken(state.session_id)
             session = memory.sessions.get(state.session_id)
             if session is None:
                 raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted.")
@@ -306,6 +310,7 @@ class MemoryStore:
         """See `Store.commit_run`."""
         with self._write() as memory:
             state = step.state
+            self._must_not_be_taken(state.session_id)
             if state.session_id not in memory.sessions:
                 raise NoSuchSession(f"There is no session {state.session_id}.")
             stored = memory.runs.get(state.session_id)
@@ -440,8 +445,48 @@ class MemoryStore:
         """See `Store.hold`."""
         with self._write() as memory:
             full, now = self._full_id(session_id), self._clock()
-            may_take(memory.leases.get(full), holder, session_id=full, now=now, alive=self._alive)
-            memory.leases[full] = Lease(holder=holder, expires_at=now + ttl_s)
+            before = memory.leases.get(full)
+            may_take(before, holder, session_id=full, now=now, alive=self._alive)
+            if before is not None and before.holder == holder:
+                memory.leases[full] = replace(before, expires_at=now + ttl_s)
+            else:
+                memory.leases[full] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+
+    def held(self, session_id: SessionId) -> Hold | None:
+        """See `Store.held`."""
+        with self._read() as memory:
+            hold = memory.leases.get(self._full_id(session_id))
+            if hold is None:
+                return None
+            there = keeps_out(hold, host=self._process().host, now=self._clock(), alive=self._alive)
+            return hold if there else None
+
+    def want(self, session_id: SessionId, asker: Holder | None) -> None:
+        """See `Store.want`."""
+        with self._write() as memory:
+            if session_id in memory.leases:
+                memory.leases[session_id] = replace(memory.leases[session_id], wanted_by=asker, heard=False)
+
+    def heard(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.heard`."""
+        with self._write() as memory:
+            hold = memory.leases.get(session_id)
+            if hold is not None and hold.holder == holder:
+                memory.leases[session_id] = replace(hold, heard=True)
+
+    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """See `Store.take_over`."""
+        with self._write() as memory:
+            full, now = self._full_id(session_id), self._clock()
+            before = memory.leases.get(full)
+            if before is not None and before.holder not in (of, holder):
+                raise SessionHeld(f"Session {full} has gone on to another chatops (pid {before.holder.pid}).")
+            memory.leases[full] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+
+    def _must_not_be_taken(self, session_id: SessionId) -> None:
+        hold = self._memory.leases.get(session_id)
+        if hold is not None and hold.holder != self._process():
+            raise Conflict(taken_over(session_id, hold.holder))
 
     def release(self, session_id: SessionId, holder: Holder) -> None:
         """See `Store.release`."""

@@ -732,6 +732,75 @@ class StoreConformance:
         with pytest.raises(NoSuchSession):
             store.hold(SessionId("nope"), holder())
 
+    def test_who_holds_a_session_and_since_when_can_be_seen_by_others(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo, world: World
+    ) -> None:
+        assert opened().held(session.id) is None
+        store.hold(session.id, holder(pid=41), ttl_s=30)
+        taken = world.now
+        world.now += 20
+        store.hold(session.id, holder(pid=41), ttl_s=30)
+        found = opened().held(session.id)
+        assert found is not None
+        assert (found.holder, found.since, found.expires_at) == (holder(pid=41), taken, world.now + 30)
+        world.dead.add(41)
+        assert opened().held(session.id) is None
+        with pytest.raises(NoSuchSession):
+            store.held(SessionId("nope"))
+
+    def test_a_request_to_hand_over_lasts_until_it_is_taken_back_or_another_one_holds(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo
+    ) -> None:
+        other = opened()
+        other.want(session.id, holder(pid=42))
+        assert store.held(session.id) is None
+        store.hold(session.id, holder(pid=41))
+        other.want(session.id, holder(pid=42))
+        store.hold(session.id, holder(pid=41))
+        assert _asked(store, session) == (holder(pid=42), False)
+        store.heard(session.id, holder(pid=40))
+        assert _asked(other, session) == (holder(pid=42), False)
+        store.heard(session.id, holder(pid=41))
+        assert _asked(other, session) == (holder(pid=42), True)
+        other.want(session.id, None)
+        assert _asked(store, session) == (None, False)
+        other.want(session.id, holder(pid=42))
+        store.release(session.id, holder(pid=41))
+        other.hold(session.id, holder(pid=42))
+        assert _asked(store, session) == (None, False)
+
+    def test_a_session_is_taken_over_only_from_the_one_that_was_seen_to_hold_it(
+        self, store: Store, session: SessionInfo
+    ) -> None:
+        store.hold(session.id, holder(pid=41))
+        with pytest.raises(SessionHeld, match="41"):
+            store.take_over(session.id, holder(pid=42), of=holder(pid=40))
+        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
+        with pytest.raises(SessionHeld, match="42"):
+            store.hold(session.id, holder(pid=41))
+        store.release(session.id, holder(pid=41))
+        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
+        assert _held_by(store, session) == holder(pid=42)
+
+    def test_nothing_is_stored_by_a_process_from_which_the_session_was_taken(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        # The world's process is number 77.
+        store.hold(session.id, holder(pid=77))
+        call = kit.a_call(turn)
+        waiting = self.pending_turn(store, session, turn)
+        store.take_over(session.id, holder(pid=42), of=holder(pid=77))
+        begun = kit.then(waiting, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
+        with pytest.raises(Conflict, match="pid 42"):
+            store.commit(begun)
+        with pytest.raises(Conflict, match="pid 42"):
+            store.append_message(session.id, kit.user("divider"))
+        assert store.journal(turn) == []
+        assert store.load_turn(turn).seq == waiting.state.seq
+        store.release(session.id, holder(pid=42))
+        store.commit(begun)
+        assert [row.attempt for row in store.journal(turn)] == [1]
+
     # the rest
 
     def test_version_changes_when_another_one_wrote_and_not_by_itself(
@@ -757,3 +826,14 @@ class StoreConformance:
             store.create_session(workspace="/w", role="r", persona="p")
         with pytest.raises(StoreError):
             store.version()
+
+
+def _asked(store: Store, session: SessionInfo) -> tuple[Holder | None, bool]:
+    hold = store.held(session.id)
+    assert hold is not None
+    return hold.wanted_by, hold.heard
+
+
+def _held_by(store: Store, session: SessionInfo) -> Holder | None:
+    hold = store.held(session.id)
+    return None if hold is None else hold.holder
