@@ -1,6 +1,5 @@
 """Which URLs and addresses a tool may reach: public ones, decided on the address that is then dialled."""
 
-import asyncio
 import ipaddress
 import socket
 import unicodedata
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from chatops.tools.output import visible
+from chatops.tools.threads import in_thread
 
 Resolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """Gives every address of a host name. Raises OSError."""
@@ -143,7 +143,8 @@ def not_public(text: str) -> str:
 
 async def system_resolver(host: str, port: int) -> tuple[str, ...]:
     """Every address by the system's resolver, in its order."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # A name server that does not answer is waited for much longer than any call; the program's end does not wait too.
+    found = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -5,6 +5,7 @@ assumed, so that a person is asked; what was cut off, or could mean several thin
 """
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +20,14 @@ from chatops.tools.output import visible
 from chatops.tools.problems import field_path, first, given, kind_of, missing, not_allowed, unknown_key, wrong
 from chatops.tools.schema import ARGUMENT, MEMBER, members, schema_problems, words
 
+log = logging.getLogger(__name__)
+
 MAX_TEXT = 8_000_000
 """Characters of arguments that are read at all."""
 _MAX_NUMBER = 400
 """Digits of a number; more are an attack on whoever prints it."""
+_MAX_LOGGED = 20_000
+"""Characters of what is wrong with one value that go into the log."""
 
 Read = tuple[JsonValue, tuple[str, ...]]
 """A value, and what had to be assumed for it."""
@@ -159,12 +164,22 @@ def fit(arguments: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[
     try:
         value = model.model_validate_json(arguments.text, strict=strict)
     except ValidationError as error:
+        log.info("arguments of %s do not fit:\n%s", model.__name__, without_values(error))
         details = error.errors(include_url=False, include_context=True, include_input=True)
         schema = model.model_json_schema()
         problems = first(_problem(dict(detail), arguments.value, schema) for detail in details)
         return replace(arguments, problems=problems), None
     understood = value.model_dump(mode="json", exclude_unset=True)
     return replace(arguments, text=canonical(understood), value=understood), value
+
+
+def without_values(error: ValidationError) -> str:
+    """All that is wrong, one line each, for the log: not the values, which may be secrets."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = (f"{field_path(detail['loc']) or 'the whole'}: {visible(detail['msg'], limit=300)}" for detail in details)
+    text = "\n".join(lines)
+    left_out = len(text) - _MAX_LOGGED
+    return text if left_out <= 0 else f"{text[:_MAX_LOGGED]}\n({left_out:,} further characters are left out)"
 
 
 def fit_schema(arguments: Arguments, *, schema: str) -> Arguments:

@@ -5,19 +5,21 @@ import functools
 import inspect as introspection
 import json
 import logging
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.errors import ToolError, ToolFailed
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
-from chatops.tools.arguments import fit, parse
+from chatops.tools.arguments import fit, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.output import cap, is_binary, visible
+from chatops.tools.output import EMPTY, Collector, cap, is_binary, visible
+from chatops.tools.threads import Escaped, in_thread, ordinary
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ Inspector = Callable[[Mapping[str, Any], CallFacts, ToolContext], CallFacts]
 Reconciler = Callable[[CallFacts, ToolContext], Reconciled]
 """Looks at the world after a crash: no effects, runs in a thread."""
 
-_GRACE_S = 2.0
+_GRACE_S = 1.5
 """How long a cancelled thread that may be half way through a change is waited for."""
 
 
@@ -53,9 +55,9 @@ class FunctionTool:
         if value is None or self.inspector is None:
             return facts
         try:
-            return await asyncio.to_thread(self.inspector, _fields(value), facts, context)
+            return await in_thread(self.inspector, _fields(value), facts, context)
         except Exception as error:
-            log.exception("inspection of %s failed", self.spec.name)
+            _log("inspecting", self.spec, error)
             return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
@@ -75,9 +77,9 @@ class FunctionTool:
         if self.reconciler is None:
             return Reconciled(result=None)
         try:
-            return await asyncio.to_thread(self.reconciler, facts, context)
-        except Exception:
-            log.exception("reconciliation of %s failed", self.spec.name)
+            return await in_thread(self.reconciler, facts, context)
+        except Exception as error:
+            _log("reconciling", self.spec, error)
             return Reconciled(result=None)
 
 
@@ -88,15 +90,15 @@ async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec
     except ToolError:
         raise
     except Exception as error:
-        log.exception("%s failed", spec.name)
+        _log("running", spec, error)
         raise ToolFailed(f"Tool execution failed: {_reason(error)}") from error
     return as_result(result, limit=limit)
 
 
 async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
     if introspection.iscoroutinefunction(function):
-        return await function(**given)
-    thread = asyncio.ensure_future(asyncio.to_thread(functools.partial(function, **given)))
+        return await _awaited(function, given)
+    thread = asyncio.ensure_future(in_thread(functools.partial(function, **given)))
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
@@ -105,6 +107,19 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
             await asyncio.wait({thread}, timeout=_GRACE_S)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
+
+
+async def _awaited(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """What an async function gives. Only who runs the tool may cancel it or end the program."""
+    try:
+        return await function(**given)
+    except (Exception, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise ordinary(error) from error
 
 
 def tool(
@@ -176,13 +191,22 @@ def as_result(value: object, *, limit: int) -> ToolResult:
         case str():
             text = value
         case bytes():
-            text = f"[binary, {len(value):,} bytes]" if is_binary(value) else value.decode("utf-8", "replace")
+            return _of_bytes(value, limit=limit)
         case _:
             text = _spelled(value)
     capped = cap(text, limit=limit)
     failed = isinstance(value, Mapping) and bool(value.get("error"))
     outcome = Outcome.FAILED if failed else Outcome.SUCCESS
     return ToolResult(outcome=outcome, content=_whole(capped.text), truncated=capped.truncated)
+
+
+def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
+    if is_binary(value):
+        return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary, {len(value):,} bytes]")
+    collector = Collector(limit=limit)
+    collector.feed(value)
+    capped = collector.capped(limit=limit)
+    return ToolResult(outcome=Outcome.SUCCESS, content=capped.text or EMPTY, truncated=capped.truncated)
 
 
 def _spelled(value: object) -> str:
@@ -240,7 +264,19 @@ def _fields(value: BaseModel) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in type(value).model_fields}
 
 
+def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
+    """The whole story, but not the values that did not fit: they may be secrets."""
+    if isinstance(error, ValidationError):
+        place = "".join(traceback.format_tb(error.__traceback__))
+        log.error("%s %s failed:\n%s%s", doing, spec.name, place, without_values(error))
+    else:
+        log.error("%s %s failed", doing, spec.name, exc_info=error)
+
+
 def _reason(error: BaseException) -> str:
     """`str(error)` may be empty (TimeoutError) or long: a name and a short text."""
-    text = visible(str(error), limit=300)
+    if isinstance(error, Escaped):
+        return visible(str(error), limit=300)
+    told = without_values(error) if isinstance(error, ValidationError) else str(error)
+    text = visible(told, limit=300)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,5 @@
 """A tool made of a function and a JSON Schema that somebody else has written, instead of its signature."""
 
-import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
 from chatops.tools.arguments import fit_schema, parse
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.function import called
+from chatops.tools.threads import in_thread
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -35,7 +35,7 @@ class SchemaTool:
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Parse and validate `call`. Never raises for what a model wrote."""
-        read = await asyncio.to_thread(fit_schema, parse(call), schema=self.spec.schema)
+        read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
         return CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:

@@ -21,6 +21,7 @@ from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
+from chatops.tools.threads import in_thread
 
 MAX_HITS = 8
 MAX_QUERY = 400
@@ -124,7 +125,7 @@ class DdgsBackend:
     async def search(self, query: str) -> Sequence[Hit]:
         """In a thread; the package is imported only now."""
         try:
-            found = await asyncio.to_thread(self._found, query)
+            found = await in_thread(self._found, query)
         except Exception as error:
             raise ToolFailed(f"The search failed: {visible(str(error), limit=200)}") from error
         return _hits({"results": found}, "results", text="body", url="href")

@@ -32,6 +32,7 @@ from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import cap, is_binary, visible
 from chatops.tools.page import decoded, text_of
+from chatops.tools.threads import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -138,7 +139,7 @@ async def _get(target: Target, *, settings: WebSettings) -> _Page:
     import httpx2
 
     address = await public_address(target, resolver=settings.resolver, allowed=settings.allowed_addresses)
-    context = await asyncio.to_thread(_tls)
+    context = await in_thread(_tls)
     transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
     name = f"[{address}]" if ":" in address else address
     request = httpx2.Request(

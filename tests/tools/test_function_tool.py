@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from chatops.domain.errors import ToolFailed, ToolRetry
 from chatops.domain.rights import AccessLevel, Verdict
@@ -67,6 +70,7 @@ async def test_a_call_with_problems_never_runs(tmp_path: Path) -> None:
 async def test_results_of_any_kind_become_bounded_text(tmp_path: Path) -> None:
     context = context_for(tmp_path, max_output_chars=1_000)
     results: list[object] = [None, "", "  ", "x" * 5_000, b"text", b"\0\1", {"a": [1]}, "a\udc00b", 5_000_000 * "y"]
+    results.append(b"z" * 5_000_000)
 
     @tool()
     def give(index: int) -> object:
@@ -96,6 +100,93 @@ async def test_an_exception_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed) as caught:
         await done(fail, context, {"kind": "long"})
     assert len(str(caught.value)) < 500
+
+
+class Outcry(BaseException):
+    """Not an ordinary exception."""
+
+
+ENDS = {"exit": SystemExit(3), "outcry": Outcry("no"), "cancelled": asyncio.CancelledError(), "stop": StopIteration(1)}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+async def test_what_would_end_more_than_the_call_is_a_failure_of_the_call(tmp_path: Path, kind: str) -> None:
+    @tool()
+    def leave(kind: str) -> str:
+        """Leave."""
+        raise ENDS[kind]
+
+    @tool()
+    async def leave_soon(kind: str) -> str:
+        """Leave."""
+        await asyncio.sleep(0)
+        raise ENDS[kind]
+
+    for one in (leave, leave_soon):
+        with pytest.raises(ToolFailed, match="Tool execution failed: "):
+            await done(one, context_for(tmp_path), {"kind": kind})
+
+
+def test_a_function_that_never_returns_does_not_hold_the_end_of_the_program(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys, threading
+from pathlib import Path
+from chatops.tools.function import tool
+from tests.tools.toolkit import context_for, done
+
+entered = threading.Event()
+
+@tool(read_only=True)
+def hang() -> str:
+    "Hang."
+    entered.set()
+    threading.Event().wait()
+
+async def main():
+    running = asyncio.ensure_future(done(hang, context_for(Path(sys.argv[1])), {}))
+    while not entered.is_set():
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+asyncio.run(main())
+print("over")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
+
+
+async def test_values_that_do_not_fit_are_told_of_but_not_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "sk-secret-1234"
+
+    class Account(BaseModel):
+        key: int
+
+    @tool()
+    def settle() -> str:
+        """Settle."""
+        return str(Account.model_validate({"key": secret}))
+
+    with pytest.raises(ToolFailed, match="ValidationError: key: Input should be a valid integer") as caught:
+        await done(settle, context_for(tmp_path), {})
+    assert "running settle failed" in caplog.text
+    assert "sk-secret" not in caplog.text + str(caught.value)
+
+
+async def test_all_that_is_wrong_with_arguments_is_in_the_log_without_their_values(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    wrong: dict[str, object] = {"text": 1, **{f"extra{number}": "sk-secret-1234" for number in range(50)}}
+    facts = await inspected(repeat, context_for(tmp_path), wrong)
+    assert len(facts.problems) == 8
+    assert "extra49: Extra inputs are not permitted" in caplog.text
+    assert "sk-secret" not in caplog.text
 
 
 async def test_an_inspector_that_fails_refuses(tmp_path: Path) -> None:
