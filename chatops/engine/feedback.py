@@ -88,6 +88,16 @@ def denied(reason: str) -> str:
     return f"Denied by the person.{told} Do not ask for the same again; go on without it or ask the person."
 
 
+def lost(tools: Sequence[str]) -> str:
+    """For the person: calls that an earlier turn left without a result."""
+    names = ", ".join(dict.fromkeys(_short(tool) or "(no name)" for tool in tools))
+    what = "A call has" if len(tools) == 1 else f"{len(tools)} calls have"
+    return (
+        f"{what} no recorded result ({names}): whether it took effect is not known, and the model is told so. "
+        "It is not run again."
+    )
+
+
 def refused(facts: CallFacts) -> str:
     """A target that no verdict opens."""
     return f"Refused: {facts.refusal.rstrip('.')}."

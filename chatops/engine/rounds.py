@@ -18,7 +18,7 @@ from chatops.domain.model import (
     ToolChoice,
 )
 from chatops.domain.tools import Outcome
-from chatops.engine import acceptance, feedback, schedule
+from chatops.engine import acceptance, feedback, pairing, schedule
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -55,10 +55,21 @@ def send(draft: Draft) -> None:
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel):
         return
+    _make_whole(draft)
     target = target_of(draft, phase)
     request = _request(draft, target, phase)
     draft.effects.append(CallModel(round_id=phase.round_id, request=request))
     draft.events.append(RoundStarted(id=phase.round_id, parent_id=draft.state.turn_id, model=target.name))
+
+
+def _make_whole(draft: Draft) -> None:
+    """Give every call that has no result one, for good: a crash of an older version, a damaged file or a copy of a
+    conversation made in the middle of a round has left it without."""
+    lost = pairing.lost_calls((*draft.state.history, *draft.state.messages))
+    for call in lost:
+        draft.say(pairing.stand_in(call, id=draft.next_message_id()))
+    if lost:
+        draft.notice(feedback.lost([call.name for call in lost]))
 
 
 def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:

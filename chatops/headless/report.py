@@ -14,6 +14,7 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
+from chatops.engine.pairing import stands_in
 from chatops.engine.state import (
     AwaitingDecision,
     CallState,
@@ -177,7 +178,9 @@ def arguments_value(text: str) -> JsonValue:
 
 
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
-    told = [_told(message) for message in state.messages if isinstance(message, ToolMessage)]
+    results = (message for message in state.messages if isinstance(message, ToolMessage))
+    # What stands in for a result that an earlier turn has lost is no call of this one.
+    told = [_told(message) for message in results if not stands_in(message)]
     known = {call.id for call in told}
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()

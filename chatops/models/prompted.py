@@ -11,7 +11,6 @@ from typing import assert_never
 
 from chatops.dialects.families import Family
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
-from chatops.domain.ids import CallId
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -22,7 +21,8 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.models.wire import EMPTY_MESSAGE, NO_RESULT, content_of, encode, first_results, said_text
+from chatops.engine.pairing import LOST, results_of
+from chatops.models.wire import content_of, content_said, encode, said_text, says_nothing
 from chatops.policy.prompt import with_section
 
 _SECRET = secrets.token_hex(16)
@@ -65,17 +65,19 @@ class PromptedEncoder:
 
     def _said(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
         """Who says what: ``user`` or ``assistant``, and the text."""
-        results = first_results(messages)
-        for message in messages:
+        results = results_of(messages)
+        for place, message in enumerate(messages):
             match message:
                 case UserMessage():
-                    yield "user", message.text or EMPTY_MESSAGE
+                    yield "user", content_said(message)
+                case AssistantMessage() if says_nothing(message):
+                    pass
                 case AssistantMessage():
-                    if message.text or message.calls:
-                        calls = [self._written(call, offered=offered) for call in message.calls]
-                        yield "assistant", self._writer.message(said_text(message), calls)
+                    calls = [self._written(call, offered=offered) for call in message.calls]
+                    yield "assistant", self._writer.message(said_text(message), calls)
                     if message.calls:
-                        told = [self._result(call, results, offered=offered) for call in message.calls]
+                        pairs = zip(message.calls, results[place], strict=True)
+                        told = [self._result(call, result, offered=offered) for call, result in pairs]
                         yield "user", self._writer.results(told, secret=_SECRET)
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                     pass  # Results stand behind their calls; the others are between us and the person.
@@ -86,9 +88,8 @@ class PromptedEncoder:
         name = self._family.their_name(call.name, offered) or "unnamed"
         return WrittenCall(name=name, arguments=call.arguments.strip() or "{}")
 
-    def _result(self, call: ToolCall, results: dict[CallId, ToolMessage], *, offered: frozenset[str]) -> WrittenResult:
+    def _result(self, call: ToolCall, result: ToolMessage | None, *, offered: frozenset[str]) -> WrittenResult:
         name = self._family.their_name(call.name, offered) or "unnamed"
-        result = results.pop(call.id, None)
         if result is None:
-            return WrittenResult(name=name, content=NO_RESULT, outcome=Outcome.UNKNOWN.value)
+            return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
         return WrittenResult(name=name, content=content_of(result), outcome=result.outcome.value)

@@ -1,13 +1,15 @@
 """Our messages in the spelling of chat completions, as bytes.
 
 What a strict server demands holds whatever the history looks like: the system prompt first, ids of calls unique,
-after every call exactly one tool message, and arguments that are a JSON object. Role switches and notices are never
-sent. Each message is encoded once and kept, so that a round costs no more than its bytes.
+after every call exactly one tool message, names of letters and digits, arguments that are a JSON object, and no message
+without content. Role switches and notices are never sent. Each message is encoded once and kept, so that a round costs
+no more than its bytes.
 """
 
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
@@ -22,15 +24,17 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome, ToolCall, ToolSpec
+from chatops.domain.tools import Outcome, ToolSpec
+from chatops.engine.pairing import LOST, results_of
 from chatops.models.reasoning import IN_CONTENT, NOT_GIVEN_BACK, GivenBack
 
 DONE_WITHOUT_OUTPUT = "Tool executed successfully"
-NO_RESULT = "No result of this call was recorded. It may or may not have taken effect."
 CUT_OFF = "[This reply was cut off here.]"
 EMPTY_MESSAGE = "(empty message)"
 UNREADABLE = "arguments_that_were_not_a_json_object"
 """The key under which a model sees what it wrote in place of arguments."""
+_ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -72,12 +76,29 @@ def _no_json(constant: str) -> None:
 def content_of(message: ToolMessage) -> str:
     """What the model is told of a result; never empty."""
     empty = DONE_WITHOUT_OUTPUT if message.outcome is Outcome.SUCCESS else f"({message.outcome.value})"
-    return message.content or empty
+    return message.content if message.content.strip() else empty
+
+
+def content_said(message: UserMessage) -> str:
+    """What the person said; never empty."""
+    return message.text if message.text.strip() else EMPTY_MESSAGE
+
+
+def says_nothing(message: AssistantMessage) -> bool:
+    """Whether there is nothing to send of it: a message of neither words nor calls is refused."""
+    return not message.calls and not message.text.strip()
 
 
 def said_text(message: AssistantMessage) -> str:
     """What the model said, marked where it was cut off."""
+    if not message.text.strip():
+        return ""
     return f"{message.text}\n{CUT_OFF}" if message.incomplete else message.text
+
+
+def sent_name(name: str) -> str:
+    """The name of a call of the history as servers accept it: a model may have written anything."""
+    return _ODD_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def wire_id(call_id: CallId, *, short: bool) -> str:
@@ -95,6 +116,7 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fragment:
     message: Message
+    ids: tuple[str, ...]
     reasoning: str
     data: bytes
 
@@ -110,86 +132,90 @@ class MessageEncoder:
     def array(self, messages: Iterable[Message], *, system: str, given_back: GivenBack = NOT_GIVEN_BACK) -> bytes:
         """The whole array as JSON bytes."""
         messages = tuple(messages)
-        results = first_results(messages)
+        results = results_of(messages)
+        given: Counter[CallId] = Counter()
         turn = max((place for place, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
-        fragments = [encode({"role": "system", "content": system})] if system else []
+        fragments = [encode({"role": "system", "content": system})] if system.strip() else []
         for place, message in enumerate(messages):
             match message:
                 case UserMessage():
                     fragments.append(self._once(message))
+                case AssistantMessage() if says_nothing(message):
+                    pass
                 case AssistantMessage():
-                    if message.text or message.calls:
-                        reasoning = given_back.of(message, this_turn=place > turn)
-                        fragments.append(self._once(message, reasoning=reasoning, field=given_back.field))
-                    fragments += [self._result(call, results.pop(call.id, None)) for call in message.calls]
+                    ids = tuple(self._new_id(call.id, given) for call in message.calls)
+                    reasoning = given_back.of(message, this_turn=place > turn)
+                    fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=given_back.field))
+                    fragments += [self._result(*pair) for pair in zip(ids, results.get(place, ()), strict=True)]
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                     pass  # Results stand behind their calls; the others are between us and the person.
                 case _:
                     assert_never(message)
         return b"[" + b",".join(fragments) + b"]"
 
-    def _result(self, call: ToolCall, result: ToolMessage | None) -> bytes:
+    def _new_id(self, call_id: CallId, given: Counter[CallId]) -> str:
+        """An id that no other call of the array has: stored ids repeat only where a store was damaged."""
+        given[call_id] += 1
+        once = given[call_id] == 1
+        return wire_id(call_id if once else CallId(f"{call_id}#{given[call_id]}"), short=self._short)
+
+    def _result(self, id_: str, result: ToolMessage | None) -> bytes:
         if result is not None:
-            return self._once(result)
-        return encode({"role": "tool", "tool_call_id": wire_id(call.id, short=self._short), "content": NO_RESULT})
+            return self._once(result, ids=(id_,))
+        return encode({"role": "tool", "tool_call_id": id_, "content": LOST})
 
     def _once(
-        self, message: UserMessage | AssistantMessage | ToolMessage, *, reasoning: str = "", field: str = ""
+        self,
+        message: UserMessage | AssistantMessage | ToolMessage,
+        *,
+        ids: tuple[str, ...] = (),
+        reasoning: str = "",
+        field: str = "",
     ) -> bytes:
         known = self._fragments.get(message.id)
         told = f"{field}:{reasoning}" if reasoning else ""
-        if known is not None and known.reasoning == told and (known.message is message or known.message == message):
-            return known.data
-        data = encode(self._object(message, reasoning=reasoning, field=field))
+        if known is not None and (known.ids, known.reasoning) == (ids, told):
+            if known.message is message or known.message == message:
+                return known.data
+        data = encode(_object(message, ids=ids, reasoning=reasoning, field=field))
         if len(self._fragments) >= self._keep:
             self._fragments.clear()
-        self._fragments[message.id] = _Fragment(message=message, reasoning=told, data=data)
+        self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=told, data=data)
         return data
 
-    def _object(
-        self, message: UserMessage | AssistantMessage | ToolMessage, *, reasoning: str, field: str
-    ) -> JsonValue:
-        match message:
-            case UserMessage():
-                return {"role": "user", "content": message.text or EMPTY_MESSAGE}
-            case AssistantMessage():
-                return self._assistant(message, reasoning=reasoning, field=field)
-            case ToolMessage():
-                return {
-                    "role": "tool",
-                    "tool_call_id": wire_id(message.call_id, short=self._short),
-                    "content": content_of(message),
-                }
-            case _:
-                assert_never(message)
 
-    def _assistant(self, message: AssistantMessage, *, reasoning: str, field: str) -> JsonValue:
-        text = said_text(message)
-        if reasoning and field == IN_CONTENT:
-            text = f"<think>\n{reasoning}\n</think>\n\n{text}"
-        # Never null and never absent beside calls: llama.cpp's Python server answers 500 to either.
-        body: dict[str, JsonValue] = {"role": "assistant", "content": text}
-        if reasoning and field != IN_CONTENT:
-            body[field] = reasoning
-        if message.calls:
-            body["tool_calls"] = [
-                {
-                    "id": wire_id(call.id, short=self._short),
-                    "type": "function",
-                    "function": {"name": call.name or "unnamed", "arguments": sent_arguments(call.arguments)},
-                }
-                for call in message.calls
-            ]
-        return body
+def _object(
+    message: UserMessage | AssistantMessage | ToolMessage, *, ids: tuple[str, ...], reasoning: str, field: str
+) -> JsonValue:
+    match message:
+        case UserMessage():
+            return {"role": "user", "content": content_said(message)}
+        case AssistantMessage():
+            return _assistant(message, ids=ids, reasoning=reasoning, field=field)
+        case ToolMessage():
+            return {"role": "tool", "tool_call_id": ids[0], "content": content_of(message)}
+        case _:
+            assert_never(message)
 
 
-def first_results(messages: Iterable[Message]) -> dict[CallId, ToolMessage]:
-    """The result of each call: the first, should there be several."""
-    results: dict[CallId, ToolMessage] = {}
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            results.setdefault(message.call_id, message)
-    return results
+def _assistant(message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
+    text = said_text(message)
+    if reasoning and field == IN_CONTENT:
+        text = f"<think>\n{reasoning}\n</think>\n\n{text}"
+    # Never null and never absent beside calls: llama.cpp's Python server answers 500 to either.
+    body: dict[str, JsonValue] = {"role": "assistant", "content": text}
+    if reasoning and field != IN_CONTENT:
+        body[field] = reasoning
+    if message.calls:
+        body["tool_calls"] = [
+            {
+                "id": id_,
+                "type": "function",
+                "function": {"name": sent_name(call.name), "arguments": sent_arguments(call.arguments)},
+            }
+            for id_, call in zip(ids, message.calls, strict=True)
+        ]
+    return body
 
 
 class ToolEncoder:

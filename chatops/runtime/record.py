@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from chatops.domain.ids import MessageId, SessionId
-from chatops.domain.messages import Message
+from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.usage import Usage, total
+from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
 from chatops.engine.view import pending_calls, settled_so_far, turn_status
@@ -20,6 +21,8 @@ class Record:
     def __init__(self) -> None:
         """An empty one."""
         self.messages: tuple[Message, ...] = ()
+        self._lost: tuple[ToolMessage, ...] = ()
+        """What stands for results that these messages lack; the next turn stores it."""
         self._spent: Usage | None = None
         self._context: tuple[object, int] = (None, 0)
         """The last estimate of what the next request holds, and what it was made of."""
@@ -28,10 +31,12 @@ class Record:
         """All that is stored, of which `turn` is still in progress."""
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
+        self._lost = stand_ins(self.messages)
 
     def add(self, *messages: Message, usage: Usage | None = None) -> None:
         """Further messages, and what they have cost."""
         self.messages = (*self.messages, *messages)
+        self._lost = stand_ins(self.messages) if self._lost else ()
         self._spent = total(self._spent, usage)
 
     @property
@@ -52,7 +57,7 @@ class Record:
     ) -> Snapshot:
         """The conversation with the turn `state`; `grant` is what the next one would have."""
         grant = grant if state is None or isinstance(state.phase, Finished) else state.grant
-        messages = self.messages if state is None else (*self.messages, *state.messages)
+        messages = (*self.messages, *self._lost, *(state.messages if state is not None else ()))
         seen = self.messages if state is None else (*state.history, *state.messages)
         model = grant.models[min(state.counters.backup if state else 0, len(grant.models) - 1)]
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None

@@ -22,6 +22,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolCall
+from chatops.engine.pairing import LOST, results_of
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
@@ -30,7 +31,7 @@ JSONL_VERSION = 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_NO_RESULT = "No result was recorded for this call."
+_EMPTY = "(empty message)"
 
 
 class ExportFormat(StrEnum):
@@ -116,17 +117,18 @@ def to_openai(history: Sequence[Message]) -> str:
     Ids are unique, each call has exactly one result right behind its message, arguments are JSON objects.
     Dividers and notices are left out.
     """
-    results = {message.call_id: message for message in history if isinstance(message, ToolMessage)}
+    results = results_of(history)
     ids = (f"call_{number}" for number in count(1))
     out: list[Mapping[str, object]] = []
-    for message in history:
+    for place, message in enumerate(history):
         match message:
             case UserMessage():
-                out.append({"role": "user", "content": message.text})
-            case AssistantMessage() if message.text or message.calls:
+                out.append({"role": "user", "content": message.text if message.text.strip() else _EMPTY})
+            case AssistantMessage() if message.text.strip() or message.calls:
                 calls = list(zip(message.calls, ids, strict=False))
                 out.append(_openai_assistant(message.text, calls))
-                out.extend(_openai_result(id_, results.get(call.id)) for call, id_ in calls)
+                answers = zip(calls, results.get(place, ()), strict=True)
+                out.extend(_openai_result(id_, result) for (_, id_), result in answers)
             case AssistantMessage() | ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                 pass
             case _:
@@ -145,7 +147,11 @@ def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mappi
 
 
 def _openai_result(id_: str, result: ToolMessage | None) -> Mapping[str, object]:
-    return {"role": "tool", "tool_call_id": id_, "content": _NO_RESULT if result is None else result.content}
+    return {"role": "tool", "tool_call_id": id_, "content": LOST if result is None else _content(result)}
+
+
+def _content(result: ToolMessage) -> str:
+    return result.content if result.content.strip() else f"({result.outcome.value})"
 
 
 def _function_name(call: ToolCall) -> str:

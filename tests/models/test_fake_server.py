@@ -45,10 +45,31 @@ async def test_it_sees_the_client_go_and_can_be_held() -> None:
         assert not server.requests[1].gone.is_set()
 
 
+def asks(name: str = "t", arguments: object = "{}", id: str = "a") -> dict[str, object]:
+    wanted = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [wanted]}
+
+
+DONE = {"role": "tool", "tool_call_id": "a", "content": "ok"}
+
+
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([{"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}], "without a tool message"),
+        ([asks()], "without a tool message"),
+        ([DONE, asks()], "no open call"),
+        ([asks(), DONE, DONE], "no open call"),
+        ([asks(), DONE, asks(), DONE], "id repeats"),
+        ([asks("a b"), DONE], "name of a call"),
+        ([asks("n" * 65), DONE], "name of a call"),
+        ([asks(arguments="{"), DONE], "no JSON object"),
+        ([asks(arguments="[]"), DONE], "no JSON object"),
+        ([asks(arguments={}), DONE], "no JSON object"),
+        ([asks(id=""), {**DONE, "tool_call_id": ""}], "id of a call"),
+        ([asks(), {**DONE, "content": ["ok"]}], "nothing in it"),
+        ([{"role": "assistant", "content": " "}], "nothing in it"),
+        ([{"role": "assistant", "content": None}], "nothing in it"),
+        ([{"role": "user", "content": ""}], "nothing in it"),
         ([{"role": "tool", "tool_call_id": "a", "content": ""}], "no open call"),
         ([{"role": "assistant"}], "without content"),
     ],
@@ -56,4 +77,4 @@ async def test_it_sees_the_client_go_and_can_be_held() -> None:
 async def test_strictness(messages: list[dict[str, object]], complaint: str) -> None:
     async with FakeOpenAI([says("no")]) as server:
         assert complaint in await ask(server, messages=messages)
-    assert complaint in server.violations[0]
+    assert any(complaint in violation for violation in server.violations)

@@ -19,10 +19,11 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
+from chatops.engine.pairing import LOST
 from chatops.models.body import BodyBuilder
 from chatops.models.formats import InField
 from chatops.models.hosts import HOSTS, Host, host_of
-from chatops.models.wire import NO_RESULT, UNREADABLE, MessageEncoder, encode, sent_arguments, wire_id
+from chatops.models.wire import UNREADABLE, MessageEncoder, encode, sent_arguments, wire_id
 from chatops.policy.registry import HostType, ModelSpec
 from tests.support.fake_openai import violations_of
 
@@ -149,7 +150,7 @@ def test_c30_dangling_calls_get_a_result_and_strangers_are_dropped() -> None:
         result(5, "a.1", "again"),
     )
     assert violations_of(body) == []
-    assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == ["late", NO_RESULT]
+    assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == ["late", LOST]
 
 
 def test_empty_contents() -> None:
@@ -163,6 +164,45 @@ def test_empty_contents() -> None:
         ("tool", "Tool executed successfully"),
         ("tool", "(failed)"),
     ]
+
+
+def test_blank_contents_are_as_empty_ones() -> None:
+    body = body_of(
+        user(1, " \n"), asks(2, a_call("a.1"), text="\n"), result(3, "a.1", "\n"), asks(4, text=" \n", incomplete=True),
+        system=" ",
+    )  # fmt: skip
+    assert violations_of(body) == []
+    assert [(m["role"], m["content"]) for m in body["messages"]] == [
+        ("user", "(empty message)"),
+        ("assistant", ""),
+        ("tool", "Tool executed successfully"),
+    ]
+
+
+def test_names_of_calls_are_ones_that_servers_take() -> None:
+    odd = ["functions.file read", "ünïcode", "n" * 80, "", "\ud800", "ok-1_x"]
+    body = body_of(user(1, "hi"), asks(2, *(a_call(f"a.{n}", name) for n, name in enumerate(odd))))
+    assert violations_of(body) == []
+    names = [call["function"]["name"] for call in body["messages"][2]["tool_calls"]]
+    assert names == ["functions_file_read", "_n_code", "n" * 64, "unnamed", "_", "ok-1_x"]
+
+
+def test_c30_an_id_that_was_given_twice_is_sent_as_two() -> None:
+    history = (user(1, "hi"), asks(2, a_call("a.1")), user(3, "again"), asks(4, a_call("a.1")), result(5, "a.1", "two"))
+    bodies = [body_of(*history), body_of(*history, result(6, "a.1", "more"), user(7, "on"))]
+    for body in bodies:
+        assert violations_of(body) == []
+        assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == [LOST, "two"]
+    ids = [[call["id"] for m in body["messages"] for call in m.get("tool_calls", [])] for body in bodies]
+    assert ids[0] == ids[1]
+
+
+def test_an_encoder_gives_ids_by_their_place_in_each_history() -> None:
+    encoder = MessageEncoder()
+    first, second = asks(2, a_call("a.1")), asks(4, a_call("a.1"))
+    together, alone = (json.loads(encoder.array(h, system="")) for h in ((first, second), (second,)))
+    assert together[2]["tool_calls"][0]["id"] != alone[0]["tool_calls"][0]["id"] == together[0]["tool_calls"][0]["id"]
+    assert alone[1]["tool_call_id"] == "a_1"
 
 
 def test_a_reply_that_was_cut_off_is_marked() -> None:
@@ -256,14 +296,14 @@ def test_no_text_breaks_the_encoding(text: str) -> None:
     assert decoded == text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-CALLS = st.lists(st.sampled_from(["c.1", "c.2", "c.3", "c.4"]), unique=True, max_size=3)
+CALLS = st.lists(st.tuples(st.sampled_from(["c.1", "c_1", "c.2", "c.3"]), ANY_TEXT), max_size=3)
 
 
 @given(
     st.lists(
         st.one_of(
             st.tuples(st.just("user"), ANY_TEXT),
-            st.tuples(st.just("result"), st.sampled_from(["c.1", "c.2", "c.3", "c.4", "c.9"])),
+            st.tuples(st.just("result"), st.sampled_from(["c.1", "c_1", "c.2", "c.3", "c.9"])),
             st.tuples(st.just("calls"), CALLS),
         ),
         max_size=12,
@@ -278,7 +318,5 @@ def test_any_history_is_accepted_by_a_strict_server(parts: list[tuple[str, Any]]
             case "result":
                 history.append(result(number, value, "r"))
             case _:
-                calls = [a_call(f"{number}.{id_}" if number % 2 else id_) for id_ in value]
-                taken = {call.id for m in history if isinstance(m, AssistantMessage) for call in m.calls}
-                history.append(asks(number, *(call for call in calls if call.id not in taken)))
+                history.append(asks(number, *(a_call(id_, name, name) for id_, name in value)))
     assert violations_of(body_of(*history)) == []

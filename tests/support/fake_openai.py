@@ -10,12 +10,13 @@ request consumes the next reply of the script; a script that is over answers 500
 (rendered as a stream or as one object, as the request asks) or a `Raw` (bytes and faults of any kind).
 `server.requests` has every chat request (body, headers, path); `request.gone` is set when the client hung up before the
 reply was over. Unless ``strict=False`` a request whose history is not valid (a call without exactly one tool
-message, ids that repeat, ``tools: []``) gets a 400 and is noted in `server.violations`.
+message, ids that repeat, a message without content, ``tools: []`` …) gets a 400 and is noted in `server.violations`.
 """
 
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import struct
 import threading
@@ -246,7 +247,7 @@ def _whole(completion: Completion, *, number: int, model: str) -> bytes:
 
 
 def violations_of(body: Mapping[str, Any]) -> list[str]:
-    """What a strict server would not accept in a chat request."""
+    """What a strict server would not accept in a chat request: the demands of several, added up."""
     found = []
     if body.get("tools") == []:
         found.append("tools is empty")
@@ -261,21 +262,40 @@ def violations_of(body: Mapping[str, Any]) -> list[str]:
                 found.append(f"tool message for no open call: {message.get('tool_call_id')!r}")
             else:
                 open_calls.remove(message["tool_call_id"])
-            continue
-        if open_calls:
+        elif open_calls:
             found.append(f"calls without a tool message: {open_calls}")
             open_calls = []
-        if role not in {"system", "developer", "user", "assistant"}:
+        if role not in {"system", "developer", "user", "assistant", "tool"}:
             found.append(f"role {role!r}")
         if "content" not in message:
             found.append(f"{role} message without content")
+        elif not message.get("tool_calls") and not (isinstance(message["content"], str) and message["content"].strip()):
+            found.append(f"{role} message with nothing in it: {message['content']!r}")
         for wanted in message.get("tool_calls", []):
+            found += _faults_of_call(wanted)
             if wanted["id"] in seen:
                 found.append(f"id repeats: {wanted['id']!r}")
             seen.add(wanted["id"])
             open_calls.append(wanted["id"])
     if open_calls:
         found.append(f"calls without a tool message: {open_calls}")
+    return found
+
+
+def _faults_of_call(wanted: Mapping[str, Any]) -> list[str]:
+    found = []
+    id_, function = wanted.get("id"), wanted.get("function", {})
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(id_, str) or not 0 < len(id_) <= 40:
+        found.append(f"id of a call: {id_!r}")
+    if not isinstance(name, str) or re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) is None:
+        found.append(f"name of a call: {name!r}")
+    try:
+        value = json.loads(arguments, parse_constant=lambda name: name)
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, dict):
+        found.append(f"arguments that are no JSON object: {arguments!r}")
     return found
 
 

@@ -1,5 +1,6 @@
 """Blocks out of what is stored, and the pieces that events make in the same way."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -17,6 +18,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome
 from chatops.engine import feedback
+from chatops.engine.pairing import Results, results_of
 from chatops.tui.blocks.model import (
     AnswerBlock,
     Block,
@@ -39,10 +41,11 @@ def stored_blocks(
 
     `heads`: the turns of the run of a workflow, if the conversation is one.
     """
-    results = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
+    results = results_of(messages)
     asked = {one.call.id: one for one in pending}
+    drawn: Counter[str] = Counter()
     turn, led, said = "", False, set[str]()
-    for message in messages:
+    for place, message in enumerate(messages):
         match message:
             case UserMessage() if turn_of(message) != turn:
                 yield from _ended(turn, heads, said)
@@ -53,7 +56,8 @@ def stored_blocks(
             case UserMessage():
                 yield UserBlock(id=f"{turn}.user", text=message.text)
             case AssistantMessage():
-                yield from _said(message, results, asked, led=led)
+                cards = _cards(message, results.get(place, ()), asked, drawn)
+                yield from _said(message, cards, led=led)
             case ToolMessage():
                 continue  # Drawn with the message that asked for it.
             case RoleSwitchMessage():
@@ -85,19 +89,26 @@ def _ended(turn: str, heads: Mapping[str, TurnHead], said: set[str]) -> Iterator
         yield head.after
 
 
-def _said(
-    message: AssistantMessage, results: dict[CallId, ToolMessage], asked: dict[CallId, PendingCall], *, led: bool
-) -> Iterable[Block]:
+def _said(message: AssistantMessage, cards: Iterable[Block], *, led: bool) -> Iterable[Block]:
     if message.reasoning.strip():
         yield ReasoningBlock(id=f"{message.id}.reasoning", text=message.reasoning)
     if message.text.strip():
         text = laid_out(message.text) if led else message.text
         yield AnswerBlock(id=message.id, text=text, incomplete=message.incomplete)
-    for call in message.calls:
-        card = ToolCardBlock(id=call.id, tool=call.name, arguments=call.arguments)
-        if (result := results.get(call.id)) is not None:
+    yield from cards
+
+
+def _cards(
+    message: AssistantMessage, results: Results, asked: Mapping[CallId, PendingCall], drawn: Counter[str]
+) -> Iterator[Block]:
+    for call, result in zip(message.calls, results, strict=True):
+        drawn[call.id] += 1
+        # Ids of stored calls repeat only where a store was damaged; those of blocks must not.
+        card_id = call.id if drawn[call.id] == 1 else f"{call.id}#{drawn[call.id]}"
+        card = ToolCardBlock(id=card_id, tool=call.name, arguments=call.arguments)
+        if result is not None:
             yield settled_card(
-                call.id,
+                card_id,
                 tool=result.tool,
                 arguments=result.arguments,
                 outcome=result.outcome,

@@ -1,0 +1,89 @@
+"""Which result answers which call, in histories that nobody should have left."""
+
+import pytest
+
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.model import FailureKind, ModelFailure
+from chatops.domain.tools import Outcome, ToolCall
+from chatops.engine.effects import CallModel
+from chatops.engine.inputs import ModelFailed, TurnRetried
+from chatops.engine.pairing import LOST, lost_calls, results_of, stand_in, stand_ins
+from chatops.engine.turn import advance, start
+from tests.engine.world import grant
+
+
+def call(id: str, name: str = "read") -> ToolCall:
+    return ToolCall(id=CallId(id), name=name, arguments="{}")
+
+
+def asks(*ids: str) -> AssistantMessage:
+    return AssistantMessage(id=MessageId(f"asks {ids}"), text="", calls=tuple(call(id) for id in ids))
+
+
+def result(id: str, content: str) -> ToolMessage:
+    return ToolMessage(
+        id=MessageId(content),
+        call_id=CallId(id),
+        tool="read",
+        arguments="{}",
+        outcome=Outcome.SUCCESS,
+        content=content,
+    )
+
+
+def in_place(id: str) -> ToolMessage:
+    return stand_in(call(id), id=MessageId(f"{id} lost"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        pytest.param([asks("a", "b"), result("b", "2"), result("a", "1")], [["1", "2"]], id="in-any-order"),
+        pytest.param([asks("a"), result("a", "1"), result("a", "again")], [["1"]], id="two-results"),
+        pytest.param([result("a", "too early"), asks("a")], [[None]], id="before-its-call"),
+        pytest.param([asks("a"), result("b", "nobody asked")], [[None]], id="of-no-call"),
+        pytest.param([asks("a", "a"), result("a", "1"), result("a", "2")], [["1", "2"]], id="one-id-twice-at-once"),
+        pytest.param([asks("a"), asks("a"), result("a", "2")], [[None], ["2"]], id="one-id-in-two-turns"),
+        pytest.param(
+            [asks("a"), result("a", "1"), asks("a"), result("a", "2"), result("a", "3")],
+            [["1"], ["2"]],
+            id="each",
+        ),
+        pytest.param([asks("a"), asks("a"), result("a", "2"), in_place("a")], [[LOST], ["2"]], id="mended"),
+        pytest.param([asks("a"), asks("a"), result("a", "2"), result("a", "3")], [[None], ["2"]], id="not-mended"),
+    ],
+)
+def test_results_answer_calls_before_them(messages: list[Message], expected: list[list[str | None]]) -> None:
+    found = results_of(messages).values()
+    assert [[None if one is None else one.content for one in results] for results in found] == expected
+
+
+@pytest.mark.parametrize(
+    "messages", [[asks("a", "b"), result("a", "1")], [asks("a"), asks("a"), result("a", "2")], [asks("a", "a")]]
+)
+def test_what_stands_in_for_lost_results_leaves_none_open(messages: list[Message]) -> None:
+    assert lost_calls(messages)
+    assert lost_calls([*messages, *stand_ins(messages)]) == ()
+
+
+def test_a_turn_stores_what_its_history_lacks_before_a_model_is_asked_and_only_once() -> None:
+    history = (UserMessage(id=MessageId("u"), text="go"), asks("a", "b"), result("b", "2"))
+    step = start(
+        turn_id=TurnId("s.2"),
+        session_id=SessionId("s"),
+        parent_id=history[-1].id,
+        grant=grant(),
+        history=history,
+        text="still there?",
+    )
+    assert [(m.call_id, m.outcome, m.content) for m in step.messages if isinstance(m, ToolMessage)] == [
+        ("a", Outcome.UNKNOWN, LOST)
+    ]
+    (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))
+    assert lost_calls(asked.request.messages) == ()
+    failed = ModelFailed(round_id=asked.round_id, failure=ModelFailure(kind=FailureKind.REFUSED, message="boom"))
+    over = advance(step.state, failed)
+    again = advance(over.state, TurnRetried(grant=grant()))
+    assert any(isinstance(effect, CallModel) for effect in again.effects)
+    assert not any(isinstance(m, ToolMessage) for m in again.messages)
