@@ -112,8 +112,8 @@ class DecisionRecord:
 class Step:
     """The next state, what is to be stored with it, told of it and done because of it.
 
-    One transaction holds the state, `messages`, `results`, `decisions`, `grants` and an intent for each
-    RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
+    One transaction holds the state, `messages`, `results`, `decisions`, `grants`, what `takes_kept` says and an intent
+    for each RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
     """
 
     state: TurnState
@@ -123,3 +123,5 @@ class Step:
     results: tuple[AttemptResult, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
     grants: tuple[RememberedGrant, ...] = ()
+    takes_kept: bool = False
+    """It begins a turn with the oldest text that was kept for the session, which is not kept any longer."""

@@ -20,17 +20,17 @@ WATCH_S = 0.5
 
 
 class KeptTexts:
-    """What the person sent while a turn was in the way. A text is forgotten only once its turn is stored."""
+    """What the person sent while a turn was in the way. A text is forgotten in the commit that begins its turn."""
 
     def __init__(self, store: Store, offload: Offload) -> None:
         self._store = store
         self._offload = offload
         self.count = 0
-        """How many were kept since the conversation was opened and are not yet sent."""
+        """How many are not yet sent."""
 
     async def recall(self, session: SessionId) -> None:
-        """What an earlier process kept is shown as kept; how many there are is not asked."""
-        self.count = 1 if await self.first(session) is not None else 0
+        """What an earlier process kept."""
+        self.count = len(await self._offload(self._store.kept_texts, session))
 
     async def keep(self, session: SessionId, text: str) -> None:
         """Store a text behind the others."""
@@ -38,13 +38,14 @@ class KeptTexts:
         self.count += 1
 
     async def first(self, session: SessionId) -> str | None:
-        """The oldest one, left where it is."""
-        return await self._offload(self._store.peek_text, session)
+        """The oldest one, left where it is; None if there is none."""
+        texts = await self._offload(self._store.kept_texts, session)
+        self.count = len(texts)
+        return texts[0] if texts else None
 
-    async def sent(self, session: SessionId) -> None:
+    def sent(self) -> None:
         """The oldest one is in the history now."""
-        await self._offload(self._store.take_text, session)
-        self.count = max(0, self.count - 1)
+        self.count -= 1
 
 
 class PostedDecisions:

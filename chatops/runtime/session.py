@@ -343,11 +343,11 @@ class ChatSession:
             self._info = info
         return self._info
 
-    async def _start(self, info: SessionInfo, text: str) -> None:
+    async def _start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
         turn_id = await self._services.offload(self._services.store.next_turn_id, info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
-            return start(
+            step = start(
                 turn_id=turn_id,
                 session_id=info.id,
                 parent_id=self._record.head,
@@ -356,6 +356,7 @@ class ChatSession:
                 text=text,
                 remembered=remembered,
             )
+            return replace(step, takes_kept=kept)
 
         await self._begin(info, self._standing, make)
 
@@ -438,7 +439,8 @@ class ChatSession:
             try:
                 text = await self._kept.first(self._info.id)
                 if text is not None:
-                    await self._start(self._info, text)
-                    await self._kept.sent(self._info.id)
+                    reach("sending_kept")
+                    await self._start(self._info, text, kept=True)
+                    self._kept.sent()
             except ChatopsError as error:
                 self.tell(f"A message that was kept could not be sent: {error}", advice=error.advice)

@@ -147,7 +147,8 @@ class Store(Protocol):
         ...
 
     def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """Newest activity first (by sequence), of one workspace or of all."""
+        """Newest activity first (by sequence), of one workspace or of all. A session in which nothing was ever said
+        is none yet: a process may have died between making it and its first turn."""
         ...
 
     def update_session(
@@ -262,12 +263,9 @@ class Store(Protocol):
         """Keep what the person typed while the turn could not take it."""
         ...
 
-    def peek_text(self, session_id: SessionId) -> str | None:
-        """The oldest kept text, left where it is; None if there is none."""
-        ...
-
-    def take_text(self, session_id: SessionId) -> str | None:
-        """The oldest kept text, removed; None if there is none."""
+    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
+        """The kept texts, oldest first. The commit that begins a turn with the oldest one forgets it
+        (`Step.takes_kept`), so that it is sent exactly once."""
         ...
 
     # who drives a session

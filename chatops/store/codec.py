@@ -164,11 +164,18 @@ class _Carried:
     results: tuple[AttemptResult, ...]
     decisions: tuple[DecisionRecord, ...]
     grants: tuple[RememberedGrant, ...]
+    takes_kept: bool
 
 
 def _carried(step: Step) -> _Carried:
     runs = tuple(effect for effect in step.effects if isinstance(effect, RunTool))
-    return _Carried(runs=runs, results=step.results, decisions=step.decisions, grants=step.grants)
+    return _Carried(
+        runs=runs,
+        results=step.results,
+        decisions=step.decisions,
+        grants=step.grants,
+        takes_kept=step.takes_kept,
+    )
 
 
 # Built when first needed: building all of them costs more than opening the store.

@@ -68,19 +68,17 @@ def keep_text(rows: Connection, session_id: SessionId, kept: str) -> None:
     rows.run("INSERT INTO queued_texts (session_id, text) VALUES (?, ?)", session_id, kept)
 
 
-def peek_text(rows: Connection, session_id: SessionId) -> str | None:
-    """The oldest kept text."""
-    row = rows.one("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq LIMIT 1", session_id)
-    return None if row is None else text(row[0])
+def kept_texts(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
+    """The texts kept for a session, oldest first."""
+    found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
+    return tuple(text(row[0]) for row in found)
 
 
-def take_text(rows: Connection, session_id: SessionId) -> str | None:
-    """Remove and return the oldest kept text."""
-    row = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq LIMIT 1", session_id)
-    if row is None:
-        return None
-    rows.run("DELETE FROM queued_texts WHERE seq = ?", row[0])
-    return text(row[1])
+def forget_text(rows: Connection, session_id: SessionId) -> None:
+    """Forget the oldest kept text."""
+    rows.run(
+        "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
+    )
 
 
 def _key(session_id: SessionId, grant: RememberedGrant) -> tuple[Value, ...]:

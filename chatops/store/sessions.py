@@ -75,8 +75,9 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
 
 
 def listed(rows: Connection, *, workspace: str | None, limit: int, runs_only: bool = False) -> list[SessionInfo]:
-    """Newest activity first, by sequence and not by any clock."""
-    chosen = "WHERE (?1 IS NULL OR s.workspace = ?1) AND (r.session_id IS NOT NULL OR NOT ?3) "
+    """Those that were begun, newest activity first, by sequence and not by any clock."""
+    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3))"
+    chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
     found = rows.all(_INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only))
     return [_session(row) for row in found]
 

@@ -211,15 +211,10 @@ class SqliteStore:
         with self._rows.write():
             remembered.keep_text(self._rows, sessions.full_id(self._rows, session_id), text)
 
-    def peek_text(self, session_id: SessionId) -> str | None:
-        """See `Store.peek_text`."""
+    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
+        """See `Store.kept_texts`."""
         with self._rows.read():
-            return remembered.peek_text(self._rows, session_id)
-
-    def take_text(self, session_id: SessionId) -> str | None:
-        """See `Store.take_text`."""
-        with self._rows.write():
-            return remembered.take_text(self._rows, session_id)
+            return remembered.kept_texts(self._rows, sessions.full_id(self._rows, session_id))
 
     # leases
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:

@@ -55,6 +55,8 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
         _put_intent(rows, run, turn_id=state.turn_id, now=now, process=process)
     for grant in step.grants:
         grants.add(rows, state.session_id, grant, now=now)
+    if step.takes_kept:
+        grants.forget_text(rows, state.session_id)
     queue.follow(rows, step, now=now)
     rows.run(
         "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "

@@ -174,8 +174,11 @@ class MemoryStore:
         """See `Store.sessions`."""
         with self._read() as memory:
             newest_first = sorted(memory.sessions, key=lambda session_id: -memory.activity[session_id])
-            infos = (self.session(session_id) for session_id in newest_first)
+            infos = (self.session(session_id) for session_id in newest_first if self._begun(session_id))
             return [info for info in infos if workspace is None or info.workspace == workspace][:limit]
+
+    def _begun(self, session_id: SessionId) -> bool:
+        return session_id in self._memory.runs or self._memory.sessions[session_id].head is not None
 
     def update_session(
         self,
@@ -284,6 +287,8 @@ class MemoryStore:
             for grant in step.grants:
                 if (state.session_id, grant) not in memory.grants:
                     memory.grants.append((state.session_id, grant))
+            if step.takes_kept and (kept := [row for row in memory.texts if row[0] == state.session_id]):
+                memory.texts.remove(kept[0])
             self._follow(step, now=now)
             memory.sessions[state.session_id] = replace(
                 memory.sessions[state.session_id],
@@ -426,19 +431,11 @@ class MemoryStore:
         with self._write() as memory:
             memory.texts.append((self._full_id(session_id), text))
 
-    def peek_text(self, session_id: SessionId) -> str | None:
-        """See `Store.peek_text`."""
+    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
+        """See `Store.kept_texts`."""
         with self._read() as memory:
-            return next((row[1] for row in memory.texts if row[0] == session_id), None)
-
-    def take_text(self, session_id: SessionId) -> str | None:
-        """See `Store.take_text`."""
-        with self._write() as memory:
-            row = next((row for row in memory.texts if row[0] == session_id), None)
-            if row is None:
-                return None
-            memory.texts.remove(row)
-            return row[1]
+            full = self._full_id(session_id)
+            return tuple(text for owner, text in memory.texts if owner == full)
 
     # leases
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:

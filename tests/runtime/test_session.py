@@ -81,7 +81,7 @@ async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
         monkeypatch.setattr(app.store, "commit", refuse_new_turns)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await heard(told, "kept")
-        assert app.store.peek_text(session.session_id) == "and this"
+        assert app.store.kept_texts(session.session_id) == ("and this",)
 
 
 async def test_a_step_that_cannot_be_stored_changes_nothing_and_can_be_tried_again(

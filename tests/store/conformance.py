@@ -118,16 +118,27 @@ class StoreConformance:
 
     def test_sessions_come_newest_activity_first_whatever_the_clock_says(self, store: Store, world: World) -> None:
         one = store.create_session(workspace="/a", role="r", persona="p")
+        store.append_message(one.id, kit.user(one.id))
         world.now -= 315_360_000
         two = store.create_session(workspace="/b", role="r", persona="p")
+        store.append_message(two.id, kit.user(two.id))
         assert [info.id for info in store.sessions()] == [two.id, one.id]
-        store.append_message(one.id, kit.user(one.id))
+        store.append_message(one.id, kit.user(one.id, n=2))
         assert [info.id for info in store.sessions()] == [one.id, two.id]
         assert [info.id for info in store.sessions(workspace="/b")] == [two.id]
         assert [info.id for info in store.sessions(limit=1)] == [one.id]
 
+    def test_a_session_in_which_nothing_was_said_is_not_listed(self, store: Store, session: SessionInfo) -> None:
+        assert store.sessions() == store.runs() == []
+        assert store.session(session.id) == session
+        store.append_message(session.id, kit.user(session.id))
+        assert [info.id for info in store.sessions(workspace=session.workspace)] == [session.id]
+        assert store.runs() == []
+
     def test_update_changes_what_is_given_and_is_no_activity(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id))
         newer = store.create_session(workspace="/w", role="r", persona="p")
+        store.append_message(newer.id, kit.user(newer.id))
         store.update_session(session.id, role="reviewer", model_pin="big")
         store.update_session(session.id, title="New title")
         store.update_session(session.id, persona="calm", model_pin="")
@@ -185,10 +196,11 @@ class StoreConformance:
         made = store.create_session(workspace=odd, role="r", persona="p", title=odd)
         store.set_setting(odd, odd)
         store.queue_text(made.id, odd)
+        store.append_message(made.id, kit.user(made.id))
         assert store.session(made.id).title == odd
         assert [info.id for info in store.sessions(workspace=odd)] == [made.id]
         assert store.setting(odd) == odd
-        assert store.take_text(made.id) == odd
+        assert store.kept_texts(made.id) == (odd,)
 
     def test_what_is_read_cannot_be_changed(self, store: Store, session: SessionInfo) -> None:
         store.append_message(session.id, kit.user(session.id, "mine"))
@@ -222,7 +234,7 @@ class StoreConformance:
         assert (fork.active_turn, fork.last_turn) == (None, None)
         assert store.grants(session.id) == (kit.remembered(),)
         assert store.grants(fork.id) == ()
-        assert store.take_text(fork.id) is None
+        assert store.kept_texts(fork.id) == ()
 
     def test_a_fork_at_a_strange_message_is_refused_and_leaves_nothing(
         self, store: Store, session: SessionInfo
@@ -231,7 +243,7 @@ class StoreConformance:
         store.append_message(other.id, kit.user(other.id))
         with pytest.raises(StoreError):
             store.fork_session(session.id, at=kit.user(other.id).id)
-        assert len(store.sessions()) == 2
+        assert [info.id for info in store.sessions()] == [other.id]
 
     def test_an_empty_session_can_be_forked(self, store: Store, session: SessionInfo) -> None:
         fork = store.fork_session(session.id)
@@ -664,16 +676,35 @@ class StoreConformance:
 
     # texts and settings
 
-    def test_kept_texts_come_back_once_in_order(self, store: Store, session: SessionInfo) -> None:
+    def test_texts_are_kept_in_order(self, store: Store, session: SessionInfo) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         for text in ["one", "two", "one"]:
             store.queue_text(session.id, text)
-        assert store.take_text(other.id) is None
-        assert [store.peek_text(session.id) for _ in range(2)] == ["one", "one"]
-        assert [store.take_text(session.id) for _ in range(4)] == ["one", "two", "one", None]
-        assert store.peek_text(session.id) is None
-        with pytest.raises(NoSuchSession):
-            store.queue_text(SessionId("nope"), "x")
+        assert store.kept_texts(other.id) == ()
+        assert [store.kept_texts(session.id) for _ in range(2)] == [("one", "two", "one")] * 2
+        for wrong in (store.kept_texts, lambda session_id: store.queue_text(session_id, "x")):
+            with pytest.raises(NoSuchSession):
+                wrong(SessionId("nope"))
+
+    def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        for text in ["one", "one"]:
+            store.queue_text(session.id, text)
+        store.queue_text(other.id, "theirs")
+        step = replace(kit.first(turn, session.id, text="one"), takes_kept=True)
+        store.commit(step)
+        store.commit(step)
+        assert store.kept_texts(session.id) == ("one",)
+        step = kit.then(step, kit.finished())
+        store.commit(step)
+        assert store.kept_texts(session.id) == ("one",)
+        second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_kept=True)
+        with pytest.raises(Conflict):
+            store.commit(second)
+        assert store.kept_texts(session.id) == ("one",)
+        assert store.kept_texts(other.id) == ("theirs",)
 
     def test_settings_are_kept_and_replaced(self, store: Store, opened: Callable[[], Store]) -> None:
         assert store.setting("default_model") is None

@@ -105,13 +105,13 @@ class StoresAgree(RuleBasedStateMachine):
     def update(self, pick: int, role: str | None, title: str | None) -> None:
         self.both(lambda store: store.update_session(self.session_id(pick), role=role, title=title))
 
-    @rule(pick=picks)
-    def begin_turn(self, pick: int) -> None:
+    @rule(pick=picks, kept=st.booleans())
+    def begin_turn(self, pick: int, kept: bool) -> None:
         session_id = self.session_id(pick)
         info = self.both(lambda store: store.session(session_id))
         turn = self.both(lambda store: store.next_turn_id(session_id))
         if info is not None and turn is not None:
-            self.commit(kit.first(turn, session_id, parent=info.head))
+            self.commit(replace(kit.first(turn, session_id, parent=info.head), takes_kept=kept))
 
     @rule(
         pick=picks,
@@ -231,13 +231,9 @@ class StoresAgree(RuleBasedStateMachine):
         given = self.both(lambda store: store.grants(self.session_id(pick))) or ()
         self.both(lambda store: store.revoke_grants(self.session_id(pick), given[:1]))
 
-    @rule(pick=picks, text=st.none() | st.sampled_from(["a", "b"]))
-    def keep_or_take_text(self, pick: int, text: str | None) -> None:
-        session_id = self.session_id(pick)
-        if text is None:
-            self.both(lambda store: store.take_text(session_id))
-        else:
-            self.both(lambda store: store.queue_text(session_id, text))
+    @rule(pick=picks, text=st.sampled_from(["a", "b"]))
+    def keep_text(self, pick: int, text: str) -> None:
+        self.both(lambda store: store.queue_text(self.session_id(pick), text))
 
     @invariant()
     def both_tell_the_same(self) -> None:
@@ -254,7 +250,12 @@ class StoresAgree(RuleBasedStateMachine):
 
 
 def history_and_grants(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
-    return store.session(session_id), store.history(session_id), store.grants(session_id)
+    return (
+        store.session(session_id),
+        store.history(session_id),
+        store.grants(session_id),
+        store.kept_texts(session_id),
+    )
 
 
 def run_and_words(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
