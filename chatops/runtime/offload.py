@@ -1,8 +1,8 @@
-"""Blocking store calls off the event loop: one thread, in order, never abandoned half-way."""
+"""Blocking store calls off the event loop: one thread, in order, never abandoned half-way; nor is what follows one."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -10,6 +10,25 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Whole:
+    """Work that goes on to its end although whoever waits for it is cancelled: once a commit has begun, what it changes
+    in memory follows it, so that the two never part."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[object]] = set()
+
+    async def __call__(self, work: Coroutine[None, None, T]) -> T:
+        """The result of `work`, or what it raised."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def ended(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
 class Offload:

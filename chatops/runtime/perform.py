@@ -99,10 +99,14 @@ class Performer:
         self._deliver = deliver
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
         self._partial = Partial([], [])
 
     def perform(self, effect: Effect) -> None:
         """Start doing what the engine wants; never waits."""
+        if self._closed:
+            # The step was being stored when everything was closed: whoever opens it next goes on from there.
+            return
         match effect:
             case CallModel(round_id=number, request=request):
                 self._partial = Partial([], [])
@@ -127,7 +131,8 @@ class Performer:
         return "".join(self._partial.text), "".join(self._partial.reasoning)
 
     async def aclose(self) -> None:
-        """Stop everything and wait until it has stopped; nothing is delivered any more."""
+        """Stop everything and wait until it has stopped; nothing is begun or delivered any more."""
+        self._closed = True
         self._deliver = lambda event: None
         tasks = list(self._tasks.values())
         for task in tasks:

@@ -12,7 +12,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
 from chatops.runtime.bus import Bus
-from chatops.runtime.offload import Offload
+from chatops.runtime.offload import Offload, Whole
 from chatops.runtime.perform import Performer
 from chatops.store.base import Store
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Runner:
     """Drives one turn after the other of one conversation.
 
-    Inputs are taken strictly one by one. A step whose commit fails changes nothing: its input is kept and
+    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step whose commit fails changes nothing: its input is kept and
     taken again by `retry_stuck`, so that a full disk loses no result.
     """
 
@@ -34,6 +34,7 @@ class Runner:
         self._inbox: asyncio.Queue[tuple[Input, asyncio.Future[bool] | None]] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
+        self._whole = Whole()
         self._stuck: list[Input] = []
         self.trouble: ChatopsError | None = None
         """What kept the last step from being stored; None once one was."""
@@ -57,7 +58,7 @@ class Runner:
 
     async def begin(self, step: Step) -> None:
         """Take up a turn with its first step. Raises StoreError if it cannot be stored."""
-        await self._apply(step)
+        await self._whole(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
         """Take up a turn as it was stored; nothing is performed until an input (Recovered) comes."""
@@ -83,12 +84,13 @@ class Runner:
         return bool(stuck)
 
     async def aclose(self) -> None:
-        """Stop performing and taking inputs; the stored state stays as it is."""
+        """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is."""
         if self._performer is not None:
             await self._performer.aclose()
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
+        await self._whole.ended()
 
     def _ensure_loop(self) -> None:
         if self._loop is None or self._loop.done():
@@ -98,7 +100,7 @@ class Runner:
         while True:
             event, done = await self._inbox.get()
             try:
-                changed = await self._take(event)
+                changed = await self._whole(self._take(event))
             except StoreError as error:
                 self._refused(event, error)
                 changed = False

@@ -26,6 +26,7 @@ from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
 from chatops.runtime.doors import WATCH_S
+from chatops.runtime.offload import Whole
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.standing import at_step
@@ -45,6 +46,7 @@ class WorkflowRun:
         self._state = state
         self._first = first
         self._taking = asyncio.Lock()
+        self._whole = Whole()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._trouble: ChatopsError | None = None
@@ -144,6 +146,7 @@ class WorkflowRun:
             self._watching.cancel()
         for task in self._tasks:
             task.cancel()
+        await self._whole.ended()
         await self.session.aclose()
 
     # inside
@@ -157,16 +160,19 @@ class WorkflowRun:
             return True
 
     async def _apply(self, step: WorkflowStep) -> None:
+        await self._whole(self._store(step))
+        for effect in step.effects:
+            await self._perform(effect)
+        if self.over:
+            await self._free()
+
+    async def _store(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
         await self._services.offload(self._services.store.commit_run, step)
         reach("after_run_commit")
         self._state, self._trouble = step.state, None
         for event in step.events:
             self.session.publish(event)
-        for effect in step.effects:
-            await self._perform(effect)
-        if self.over:
-            await self._free()
 
     async def _perform(self, effect: WorkflowEffect) -> None:
         """What cannot begin is told and waits for `retry`: a role that is gone has not failed the step."""
