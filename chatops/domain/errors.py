@@ -9,6 +9,7 @@ ChatopsError
 │   ├── Conflict         another process advanced the turn first
 │   ├── SessionHeld      the session is open elsewhere
 │   ├── NoSuchSession
+│   ├── NotSaved         it could not be written now (disk full, read-only, locked): trying again may help
 │   └── Unreadable       damaged, or written by a newer version
 └── Busy                 the conversation cannot take this now
 """
@@ -52,6 +53,15 @@ class SessionHeld(StoreError):
 
 class NoSuchSession(StoreError):
     """There is no such session."""
+
+
+class NotSaved(StoreError):
+    """It could not be written now, and nothing that was stored is lost by that: trying again may help."""
+
+    def __init__(self, message: str, *, advice: str = "", reason: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.reason = reason or message
+        """Why, in a few words: ``disk full``."""
 
 
 class Unreadable(StoreError):

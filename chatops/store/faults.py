@@ -1,41 +1,53 @@
 """SQLite's errors as sentences for a person, each with the next step."""
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chatops.domain.errors import StoreError, Unreadable
+from chatops.domain.errors import NotSaved, StoreError, Unreadable
 
-_SENTENCES: dict[int, tuple[str, str]] = {
+DISK_FULL = "disk full"
+READ_ONLY = "home is read-only"
+
+_LOCKED = (
+    "locked by another program",
+    "Not saved: {path} is locked by another program for too long.",
+    "Close the program that holds it (a backup or a database browser), then try again.",
+)
+_FOR_NOW: dict[int, tuple[str, str, str]] = {
     sqlite3.SQLITE_FULL: (
-        "The disk is full: this was not saved to {path}.",
-        "Free some space; what was saved before is safe, and gated tools stay refused until saving works.",
+        DISK_FULL,
+        "Disk full: this is not saved to {path}.",
+        "Free some space; what was saved before is safe, and calls that need approval wait until saving works.",
     ),
     sqlite3.SQLITE_READONLY: (
+        READ_ONLY,
         "Not saving: {path} cannot be written.",
         "Make the file and its folder writable, or set CHATOPS_HOME to a folder that is.",
     ),
     sqlite3.SQLITE_CANTOPEN: (
+        "the file cannot be opened",
         "Not saving: {path} cannot be opened.",
         "Make its folder writable, or set CHATOPS_HOME to a folder that is.",
     ),
     sqlite3.SQLITE_PERM: (
+        READ_ONLY,
         "Not saving: {path} may not be opened by this user.",
         "Correct the owner of the file, or set CHATOPS_HOME to a folder of your own.",
     ),
-    sqlite3.SQLITE_BUSY: (
-        "{path} is locked by another program for too long.",
-        "Close the program that holds it (a backup or a database browser), then try again.",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        "{path} is locked by another program for too long.",
-        "Close the program that holds it (a backup or a database browser), then try again.",
-    ),
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_IOERR: (
+        "the disk fails",
         "The disk could not read or write {path}.",
         "Check the disk and its free space; run `chatops doctor` for details.",
     ),
+}
+"""What may be different in a moment: the kind is NotSaved."""
+
+_SENTENCES: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOMEM: ("There is not enough memory to use {path}.", "Close other programs, then try again."),
     sqlite3.SQLITE_TOOBIG: ("A text is too large to be saved in {path}.", "Shorten it, then try again."),
 }
@@ -52,19 +64,49 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
-    """`error` as a StoreError; Unreadable for a damaged file."""
+    """`error` as a StoreError: Unreadable for a damaged file, NotSaved for what may pass."""
     code = _code(error)
     if is_damage(error):
         return Unreadable(
             f"The session store {path} is damaged ({error}).",
             advice="Run `chatops doctor`; export what can be read, then move the file away and start again.",
         )
+    if code in _FOR_NOW:
+        reason, message, advice = _FOR_NOW[code]
+        return NotSaved(message.format(path=path), advice=advice, reason=reason)
     if code in _SENTENCES:
         message, advice = _SENTENCES[code]
         return StoreError(message.format(path=path), advice=advice)
     return StoreError(
         f"The session store {path} could not do this ({error}).", advice="Run `chatops doctor` to look at the store."
     )
+
+
+def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
+    """Why a folder or file of the store cannot be made or opened for writing."""
+    match error.errno:
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return NotSaved(
+                f"Not saving: {READ_ONLY} ({path} cannot be written: {error.strerror}).",
+                advice="Make it writable, or set CHATOPS_HOME to a folder that is.",
+                reason=READ_ONLY,
+            )
+        case errno.ENOSPC | errno.EDQUOT:
+            return NotSaved(
+                f"Not saving: {DISK_FULL} ({path} cannot be written).", advice="Free some space.", reason=DISK_FULL
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return NotSaved(
+                f"Not saving: too many open files ({path} cannot be opened).",
+                advice="Allow more of them: ulimit -n 1024",
+                reason="too many open files",
+            )
+        case _:
+            return NotSaved(
+                f"Not saving: {path} cannot be opened for writing ({error.strerror or error}).",
+                advice="Put its folder in order, or set CHATOPS_HOME to a folder of your own.",
+                reason=f"{path.name} cannot be opened",
+            )
 
 
 @contextmanager

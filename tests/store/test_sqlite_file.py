@@ -333,7 +333,7 @@ def test_a_full_disk_is_a_sentence_and_what_was_saved_stays(path: Path) -> None:
             UserMessage(id=MessageId("big"), text="x" * 1_000_000),
             effects=(kit.run(call),),
         )
-        with pytest.raises(StoreError, match="disk is full") as caught:
+        with pytest.raises(StoreError, match="Disk full") as caught:
             store.commit(runs)
         assert caught.value.advice
         assert store.load_turn(turn) == step.state
