@@ -9,15 +9,18 @@ Importing this module imports openai and httpx2 (about half a second): only othe
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
 from chatops.domain.errors import ConfigError
+from chatops.models.certificate import BadCertificate, certificate_of, refused_in
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
+from chatops.models.proxies import proxy_for
 from chatops.policy.registry import ModelSpec
 
 ERROR_BODY_LIMIT = 64 * 1024
@@ -39,6 +42,10 @@ class StatusError(Exception):
         self.body = body
 
 
+class UnknownPacking(Exception):
+    """The body is compressed in a way that was not asked for and cannot be undone here. The message names it."""
+
+
 class Connection:
     """A server with its connection pool. `transport` replaces the network."""
 
@@ -48,6 +55,9 @@ class Connection:
         # A query (some gateways want a version there) goes behind the path of each request, not before it.
         self._url, _, query = url.partition("?")
         self._query = f"?{query}" if query else ""
+        self._address = urlsplit(url)
+        self._direct = transport is None and not proxy_for(url)
+        self._connect_s = spec.timeouts.connect
         self._agent = agent
         self._headers = _own_headers(spec)
         self._timeout = httpx2.Timeout(None, connect=spec.timeouts.connect)
@@ -70,22 +80,27 @@ class Connection:
 
     async def post(self, path: str, *, body: bytes, key: Secret) -> httpx2.Response:
         """The response, its headers read and its body not. Raises StatusError and what the network raises."""
-        return await self._client(key).post(
-            path + self._query,
-            cast_to=httpx2.Response,
-            content=body,
-            options={"headers": {"Content-Type": "application/json"}, "timeout": self._timeout},
-            stream=True,
-        )
+        async with self._looking_at_certificates():
+            return await self._client(key).post(
+                path + self._query,
+                cast_to=httpx2.Response,
+                content=body,
+                options={"headers": {"Content-Type": "application/json"}, "timeout": self._timeout},
+                stream=True,
+            )
 
     async def get(self, path: str, *, key: Secret, timeout_s: float) -> bytes:
-        """The body, up to `LISTING_LIMIT`. Raises StatusError and what the network raises."""
-        response = await self._client(key).get(
-            path + self._query,
-            cast_to=httpx2.Response,
-            options={"timeout": httpx2.Timeout(timeout_s)},
-            stream=True,
-        )
+        """The body, up to `LISTING_LIMIT`; `path` is below the base URL, or an address on the same host.
+
+        Raises StatusError and what the network raises.
+        """
+        async with self._looking_at_certificates():
+            response = await self._client(key).get(
+                path + self._query,
+                cast_to=httpx2.Response,
+                options={"timeout": httpx2.Timeout(timeout_s)},
+                stream=True,
+            )
         try:
             return await _beginning(response, limit=LISTING_LIMIT)
         finally:
@@ -115,6 +130,21 @@ class Connection:
             )
         return self._clients[text]
 
+    @asynccontextmanager
+    async def _looking_at_certificates(self) -> AsyncIterator[None]:
+        """Raises BadCertificate for what else would be raised without saying whose certificate was refused."""
+        try:
+            yield
+        except Exception as error:
+            refused = refused_in(error)
+            if refused is None:
+                raise
+            port = self._address.port or 443
+            host = self._address.hostname or ""
+            found = await certificate_of(host, port, timeout_s=self._connect_s) if self._direct else None
+            check = refused.verify_message or str(refused)
+            raise BadCertificate(code=refused.verify_code, check=check, certificate=found) from error
+
     async def _only_ours(self, request: httpx2.Request) -> None:
         authorization = request.headers.get("authorization", "")
         for name in {name.lower() for name in request.headers} - _PASSED_ON:
@@ -127,10 +157,17 @@ class Connection:
 
 async def _stop_at_errors(response: httpx2.Response) -> None:
     """Errors are read here, with a bound: the SDK would read whatever the server cares to send."""
+    understood = {*_listed(response.request.headers.get("accept-encoding", "")), "identity"}
+    if unknown := [one for one in _listed(response.headers.get("content-encoding", "")) if one not in understood]:
+        raise UnknownPacking(", ".join(unknown))
     if response.status_code >= 300:
         headers = {name.lower(): value for name, value in response.headers.items()}
         body = await _beginning(response, limit=ERROR_BODY_LIMIT)
         raise StatusError(response.status_code, headers=headers, body=body)
+
+
+def _listed(header: str) -> list[str]:
+    return [word for one in header.split(",") if (word := one.partition(";")[0].strip().lower())]
 
 
 async def _beginning(response: httpx2.Response, *, limit: int) -> bytes:

@@ -42,6 +42,11 @@ def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
     return ""
 
 
+def sentence(text: str) -> str:
+    """`text` with a full stop, unless it ends like a sentence: what we say stands behind it."""
+    return text if not text or text[-1] in ".!?…" else f"{text}."
+
+
 def looks_like_html(text: str) -> bool:
     """Whether `text` begins as a web page does."""
     return re.match(r"\s*<(!doctype|html|head|body|h1|title|center|!--|\?xml)", text, re.IGNORECASE) is not None

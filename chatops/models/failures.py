@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import urllib.request
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -10,16 +9,45 @@ import httpx2
 import openai
 
 from chatops.domain.model import FailureKind, ModelFailure
+from chatops.models.certificate import BadCertificate
+from chatops.models.connection import UnknownPacking
 from chatops.models.errortext import plain_line
-from chatops.models.hosts import is_loopback, where
-from chatops.models.retry import Trouble, in_words
+from chatops.models.hosts import where
+from chatops.models.proxies import proxy_for
+from chatops.models.retry import AGAIN, Trouble, in_words
 from chatops.models.statuses import About
 from chatops.policy.registry import Timeouts
+
+_OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in the registry."
+_OUT_OF_TIME = "The server needs a new one; look at the date of this machine too."
+_OTHER_NAME = "Write a name that it is for into api_url of the registry, or have it made for this host."
+_NEVER_OFF = "The check is never turned off."
+_CHECKS = {
+    # OpenSSL's numbers, X509_V_ERR_… in x509_vfy.h.
+    9: ("it is not valid yet", _OUT_OF_TIME),
+    10: ("it has expired", _OUT_OF_TIME),
+    18: ("it is self-signed", _OWN_AUTHORITY),
+    19: ("the authority behind it is not known here", _OWN_AUTHORITY),
+    20: ("the authority behind it is not known here", _OWN_AUTHORITY),
+    21: ("the authority behind it is not known here", _OWN_AUTHORITY),
+    62: ("it is for another host", _OTHER_NAME),
+    64: ("it is for another address", _OTHER_NAME),
+}
 
 
 def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
     """What an exception during a request means. Nothing it says is a traceback or holds a key."""
-    causes = tuple(_chain(error))
+    match error:
+        case BadCertificate():
+            return _certificate(error, of=of)
+        case UnknownPacking():
+            how = plain_line(str(error), limit=40)
+            return _broken(f"{of.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
+        case _:
+            return _of_network(error, tuple(_chain(error)), of=of, timeouts=timeouts)
+
+
+def _of_network(error: Exception, causes: tuple[BaseException, ...], *, of: About, timeouts: Timeouts) -> Trouble:
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, of=of)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
@@ -28,7 +56,7 @@ def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
             "Check the address and the network; timeout_s.connect in the registry allows more time.",
         )
     if any(isinstance(cause, httpx2.TimeoutException) for cause in causes):
-        failure = ModelFailure(kind=FailureKind.TIMEOUT, message=f"{of.host} stopped answering.", advice="Try again.")
+        failure = ModelFailure(kind=FailureKind.TIMEOUT, message=f"{of.host} stopped answering.", advice=AGAIN)
         return Trouble(failure=failure)
     proxy = proxy_for(of.url)
     if proxy and any(isinstance(cause, httpx2.ProxyError | httpx2.ConnectError) for cause in causes):
@@ -43,13 +71,23 @@ def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
     if any(isinstance(cause, httpx2.DecodingError) for cause in causes):
         return _broken(f"{of.host} sent a compressed answer that cannot be unpacked.", again=False)
     if any(isinstance(cause, httpx2.TransportError | openai.APIConnectionError) for cause in causes):
-        return _broken(f"{of.host} closed the connection before the reply was complete.", again=True)
+        return _broken(_how_it_broke(causes, of=of), again=True)
     failure = ModelFailure(
         kind=FailureKind.INTERNAL,
         message=f"Asking {of.host} failed in an unexpected way: {plain_line(f'{type(error).__name__}: {error}')}",
         advice="The log has the details; press R to try again.",
     )
     return Trouble(failure=failure)
+
+
+def _how_it_broke(causes: tuple[BaseException, ...], *, of: About) -> str:
+    if not any(isinstance(cause, httpx2.RemoteProtocolError) for cause in causes):
+        return f"The connection to {of.host} was lost before the reply was complete."
+    if _mentions(causes, "without sending a response"):
+        return f"{of.host} closed the connection without an answer."
+    if _mentions(causes, "closed connection", "disconnected"):
+        return f"{of.host} closed the connection before the reply was complete."
+    return f"{of.host} does not speak HTTP as it should: {_reason(causes)}."
 
 
 def _no_connection(causes: tuple[BaseException, ...], *, of: About) -> Trouble:
@@ -66,17 +104,6 @@ def _no_connection(causes: tuple[BaseException, ...], *, of: About) -> Trouble:
     return _unreachable(f"{of.host} cannot be reached: {_reason(causes)}.", "Check the address and the network.")
 
 
-def proxy_for(url: str) -> str:
-    """The proxy that the environment names for `url`; none for this machine's own addresses."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
-        return ""
-    proxies = urllib.request.getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all") or ""
-    return found if "://" in found or not found else f"http://{found}"
-
-
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -88,13 +115,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _mentions(causes: tuple[BaseException, ...], word: str) -> bool:
-    return any(word in str(cause).lower() for cause in causes)
+def _mentions(causes: tuple[BaseException, ...], *words: str) -> bool:
+    return any(word in str(cause).lower() for cause in causes for word in words)
 
 
 def _is_name_error(causes: tuple[BaseException, ...]) -> bool:
-    words = ("name or service not known", "nodename nor servname", "name resolution", "getaddrinfo failed")
-    return any(_mentions(causes, word) for word in words)
+    return _mentions(
+        causes, "name or service not known", "nodename nor servname", "name resolution", "getaddrinfo failed"
+    )
 
 
 def _reason(causes: tuple[BaseException, ...]) -> str:
@@ -103,13 +131,13 @@ def _reason(causes: tuple[BaseException, ...]) -> str:
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 
 
+def _certificate(error: BadCertificate, *, of: About) -> Trouble:
+    check, advice = _CHECKS.get(error.code, (plain_line(error.check).rstrip("."), _OWN_AUTHORITY))
+    shown = f" {error.certificate}" if error.certificate is not None else ""
+    return _unreachable(f"The certificate of {of.host} is not accepted: {check}.{shown}", f"{advice} {_NEVER_OFF}")
+
+
 def _tls(error: ssl.SSLError, *, of: About) -> Trouble:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        check = plain_line(error.verify_message or str(error)).rstrip(".")
-        return _unreachable(
-            f"The certificate of {of.host} is not accepted: {check}.",
-            "If it is your own authority's, name its file with ca_file in the registry; the check is never turned off.",
-        )
     reason = plain_line(error.reason or str(error)).rstrip(".")
     return _unreachable(
         f"{of.host} does not speak TLS as it should: {reason}.",
@@ -127,5 +155,5 @@ def _configuration(message: str) -> Trouble:
 
 
 def _broken(message: str, *, again: bool) -> Trouble:
-    failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice="Ask again.")
+    failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=AGAIN)
     return Trouble(failure=failure, again=again)

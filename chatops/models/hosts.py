@@ -82,6 +82,20 @@ def normal_url(url: str, *, base_path: str, name: str = "") -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
+def other_bases(url: str) -> list[str]:
+    """Other base URLs on the same host that may be meant by `url`: cut behind its version, and the usual two."""
+    path = urlsplit(url).path.rstrip("/")
+    version = _VERSION_SEGMENT.search(path)
+    paths = [path[: version.end()].rstrip("/")] if version else []
+    return [f"{root_of(url)}{other}" for other in dict.fromkeys([*paths, "/v1", "/api"]) if other != path]
+
+
+def root_of(url: str) -> str:
+    """Scheme, host and port of an address."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+
+
 def split_url(url: str, *, name: str = "") -> SplitResult:
     """The parts of a web address; a missing scheme is http on this machine and https elsewhere."""
     text = url.strip()

@@ -12,7 +12,7 @@ from chatops.models.calls import TooManyCalls
 from chatops.models.deltas import BadData, as_object, parse
 from chatops.models.errortext import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.feed import Feed, Mark
-from chatops.models.retry import Trouble, in_words
+from chatops.models.retry import AGAIN, Trouble, in_words
 from chatops.models.sse import DONE, ServerEvent, SseReader, TooLarge
 from chatops.models.statuses import About, trouble_in_stream
 from chatops.models.text_calls import NO_OFFER, Offer
@@ -208,7 +208,7 @@ class Intake:
             )
         return self._broken(f"The reply of {self._of.host} ended without a finish mark.")
 
-    def _broken(self, message: str, *, advice: str = "Ask again.") -> Trouble:
+    def _broken(self, message: str, *, advice: str = AGAIN) -> Trouble:
         return Trouble(failure=ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=advice))
 
     def _limit(self) -> float:
@@ -245,7 +245,7 @@ class Intake:
         failure = ModelFailure(
             kind=FailureKind.TIMEOUT,
             message=f"There was {what} from {self._of.host} for {in_words(silent)}.",
-            advice=f"Ask again; timeout_s.{setting} in the registry allows more time.",
+            advice=f"Try again; timeout_s.{setting} in the registry allows more time.",
         )
         return Trouble(failure=failure)
 

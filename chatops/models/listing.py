@@ -1,5 +1,6 @@
 """Which models a server has."""
 
+import asyncio
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -7,6 +8,7 @@ from chatops.domain.model import ModelFailure
 from chatops.models.connection import Connection
 from chatops.models.deltas import BadData, as_list, as_object, as_text, parse
 from chatops.models.errortext import plain_line
+from chatops.models.hosts import other_bases, root_of
 from chatops.models.keys import Secret
 from chatops.models.statuses import About
 
@@ -30,11 +32,7 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
     except BadData:
         names = []
     except Exception:  # Whatever this second question meets, the person asked the first one.
-        return replace(
-            failure,
-            message=f"Nothing answers at {of.url} (404).",
-            advice=f"Did you mean another base path? Ask with: chatops connect http://{of.host}",
-        )
+        return await _with_the_right_address(failure, connection, key=key, of=of)
     if not names or of.model in names:
         return failure
     near = get_close_matches(of.model, names, n=3, cutoff=0.4)
@@ -45,3 +43,26 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
         message=f"Model {of.model!r} is unknown at {of.host}; known: {', '.join(shown)}{more}.",
         advice="Choose one with chatops connect, or correct model_name in the registry.",
     )
+
+
+async def _with_the_right_address(
+    failure: ModelFailure, connection: Connection, *, key: Secret, of: About
+) -> ModelFailure:
+    """A 404 of the path, with the address on the same host that does answer, if one does."""
+    others = other_bases(of.url)
+    found = await asyncio.gather(*(_answers(connection, base, key=key) for base in others))
+    nothing = f"Nothing answers at {of.url} (404)."
+    right = next((base for base, answers in zip(others, found, strict=True) if answers), "")
+    if not right:
+        advice = f"Did you mean another base path? Ask with: chatops connect {root_of(of.url)}"
+        return replace(failure, message=nothing, advice=advice)
+    kind = ' with "host_type": "openwebui"' if right.endswith("/api") else ""
+    advice = f"Correct api_url of this model in the registry{kind}."
+    return replace(failure, message=f"{nothing} Did you mean {right}?", advice=advice)
+
+
+async def _answers(connection: Connection, base: str, *, key: Secret) -> bool:
+    try:
+        return bool(model_ids(await connection.get(f"{base}/models", key=key, timeout_s=QUICK_S)))
+    except Exception:  # As above: it is only a guess.
+        return False

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 COMPLETIONS = "/chat/completions"
 MOST_REMEDIES = 5
+BYTES_PER_TOKEN = 4
+"""An estimate, for messages only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,16 +181,17 @@ class OpenAIChat:
         without = way.dropped | self._memory.refused()
         body = self._body.build(request, manner=way.manner, given_back=given_back, without=without)
         offer = self._offer(request, way.manner)
-        intake = Intake(of=self._about, timeouts=self._spec.timeouts, pace=self._pace, offer=offer)
+        of = replace(self._about, sent=-(-len(body.data) // BYTES_PER_TOKEN))
+        intake = Intake(of=of, timeouts=self._spec.timeouts, pace=self._pace, offer=offer)
         feed = Feed(self._bytes(body.data, key=key, intake=intake))
         error: Trouble | None = None
         try:
             async for event in intake.events(feed):
                 yield event
         except StatusError as refusal:
-            error = trouble_of_status(refusal.status, refusal.headers, refusal.body, of=self._about)
+            error = trouble_of_status(refusal.status, refusal.headers, refusal.body, of=of)
         except Exception as broken:
-            error = trouble_of(broken, of=self._about, timeouts=self._spec.timeouts)
+            error = trouble_of(broken, of=of, timeouts=self._spec.timeouts)
             if error.failure.kind is FailureKind.INTERNAL:
                 log.exception("asking %s failed", self._about.host)
         finally:
@@ -275,8 +278,10 @@ def _configuration(error: ConfigError) -> ModelFailure:
 
 def _kept(failure: ModelFailure, assembler: Assembler) -> ModelFailure:
     """The failure with what had come before it."""
+    kept = "What has come is kept. " if assembler.text.strip() else ""
     return replace(
         failure,
+        advice=f"{kept}{failure.advice}",
         partial_text=assembler.text,
         partial_reasoning=assembler.reasoning,
         started=failure.started or assembler.started,

@@ -8,6 +8,8 @@ from email.utils import parsedate_to_datetime
 from chatops.domain.model import ModelFailure
 
 ATTEMPTS = 3
+AGAIN = "Try again, or choose another model."
+"""The next step where nothing is known but that it did not work."""
 LONGEST_WAIT_S = 30.0
 """A server that asks for a longer pause gets it from the person, not from a silent wait."""
 
@@ -79,7 +81,9 @@ def retry_after(seconds: str, *, milliseconds: str = "", now: datetime | None = 
 
 
 def in_words(seconds: float) -> str:
-    """A span of time for a person: ``8 s``, ``5 min``, ``1 h``."""
+    """A span of time for a person: ``0.4 s``, ``8 s``, ``5 min``, ``1 h``."""
+    if 0 < seconds < 1:
+        return f"{seconds:.1g} s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 3570:

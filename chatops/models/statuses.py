@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.errortext import ServerError, error_of_body
+from chatops.models.errortext import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import shown, where
 from chatops.models.refusals import remedy_for
 from chatops.models.retry import LONGEST_WAIT_S, Trouble, in_words, retry_after
@@ -31,6 +31,10 @@ class About:
     name: str
     """The registry's name of the model."""
     key: KeySource
+    window: int = 0
+    """What the registry says the model can take, in tokens; 0: unknown."""
+    sent: int = 0
+    """About how many tokens were sent; 0: unknown."""
 
     @property
     def host(self) -> str:
@@ -40,7 +44,13 @@ class About:
 
 def about(spec: ModelSpec, *, url: str) -> About:
     """What messages about `spec` need."""
-    return About(url=shown(url), model=spec.model_name, name=spec.label or spec.name, key=spec.key)
+    return About(
+        url=shown(url),
+        model=spec.model_name,
+        name=spec.label or spec.name,
+        key=spec.key,
+        window=spec.context_window,
+    )
 
 
 def where_to_set(key: KeySource, *, name: str) -> str:
@@ -76,16 +86,15 @@ def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, o
             where_to_set(of.key, name=of.name),
         )
     if status == 403:
-        said = f": {error.message}" if error.message else ""
         return _plain(
             FailureKind.UNAUTHORIZED,
-            f"{of.host} does not allow this (403){said}",
+            f"{of.host} does not allow this (403){_said(error)}",
             "The key is known but has no right to this model or region; use another key or model.",
         )
     if status == 402 or (status in {400, 403, 429} and _QUOTA.search(error.all)):
         return _plain(
             FailureKind.QUOTA,
-            f"The quota at {of.host} is used up: {error.message or status}",
+            f"The quota at {of.host} is used up ({status}){_said(error)}",
             "Add credit there, or choose another model.",
         )
     if status == 429:
@@ -95,10 +104,9 @@ def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, o
         return _not_found(error, of=of)
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
-        message = f"{status} from {of.host}: {error.message}" if error.message else f"{status} from {of.host}."
         failure = ModelFailure(
             kind=FailureKind.SERVER_ERROR,
-            message=message,
+            message=f"{status} from {of.host}{_said(error)}",
             advice="The server is in trouble; try again, or choose another model.",
         )
         return Trouble(failure=failure, again=status in _TRANSIENT, after_s=wait)
@@ -121,7 +129,7 @@ def trouble_in_stream(error: ServerError, *, of: About) -> Trouble:
         return _limited(error, None, of=of)
     failure = ModelFailure(
         kind=FailureKind.SERVER_ERROR,
-        message=f"{of.host} reports an error: {error.message or error.code or 'no reason given'}",
+        message=sentence(f"{of.host} reports an error: {error.message or error.code or 'no reason given'}"),
         advice="Try again, or choose another model.",
     )
     return Trouble(failure=failure, again="overloaded" in error.all or "server_error" in error.all)
@@ -136,27 +144,28 @@ def _plain(kind: FailureKind, message: str, advice: str) -> Trouble:
 
 
 def _redirect(location: str, *, of: About) -> Trouble:
-    target = location if "://" in location else "another address"
-    shown = target.partition("?")[0][:200]
+    target = plain_line(shown(location), limit=200) or "nowhere"
     return _plain(
         FailureKind.REFUSED,
-        f"The endpoint {of.host} redirects to {shown}. The key was not sent there.",
+        f"The endpoint {of.host} redirects to {target}. The key was not sent there.",
         "If that is right, write that address into api_url of the registry.",
     )
 
 
 def _too_long(error: ServerError, *, of: About) -> Trouble:
+    sizes = f" About {of.sent:,} tokens were sent; the registry allows {of.window:,}." if of.sent else ""
     return _plain(
         FailureKind.CONTEXT_TOO_LONG,
-        f"The conversation is longer than {of.model} at {of.host} can take: {error.message}",
-        "Start a new conversation, or choose a model with a larger context.",
+        f"The conversation is longer than {of.model} at {of.host} can take{_said(error)}{sizes}",
+        "Choose a role or a model with more room, or start a new conversation; or set context_window of this model "
+        "in the registry to its limit, then old tool results are left out in time.",
     )
 
 
 def _limited(error: ServerError, wait: float | None, *, of: About) -> Trouble:
-    said = f": {error.message}" if error.message else ""
+    said = _said(error)
     if wait is not None and wait > LONGEST_WAIT_S:
-        message = f"{of.host} limits the rate and asks to wait for {in_words(wait)}{said}"
+        message = f"{of.host} limits the rate for {in_words(wait)}{said}"
         advice = "Try again now or later, or choose another model."
     else:
         message = f"{of.host} limits the rate{said}"
@@ -166,10 +175,9 @@ def _limited(error: ServerError, wait: float | None, *, of: About) -> Trouble:
 
 
 def _not_found(error: ServerError, *, of: About) -> Trouble:
-    said = f": {error.message}" if error.message else ""
     return _plain(
         FailureKind.NOT_FOUND,
-        f"{of.host} does not know model {of.model!r}, or nothing answers at {of.url} (404){said}",
+        f"{of.host} does not know model {of.model!r}, or nothing answers at {of.url} (404){_said(error)}",
         "See what it has with: chatops models list",
     )
 
@@ -177,6 +185,11 @@ def _not_found(error: ServerError, *, of: About) -> Trouble:
 def _refusal(status: int, error: ServerError, *, of: About) -> ModelFailure:
     return ModelFailure(
         kind=FailureKind.REFUSED,
-        message=f"{of.host} does not accept the request ({status}): {error.message or 'no reason given'}",
+        message=f"{of.host} does not accept the request ({status}){_said(error)}",
         advice="Check this model's settings in the registry with: chatops doctor",
     )
+
+
+def _said(error: ServerError) -> str:
+    """What the server says, behind what we say, as the end of a sentence."""
+    return f": {sentence(error.message)}" if error.message else "."

@@ -15,10 +15,11 @@ def told(event: Retrying | Waiting) -> str:
     return f"No data for {in_words(event.seconds)}{but}. It is given up after {end}; Esc stops it now."
 
 
-def told_after(event: Retrying | Waiting) -> str:
-    """The same line afterwards."""
+def told_after(event: Retrying | Waiting, *, stopped: bool = False) -> str:
+    """The same line afterwards. `stopped`: nothing came, the person did not want to wait."""
     if isinstance(event, Retrying):
-        return f"{event.reason} Tried again ({event.attempt} of {event.of})."
+        tried = "It was not tried again." if stopped else f"Tried again ({event.attempt} of {event.of})."
+        return f"{event.reason} {tried}"
     if event.limit_s is None:
         return f"Waited for {in_words(event.seconds)} until other requests to this model were over."
     return f"There was no data for {in_words(event.seconds)}."

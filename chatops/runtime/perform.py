@@ -162,6 +162,11 @@ class Performer:
         try:
             async for event in self._models.stream(request):
                 ended = self._heard(number, event, began) or ended
+        except asyncio.CancelledError:
+            if (note := self._partial.note) is not None:
+                text = told_after(note, stopped=True)
+                self._publish(NoticeChanged(id=f"{number}.note", parent_id=number, text=text))
+            raise
         except Exception as error:
             log.exception("the model client failed")
             ended = _internal(number, error, self.partial(), began)

@@ -88,7 +88,7 @@ CASES = [
             id=f"A09-too-long-{number}",
             reply=error(400, message, code=code),
             kind=FailureKind.CONTEXT_TOO_LONG,
-            says=("longer than", message[:20]),
+            says=("longer than", message[:20], "tokens were sent; the registry allows 32,768"),
             advises="new conversation",
         )
         for number, (message, code) in enumerate(
@@ -115,7 +115,14 @@ CASES = [
         id="A16-closed-before-headers",
         reply=Raw(bare=True, steps=(Close(),)),
         kind=FailureKind.BROKEN_STREAM,
-        says=("closed the connection",),
+        says=("closed the connection without an answer",),
+        requests=3,
+    ),
+    Case(
+        id="A16-something-else-than-http",
+        reply=Raw(bare=True, steps=(b"220 mail.example.org ESMTP\r\n\r\n",)),
+        kind=FailureKind.BROKEN_STREAM,
+        says=("does not speak HTTP",),
         requests=3,
     ),
     Case(
@@ -330,11 +337,29 @@ async def test_a21_a_whole_completion_is_used() -> None:
     assert heard.reply.usage.input_tokens == 3
 
 
-async def test_a22_wrong_base_path() -> None:
-    async with FakeOpenAI() as server:
-        heard = await ask(server, api_url=f"{server.root}/wrong/v1")
+@pytest.mark.parametrize("path", ["/wrong/v1", "/v1/chat", "/v1beta"])
+async def test_a22_wrong_base_path(path: str) -> None:
+    async with FakeOpenAI(prefixes=("/v1",)) as server:
+        heard = await ask(server, api_url=f"{server.root}{path}")
+        # One look at each address that may be meant, beside the list at the one that was written.
+        assert len(server.requests) == 0
+        assert len(server.others) <= 5
     assert heard.failure.kind is FailureKind.NOT_FOUND
-    assert "Nothing answers at" in heard.failure.message
+    assert heard.failure.message.startswith(f"Nothing answers at {server.root}{path} (404).")
+    assert heard.failure.message.endswith(f"Did you mean {server.url}?")
+
+
+async def test_a22_an_open_webui_that_was_called_something_else() -> None:
+    async with FakeOpenAI(prefixes=("/api",)) as server:
+        heard = await ask(server)
+    assert heard.failure.message.endswith(f"Did you mean {server.root}/api?")
+    assert '"host_type": "openwebui"' in heard.failure.advice
+
+
+async def test_a22_nothing_on_that_host_that_may_be_meant() -> None:
+    async with FakeOpenAI(prefixes=("/deep/v1",)) as server:
+        heard = await ask(server)
+    assert heard.failure.message == f"Nothing answers at {server.url} (404)."
     assert f"chatops connect {server.root}" in heard.failure.advice
 
 

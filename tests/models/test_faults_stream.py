@@ -1,14 +1,16 @@
 """Fault list B: the transport of the stream, over a real socket."""
 
+import gzip
 import json
 import time
+import zlib
 
 import pytest
 
 from chatops.domain.model import FailureKind
 from chatops.models.base import Waiting
 from chatops.policy.registry import Timeouts
-from tests.models.asking import IMPATIENT, Heard, ask, client_for, question, spec_for
+from tests.models.asking import IMPATIENT, Heard, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream
 
 HALF = sse(delta("first half "), done=False)
@@ -18,7 +20,7 @@ END = sse(delta(finish="stop"))
 @pytest.mark.parametrize(
     ("steps", "kind", "words"),
     [
-        pytest.param((HALF, Pause(seconds=0.05), Reset()), FailureKind.BROKEN_STREAM, "closed", id="B01-reset"),
+        pytest.param((HALF, Pause(seconds=0.05), Reset()), FailureKind.BROKEN_STREAM, "was lost", id="B01-reset"),
         pytest.param((HALF + b"data: {", Close()), FailureKind.BROKEN_STREAM, "closed", id="B02-close-mid-chunk"),
         pytest.param((HALF,), FailureKind.BROKEN_STREAM, "finish mark", id="B03-no-finish"),
         pytest.param((HALF, b"data: [DONE]\n\n"), FailureKind.BROKEN_STREAM, "finish mark", id="C05-finish-null"),
@@ -54,6 +56,7 @@ async def test_partial_is_kept_and_nothing_is_asked_again(
     assert heard.failure.kind is kind
     assert words in heard.failure.message
     assert heard.failure.partial_text == heard.text == "first half "
+    assert heard.failure.advice.startswith("What has come is kept. ")
     assert heard.failure.started
 
 
@@ -132,6 +135,48 @@ async def test_b18_compressed_body_that_is_not() -> None:
     async with FakeOpenAI([Raw(steps=(b"no gzip",), headers=(("content-encoding", "gzip"),))]) as server:
         heard = await ask(server)
     assert "compressed" in heard.failure.message
+
+
+async def test_b18_packed_in_a_way_that_nobody_asked_for() -> None:
+    async with FakeOpenAI([Raw(steps=(b"\x0b\x02\x80",), headers=(("content-encoding", "br"),))]) as server:
+        heard = await ask(server)
+        assert "br" not in server.requests[0].headers["accept-encoding"].split(", ")
+    assert "compressed its answer as br" in heard.failure.message
+
+
+@pytest.mark.parametrize(
+    ("packing", "data"),
+    [
+        pytest.param("gzip", gzip.compress(sse(delta("packed", finish="stop"))), id="gzip"),
+        pytest.param("deflate", zlib.compress(sse(delta("packed", finish="stop"))), id="deflate"),
+        pytest.param("identity", sse(delta("packed", finish="stop")), id="identity"),
+    ],
+)
+@pytest.mark.parametrize("cut", [1, 100_000])
+async def test_b18_a_packed_stream_is_unpacked(packing: str, data: bytes, cut: int) -> None:
+    steps = tuple(data[start : start + cut] for start in range(0, len(data), cut))
+    async with FakeOpenAI([Raw(steps=steps, headers=(("content-encoding", packing),))]) as server:
+        assert (await ask(server)).reply.text == "packed"
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        pytest.param(5000, "closed the connection before the reply was complete", id="too-long"),
+        pytest.param(len(HALF), "ended without a finish mark", id="too-short"),
+    ],
+)
+async def test_b18_a_wrong_content_length(length: int, words: str) -> None:
+    head = f"HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n".encode()
+    body = HALF if length > len(HALF) else HALF + END
+    async with FakeOpenAI([Raw(bare=True, steps=(head + body,)), says("fresh")]) as server:
+        client = client_for(spec_for(server))
+        heard = await hear(client)
+        assert words in heard.failure.message
+        assert heard.failure.partial_text == "first half "
+        # What stood behind the promised length is no part of the next answer.
+        assert (await hear(client)).reply.text == "fresh"
+        await client.aclose()
 
 
 async def test_b21_stopping_closes_the_connection() -> None:

@@ -18,6 +18,7 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -312,6 +313,7 @@ class FakeOpenAI:
         strict: bool = True,
         pages: Mapping[str, Reply] | None = None,
         models_reply: Reply | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._script = replies if callable(replies) else iter(replies)
         self._models = models
@@ -320,6 +322,7 @@ class FakeOpenAI:
         self._strict = strict
         self._pages = dict(pages or {})
         self._models_reply = models_reply
+        self._tls = tls
         self.requests: list[SeenRequest] = []
         """Chat requests, in order of arrival."""
         self.others: list[SeenRequest] = []
@@ -335,8 +338,8 @@ class FakeOpenAI:
 
     @property
     def root(self) -> str:
-        """``http://127.0.0.1:PORT``."""
-        return f"http://127.0.0.1:{self.port}"
+        """``http://127.0.0.1:PORT``, with `tls` ``https://…``."""
+        return f"http{'' if self._tls is None else 's'}://127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
@@ -382,7 +385,7 @@ class FakeOpenAI:
 
     async def _open(self) -> None:
         self._closing = asyncio.Event()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=64 * 1024 * 1024)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=64 * 1024 * 1024, ssl=self._tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _shut(self) -> None:
