@@ -12,6 +12,7 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
+from chatops.domain.interruption import Interruption
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
 from chatops.domain.usage import Usage
@@ -61,6 +62,13 @@ class PendingCall:
     model: str
     said: str
     """What the model said in that round: its words, not ours."""
+    interruption: Interruption | None = None
+    """What is known of an earlier attempt that may have taken effect."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an earlier attempt may have taken effect: then to approve is to run it again."""
+        return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

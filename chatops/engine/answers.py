@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedGrant
-from chatops.domain.events import (
-    AskReason,
-)
+from chatops.domain.events import AskReason
 from chatops.domain.events import CallDecided as CallDecidedEvent
+from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
-from chatops.engine import calls, feedback, sequence
+from chatops.engine import calls, doubt, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord, InspectCall
 from chatops.engine.state import (
@@ -29,7 +28,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
     if not isinstance(status, AwaitingDecision):
         return
     unknown = status.reason is AskReason.OUTCOME_UNKNOWN
-    if (unknown and isinstance(decision, Edited)) or (not unknown and isinstance(decision, MarkedDone)):
+    if (unknown and isinstance(decision, Edited)) or (not status.in_doubt and isinstance(decision, MarkedDone)):
         return
     draft.decisions.append(
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
@@ -45,21 +44,32 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             call = replace(one.call, arguments=arguments, repairs=(), problem="")
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
             draft.effects.append(InspectCall(call=call))
-        case Rejected(reason=reason) if unknown:
-            told = f"{feedback.UNKNOWN_OUTCOME} {reason}".strip()
-            _settle_unknown(draft, index, status, Outcome.UNKNOWN, told, by)
+        case Rejected(reason=reason) if status.in_doubt:
+            _settle_doubt(draft, index, status, doubt.told_unknown(status.interruption, reason), by)
         case Rejected(reason=reason):
             calls.settle(draft, index, Outcome.DENIED, feedback.denied(reason), verdict=Verdict.ASK, decided_by=str(by))
         case MarkedDone(note=note):
-            told = f"{feedback.MARKED_DONE} {note}".strip()
             # That it took effect says nothing of whether it passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
-            _settle_unknown(draft, index, status, outcome, told, by)
+            _settle_doubt(draft, index, status, doubt.told_done(status.interruption, outcome, note), by)
 
 
 def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
     phase = calls.in_round(draft)
     one = phase.calls[index]
+    earlier = status.interruption
+    if status.in_doubt:
+        earlier = earlier or Interruption(call_id=one.call.id, attempt=status.attempt)
+        draft.close_attempt(one, status.attempt, doubt.told_unknown(earlier))
+    permitted = Permitted(
+        facts=status.facts,
+        digest=calls.bound_by(draft, one.call, status),
+        verdict=Verdict.ASK,
+        decided_by=str(by),
+        attempt=status.attempt,
+        interruption=earlier,
+    )
+    draft.put_call(index, replace(one, status=permitted))
     judgement = calls.judge(draft, one.call, status.facts)
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=status.facts)
@@ -73,20 +83,9 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
                 source_call=one.call.id,
             )
         )
-    permitted = Permitted(
-        facts=status.facts,
-        digest=status.digest,
-        verdict=Verdict.ASK,
-        decided_by=str(by),
-        attempt=status.attempt,
-    )
-    draft.put_call(index, replace(one, status=permitted))
 
 
-def _settle_unknown(
-    draft: Draft, index: int, status: AwaitingDecision, outcome: Outcome, content: str, by: Principal
-) -> None:
+def _settle_doubt(draft: Draft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
     one = calls.in_round(draft).calls[index]
-    result = ToolResult(outcome=outcome, content=content)
     draft.close_attempt(one, status.attempt, result)
     calls.settle_with(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=status.facts)

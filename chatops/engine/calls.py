@@ -14,19 +14,27 @@ from chatops.domain.events import (
     ToolFinished,
 )
 from chatops.domain.ids import RoundId
+from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult
-from chatops.engine import feedback
+from chatops.engine import doubt, feedback
 from chatops.engine.draft import Draft
 from chatops.engine.state import (
     AwaitingDecision,
+    BeforeEdit,
     CallState,
+    CallStatus,
     InRound,
+    Inspecting,
+    Permitted,
+    Rechecking,
     Settled,
     Stopping,
 )
 from chatops.engine.view import pending_calls, workspace_was_read
 from chatops.policy.verdicts import Judgement
+
+_NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 
 def find(draft: Draft, call_id: str) -> tuple[int, CallState] | None:
@@ -42,15 +50,42 @@ def in_round(draft: Draft) -> InRound:
     return phase
 
 
-def ask(draft: Draft, index: int, facts: CallFacts, reason: AskReason, *, why: str, attempt: int = 0) -> None:
-    """Let the call wait for a person."""
+def ask(
+    draft: Draft,
+    index: int,
+    facts: CallFacts,
+    reason: AskReason,
+    *,
+    why: str,
+    attempt: int = 0,
+    interruption: Interruption | None = None,
+) -> None:
+    """Let the call wait for a person. With an `interruption` the question is whether it is to run once more, so an
+    answer to the question whether it may run is none to this one."""
     phase = in_round(draft)
     one = phase.calls[index]
+    bound = call_digest(draft, one.call, facts)
     status = AwaitingDecision(
-        facts=facts, digest=call_digest(draft, one.call, facts), reason=reason, why=why, attempt=attempt
+        facts=facts,
+        digest=bound if interruption is None else _once_more(bound, attempt),
+        reason=reason,
+        why=why,
+        attempt=attempt,
+        interruption=interruption,
     )
     draft.put_call(index, replace(one, status=status))
     request_approval(draft, phase.round_id, one.call)
+
+
+def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:
+    """The digest of what an approval lets run. A stored question that is not about the call beside it lets nothing
+    run: whatever is inspected then differs, and asks."""
+    bound = call_digest(draft, call, status.facts)
+    return bound if status.digest == _once_more(bound, status.attempt) else status.digest
+
+
+def _once_more(bound: str, attempt: int) -> str:
+    return digest(bound, "once more", attempt)
 
 
 def request_approval(draft: Draft, round_id: RoundId, call: ToolCall) -> None:
@@ -84,11 +119,13 @@ def settle_with(
     decided_by: str,
     facts: CallFacts | None,
 ) -> None:
-    """Give a call its one result."""
+    """Give a call its one result. That it did not run is no result for a call in doubt: it may have run before."""
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
     one = phase.calls[index]
+    if result.outcome in _NOT_RUN and (earlier := _in_doubt(one.status)) is not None:
+        result = doubt.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
@@ -107,6 +144,17 @@ def settle_with(
             decided_by=decided_by,
         )
     )
+
+
+def _in_doubt(status: CallStatus) -> Interruption | None:
+    """The attempt that may have taken effect although the call is about to run, or is being edited."""
+    match status:
+        case Permitted() | Rechecking():
+            return status.interruption
+        case Inspecting(before_edit=BeforeEdit(status=waiting)):
+            return waiting.interruption
+        case _:
+            return None
 
 
 def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | None = None) -> None:

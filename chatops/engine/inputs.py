@@ -5,6 +5,7 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal, RememberedGrant
 from chatops.domain.ids import CallId, RoundId
+from chatops.domain.interruption import Interruption
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
 from chatops.domain.tools import CallFacts, ToolResult
@@ -81,6 +82,8 @@ class ToolReconciled:
     result: ToolResult | None
     repeat: bool = False
     """It certainly did not take effect, so running it is safe. Neither: nobody knows."""
+    found: str = ""
+    """What the tool saw, for a person, where nobody knows."""
     kind: Literal["tool_reconciled"] = "tool_reconciled"
 
 
@@ -130,10 +133,12 @@ class GrantsRevoked:
 class Recovered:
     """The turn was loaded from its checkpoint: nothing that was in flight is in flight any more.
 
-    `grant` is what the registry gives now; the stored grant is met with it.
+    `grant` is what the registry gives now; the stored grant is met with it. `interrupted` is what is known of the
+    attempts that were under way, whose left-over processes have been stopped.
     """
 
     grant: Grant
+    interrupted: tuple[Interruption, ...] = ()
     kind: Literal["recovered"] = "recovered"
 
 

@@ -11,6 +11,7 @@ from chatops.domain.events import (
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
 from chatops.engine import calls, feedback, schedule, sequence, tracker
+from chatops.engine.difference import difference
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall
 from chatops.engine.state import (
@@ -124,7 +125,8 @@ def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit)
         calls.settle_with(draft, index, done, verdict=None, decided_by=tracker.EARLIER, facts=facts)
         return
     why = f"arguments edited by {before.edited_by}"
-    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=before.status.attempt)
+    waited = before.status
+    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, interruption=waited.interruption)
 
 
 def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -> None:
@@ -147,9 +149,11 @@ def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -
     elif not by_person and judgement.verdict is Verdict.ALLOW:
         schedule.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or "policy"))
     else:
-        why = "what would run has changed since it was approved" if by_person else judgement.reason
+        changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
+        why = changed if by_person else judgement.reason
         reason = AskReason.CHANGED if by_person else AskReason.POLICY
-        calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt)
+        earlier = status.interruption
+        calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 
 
 def _not_offered(draft: Draft, index: int) -> None:

@@ -4,19 +4,20 @@ What changes nothing or can be repeated is repeated, what can be checked is chec
 honoured once if it still holds, and what may have taken effect waits for a person.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from chatops.domain.events import AskReason
-from chatops.domain.rights import Verdict
+from chatops.domain.ids import CallId
+from chatops.domain.interruption import Interruption
 from chatops.domain.tools import Outcome, ToolResult
-from chatops.engine import calls, feedback, rounds, sequence, submission
+from chatops.engine import calls, doubt, feedback, rounds, sequence, submission
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall, ReconcileTool
 from chatops.engine.inputs import ToolReconciled
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
-    CallState,
     CheckingAnswer,
     Finished,
     InRound,
@@ -26,78 +27,99 @@ from chatops.engine.state import (
     Reconciling,
     Started,
     Stopping,
+    TurnState,
 )
 from chatops.policy.grant import Grant
 
 LOST = "the app stopped while it ran, and nothing tells whether it took effect"
+NO_EFFECT = "Interrupted before it took effect."
 
 
-def recover(draft: Draft, grant: Grant) -> None:
+def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...]) -> None:
     """Go on from a checkpoint under what the stored grant and `grant` both permit."""
     if isinstance(draft.state.phase, Finished):
         return
     draft.set_grant(draft.state.grant.met(grant))
+    known = {(one.call_id, one.attempt): one for one in interrupted}
     match draft.state.phase:
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant))
             rounds.send(draft)
         case CheckingAnswer():
             submission.ask(draft)
-        case InRound():
+        case InRound() | Stopping():
             for index in range(len(draft.calls())):
-                _recover_call(draft, index)
+                _recover_call(draft, index, known)
             rounds.go_on(draft)
-        case Stopping():
-            for index, one in enumerate(draft.calls()):
-                if isinstance(one.status, Started):
-                    _lost(draft, index, one, one.status)
-            rounds.go_on(draft)
+
+
+def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
+    """The attempts that `Recovered` should say something of: under way when the state was stored, or, in states of
+    before that was kept, waiting for a person's word without anything known of them."""
+    calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
+    found: list[tuple[CallId, int]] = []
+    for one in calls:
+        match one.status:
+            case Started(attempt=attempt) | Reconciling(attempt=attempt, known=None):
+                found.append((one.call.id, attempt))
+            case AwaitingDecision(attempt=attempt, interruption=None) as waiting if waiting.in_doubt:
+                found.append((one.call.id, attempt))
+            case _:
+                pass
+    return tuple(found)
 
 
 def reconciled(draft: Draft, index: int, status: Reconciling, found: ToolReconciled) -> None:
     """The tool has looked at the world."""
     one = draft.calls()[index]
+    stopping = isinstance(draft.state.phase, Stopping)
     if found.result is not None:
         result = found.result
         if sequence.is_evidence(draft.state, one.call.name):
             # That it took effect says nothing of whether it passed.
             result = replace(result, outcome=Outcome.UNKNOWN)
-        draft.close_attempt(one, status.attempt, result)
-        calls.settle_with(
-            draft,
-            index,
-            result,
-            verdict=status.verdict,
-            decided_by=status.decided_by,
-            facts=status.facts,
-        )
+        _close(draft, index, status, result)
+    elif found.repeat and stopping:
+        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif found.repeat:
-        result = ToolResult(outcome=Outcome.INTERRUPTED, content="Interrupted before it took effect.")
-        draft.close_attempt(one, status.attempt, result)
+        draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
         draft.put_call(index, replace(one, status=_again(status)))
+    elif stopping:
+        _close(draft, index, status, doubt.told_unknown(status.known, found.found))
     else:
-        calls.ask(draft, index, status.facts, AskReason.OUTCOME_UNKNOWN, why=LOST, attempt=status.attempt)
+        _ask(draft, index, status, why=found.found or LOST, known=status.known)
     rounds.go_on(draft)
 
 
-def _recover_call(draft: Draft, index: int) -> None:
+def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
     one = draft.calls()[index]
     match one.status:
         case Inspecting() | Rechecking():
             draft.effects.append(InspectCall(call=one.call))
         case Started() as status:
-            _recover_started(draft, index, one, status)
+            _recover_started(draft, index, status, known.get((one.call.id, status.attempt)))
         case Reconciling() as status:
+            seen = status.known or known.get((one.call.id, status.attempt))
+            draft.put_call(index, replace(one, status=replace(status, known=seen)))
             draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
-        case AwaitingDecision():
+        case AwaitingDecision() as status:
+            seen = status.interruption or known.get((one.call.id, status.attempt))
+            draft.put_call(index, replace(one, status=replace(status, interruption=seen)))
             calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
         case _:
             pass
 
 
-def _recover_started(draft: Draft, index: int, one: CallState, status: Started) -> None:
-    spec = calls.in_round(draft).proposed_under.tool(one.call.name)
-    if spec is not None and (spec.read_only or spec.idempotent):
+def _recover_started(draft: Draft, index: int, status: Started, known: Interruption | None) -> None:
+    one = draft.calls()[index]
+    spec = draft.state.grant.tool(one.call.name)
+    phase = draft.state.phase
+    if isinstance(phase, InRound):
+        spec = phase.proposed_under.tool(one.call.name)
+    stopping = isinstance(phase, Stopping)
+    if spec is not None and stopping and spec.read_only:
+        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+    elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
         draft.close_attempt(one, status.attempt, result)
         draft.put_call(index, replace(one, status=_again(status)))
@@ -108,11 +130,28 @@ def _recover_started(draft: Draft, index: int, one: CallState, status: Started) 
             verdict=status.verdict,
             decided_by=status.decided_by,
             attempt=status.attempt,
+            interruption=status.interruption,
+            known=known,
         )
         draft.put_call(index, replace(one, status=reconciling))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
+    elif stopping:
+        _close(draft, index, status, doubt.told_unknown(known))
     else:
-        calls.ask(draft, index, status.facts, AskReason.OUTCOME_UNKNOWN, why=LOST, attempt=status.attempt)
+        _ask(draft, index, status, why=LOST, known=known)
+
+
+def _ask(draft: Draft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None) -> None:
+    call_id = draft.calls()[index].call.id
+    calls.ask(
+        draft,
+        index,
+        status.facts,
+        AskReason.OUTCOME_UNKNOWN,
+        why=why,
+        attempt=status.attempt,
+        interruption=known or Interruption(call_id=call_id, attempt=status.attempt),
+    )
 
 
 def _again(status: Started | Reconciling) -> Permitted:
@@ -122,17 +161,10 @@ def _again(status: Started | Reconciling) -> Permitted:
         verdict=status.verdict,
         decided_by=status.decided_by,
         attempt=status.attempt,
+        interruption=status.interruption,
     )
 
 
-def _lost(draft: Draft, index: int, one: CallState, status: Started) -> None:
-    result = ToolResult(outcome=Outcome.UNKNOWN, content=feedback.UNKNOWN_OUTCOME)
-    draft.close_attempt(one, status.attempt, result)
-    calls.settle_with(
-        draft,
-        index,
-        result,
-        verdict=status.verdict if status.verdict is not Verdict.DENY else None,
-        decided_by=status.decided_by,
-        facts=status.facts,
-    )
+def _close(draft: Draft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
+    draft.close_attempt(draft.calls()[index], status.attempt, result)
+    calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)

@@ -53,7 +53,14 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     one = phase.calls[index]
     attempt = status.attempt + 1
     bound = calls.call_digest(draft, one.call, facts)
-    started = Started(facts=facts, digest=bound, verdict=status.verdict, decided_by=status.decided_by, attempt=attempt)
+    started = Started(
+        facts=facts,
+        digest=bound,
+        verdict=status.verdict,
+        decided_by=status.decided_by,
+        attempt=attempt,
+        interruption=status.interruption,
+    )
     draft.put_call(index, replace(one, status=started))
     draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound))
     draft.events.append(
@@ -78,6 +85,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
         verdict=status.verdict,
         decided_by=status.decided_by,
         attempt=status.attempt,
+        interruption=status.interruption,
     )
     draft.put_call(index, replace(one, status=rechecking))
     draft.effects.append(InspectCall(call=one.call))

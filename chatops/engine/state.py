@@ -7,6 +7,7 @@ from typing import Literal
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
+from chatops.domain.interruption import Interruption
 from chatops.domain.messages import AssistantMessage, Message
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
@@ -41,8 +42,16 @@ class AwaitingDecision:
     reason: AskReason
     why: str
     attempt: int = 0
-    """The attempt whose outcome is unknown, for that reason only."""
+    """Attempts already made."""
+    interruption: Interruption | None = None
+    """The last of them may have taken effect, and this is known of it. None: it certainly has not, or the state was
+    stored before this was kept, see `in_doubt`."""
     kind: Literal["awaiting_decision"] = "awaiting_decision"
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an earlier attempt may have taken effect."""
+        return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,8 @@ class Permitted:
     """Attempts already made (after a crash, or an unknown outcome that a person wants retried)."""
     fresh: bool = False
     """Inspected in this very step, so it need not be inspected again if it starts at once."""
+    interruption: Interruption | None = None
+    """Of an earlier attempt that may have taken effect: a person wants it run again all the same."""
     kind: Literal["permitted"] = "permitted"
 
 
@@ -69,6 +80,8 @@ class Rechecking:
     verdict: Verdict
     decided_by: str
     attempt: int = 0
+    interruption: Interruption | None = None
+    """As in `Permitted`."""
     kind: Literal["rechecking"] = "rechecking"
 
 
@@ -81,6 +94,8 @@ class Started:
     verdict: Verdict
     decided_by: str
     attempt: int
+    interruption: Interruption | None = None
+    """As in `Permitted`."""
     kind: Literal["started"] = "started"
 
 
@@ -93,6 +108,10 @@ class Reconciling:
     verdict: Verdict
     decided_by: str
     attempt: int
+    interruption: Interruption | None = None
+    """As in `Permitted`."""
+    known: Interruption | None = None
+    """Of the attempt that is asked about."""
     kind: Literal["reconciling"] = "reconciling"
 
 

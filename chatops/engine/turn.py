@@ -12,9 +12,22 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
 from chatops.domain.events import Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.interruption import Interruption
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.tools import Outcome, ToolResult
-from chatops.engine import answers, calls, feedback, gates, inspection, recovery, replies, rounds, submission, tracker
+from chatops.engine import (
+    answers,
+    calls,
+    doubt,
+    feedback,
+    gates,
+    inspection,
+    recovery,
+    replies,
+    rounds,
+    submission,
+    tracker,
+)
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import AbortModel, CancelTool, Step
@@ -160,8 +173,8 @@ def advance(state: TurnState, event: Input) -> Step:
                 draft.set_grant(state.grant.narrowed(*layers))
         case GrantsRevoked(grants=gone):
             draft.forget(gone)
-        case Recovered(grant=grant):
-            recovery.recover(draft, grant)
+        case Recovered(grant=grant, interrupted=interrupted):
+            recovery.recover(draft, grant, interrupted)
         case _ as never:
             assert_never(never)
     return draft.step()
@@ -186,6 +199,9 @@ def _call_moved(draft: Draft, event: CallInspected | CallDecided | ToolReturned 
         case ToolReturned(attempt=attempt, result=result):
             if isinstance(one.status, Started) and one.status.attempt == attempt:
                 _returned(draft, index, one.status, result)
+        case ToolReconciled():
+            if isinstance(one.status, Reconciling) and one.status.attempt == event.attempt:
+                recovery.reconciled(draft, index, one.status, event)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
         case CallInspected(facts=facts):
@@ -195,14 +211,12 @@ def _call_moved(draft: Draft, event: CallInspected | CallDecided | ToolReturned 
             if isinstance(one.status, AwaitingDecision) and one.status.digest == digest:
                 answers.decided(draft, index, decision, by)
                 rounds.go_on(draft)
-        case ToolReconciled():
-            if isinstance(one.status, Reconciling) and one.status.attempt == event.attempt:
-                recovery.reconciled(draft, index, one.status, event)
 
 
 def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> None:
     result = tracker.as_verdict(draft.state.contract, draft.calls()[index].call.name, result)
     draft.close_attempt(draft.calls()[index], status.attempt, result)
+    result = doubt.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
     rounds.go_on(draft)
 
@@ -236,12 +250,18 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
     match one.status:
         case Settled():
             pass
-        case Reconciling(attempt=attempt) | AwaitingDecision(attempt=attempt) if attempt:
-            result = ToolResult(outcome=Outcome.UNKNOWN, content=feedback.UNKNOWN_OUTCOME)
-            draft.close_attempt(one, attempt, result)
-            calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
+        case Reconciling(attempt=attempt, known=known):
+            _leave_in_doubt(draft, index, attempt, known)
+        case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.in_doubt:
+            _leave_in_doubt(draft, index, attempt, known)
         case _:
             calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED)
+
+
+def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
+    result = doubt.told_unknown(known)
+    draft.close_attempt(draft.calls()[index], attempt, result)
+    calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
 
 
 def _retried(draft: Draft, grant: Grant) -> None:

@@ -33,6 +33,7 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             role=phase.proposed_under.role,
             model=phase.model,
             said=phase.said,
+            interruption=one.status.interruption,
         )
         for one in phase.calls
         if isinstance(one.status, AwaitingDecision)

@@ -26,6 +26,7 @@ STATE_VERSIONS: dict[int, str] = {
     1: "The turn with grant, phase, counters, usage and remembered grants; messages as ids.",
     2: "Mistakes among the counters; the interpreter of a call that runs code; repairs of a call before its edit.",
     3: "Attempts at steps of workflows: their contract, the check of their answer, the command of a gate.",
+    4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
 }
 """What each version of a stored TurnState holds."""
 
@@ -37,6 +38,7 @@ if sorted(STATE_VERSIONS) != list(range(1, STATE_VERSION + 1)) or not all(STATE_
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda payload: payload,
     2: lambda payload: payload,
+    3: lambda payload: payload,
 }
 """From a version to the next, over the parsed JSON."""
 

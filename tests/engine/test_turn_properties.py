@@ -27,7 +27,19 @@ from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight, pending_calls, turn_status
 from chatops.policy.verdicts import Layer, Rule
-from tests.engine.world import ANA, READ, RUN, TOOLS, World, facts_of, grant, raw, reply, switch
+from tests.engine.world import (
+    ANA,
+    READ,
+    REPEATABLE,
+    RUN,
+    TOOLS,
+    World,
+    facts_of,
+    grant,
+    raw,
+    reply,
+    switch,
+)
 from tests.support.properties import examples
 
 NAMES = ["read", "write", "run", "free", "hidden", "unheard-of"]
@@ -86,6 +98,8 @@ def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
     answered = [m.call_id for m in world.results()]
     asked = [c.id for m in world.state.messages if isinstance(m, AssistantMessage) for c in m.calls]
     assert answered == asked, "each call has exactly one result, in call order"
+    told = [m.outcome for m in world.results() if world.effects_done[m.call_id] and m.tool not in REPEATABLE]
+    assert not set(told) & {Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED}, "it ran, and the model is told no"
 
 
 def _something_happens(world: World, data: st.DataObject) -> None:
@@ -154,7 +168,7 @@ def _still_wanted(world: World, effect: object) -> bool:
     if isinstance(effect, CallModel):
         return world.state.phase.kind == "awaiting_model"
     if world.state.phase.kind == "stopping":
-        return isinstance(effect, RunTool)
+        return isinstance(effect, RunTool | ReconcileTool)
     if isinstance(effect, InspectCall):
         # A forged answer may have overtaken the real one, which is then no longer waited for.
         phase = world.state.phase

@@ -26,7 +26,9 @@ from chatops.domain.messages import (
 from chatops.domain.model import ModelReply, ModelRequest, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall, ToolResult, ToolSpec
+from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
+from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, Step
 from chatops.engine.inputs import (
     AnswerChecked,
@@ -237,6 +239,9 @@ class World:
         pending = pending_calls(self.state)[index]
         if isinstance(decision, Approved):
             self.approved.add((pending.call.id, pending.digest))
+            if pending.in_doubt:
+                # The question was whether it runs once more, which is bound to more than what runs.
+                self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
             if pending.reason.value == "outcome_unknown":
                 self.retries_wanted[pending.call.id] += 1
         return self.feed(CallDecided(call_id=pending.call.id, digest=pending.digest, decision=decision, by=ANA))

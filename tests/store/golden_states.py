@@ -12,6 +12,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.interruption import Interruption, Processes
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem
@@ -63,7 +64,15 @@ FACTS = CallFacts(
 
 
 def _statuses() -> list[CallStatus]:
-    waiting = replace(kit.awaiting("d3", AskReason.OUTCOME_UNKNOWN), facts=FACTS, attempt=1)
+    known = Interruption(
+        call_id=kit.a_call(TURN).id,
+        attempt=1,
+        started_at=1_790_000_000.5,
+        output="half a line",
+        processes=Processes.STOPPED,
+        count=2,
+    )
+    waiting = replace(kit.awaiting("d3", AskReason.OUTCOME_UNKNOWN), facts=FACTS, attempt=1, interruption=known)
     went = {"facts": FACTS, "digest": "d", "verdict": Verdict.ASK, "decided_by": str(kit.ANA)}
     return [
         Inspecting(),
@@ -73,10 +82,10 @@ def _statuses() -> list[CallStatus]:
         Deferred(),
         *(kit.awaiting("d", reason) for reason in AskReason),
         waiting,
-        Permitted(**went, attempt=1, fresh=True),  # type: ignore[arg-type]
-        Rechecking(**went, attempt=1),  # type: ignore[arg-type]
-        kit.started(2),
-        Reconciling(**went, attempt=2),  # type: ignore[arg-type]
+        Permitted(**went, attempt=1, fresh=True, interruption=known),  # type: ignore[arg-type]
+        Rechecking(**went, attempt=1, interruption=known),  # type: ignore[arg-type]
+        replace(kit.started(2), interruption=known),
+        Reconciling(**went, attempt=2, interruption=known, known=replace(known, attempt=2)),  # type: ignore[arg-type]
         *(kit.settled(outcome) for outcome in Outcome),
     ]
 
