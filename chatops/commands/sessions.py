@@ -14,7 +14,8 @@ from chatops.domain.errors import Busy, ConfigError
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.headless.formats import dumps
 from chatops.headless.stream import plain
-from chatops.store.base import SessionInfo
+from chatops.runtime.left_off import left_off
+from chatops.store.base import SessionInfo, Store
 from chatops.store.export import ExportFormat, export, to_markdown
 from chatops.wiring import App
 
@@ -44,26 +45,34 @@ def _list(opened: App, arguments: Namespace) -> int:
     view = screen()
     found = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
-        view.line(dumps([_info_json(one) for one in found], indent=2))
+        view.line(dumps([{**_info_json(one), "state": _state(opened.store, one)} for one in found], indent=2))
         return 0
     if not found:
         view.say("No sessions here yet. Those of other folders: chatops sessions list --all")
         return 0
-    header = ["ID", "CHANGED", "ROLE", "MESSAGES", "PENDING", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
+    states = [_state(opened.store, one) for one in found]
+    header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
+    header += ["STATE"] if any(states) else []
     rows = [
         [
             one.id,
             when(one.updated_at),
             one.role,
             str(one.messages),
-            str(one.pending) if one.pending else ("unfinished" if one.active_turn else ""),
             *([one.workspace] if arguments.all else []),
             f"{one.title} [run: {standing(one)}]" if one.run is not None else one.title,
+            *([state] if any(states) else []),
         ]
-        for one in found
+        for one, state in zip(found, states, strict=True)
     ]
     view.answer(table(header, rows))
     return 0
+
+
+def _state(store: Store, info: SessionInfo) -> str:
+    """Where its turn was left, or who drives it now; empty if it is finished."""
+    hold = store.held(info.id) if info.active_turn else None
+    return left_off(store, info) if hold is None else f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
 
 
 def _show(opened: App, arguments: Namespace) -> int:
@@ -79,7 +88,8 @@ def _show(opened: App, arguments: Namespace) -> int:
     if info.pending:
         view.say(f"{info.pending} pending. chatops approvals list shows what waits.")
     elif info.active_turn:
-        view.say(f"The last turn is not finished. Go on with: chatops resume {info.id}")
+        state = left_off(opened.store, info)
+        view.say(f"The last turn is not finished ({state}). Go on with: chatops resume {info.id}")
     return 0
 
 

@@ -49,6 +49,8 @@ class SessionRow:
     messages: int
     pending: int = 0
     """Calls that wait for a decision."""
+    state: str = ""
+    """Where its turn was left, in one line; empty if it is finished."""
     run: str = ""
     """How it stands if it is a run of a workflow: ``make: to review``, ``answered``."""
 
@@ -115,7 +117,8 @@ class Host(Protocol):
         ...
 
     async def waiting(self) -> SessionId | None:
-        """The conversation of this workspace whose call has waited longest for a decision, if any."""
+        """The conversation of this workspace whose call has waited longest for a decision, else one that waits for a
+        word or was interrupted, if any."""
         ...
 
     async def open_session(self, session_id: SessionId) -> "ChatSession":
@@ -182,7 +185,7 @@ class Opened:
     notices: tuple[str, ...] = ()
     """Sentences to show once at the start (a broken registry, an ignored workspace registry)."""
     waiting: str = ""
-    """What waits for the person in other conversations, in one sentence; ctrl+g opens it."""
+    """What waits for the person or was interrupted in other conversations, in one line; ctrl+g opens it."""
     pick: bool = False
     """Show the session picker first (``chatops -r`` without an id)."""
 

@@ -17,8 +17,9 @@ from chatops.domain.tools import Outcome
 from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
 from chatops.policy.patterns import show_rule
 from chatops.policy.registry import ModelSpec
+from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
-from chatops.store.base import QueuedCall, SessionInfo
+from chatops.store.base import SessionInfo
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow, TextTopic
 from chatops.wiring.app import App, Options
 from chatops.wiring.explain import NO_SESSION, explain_call
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 WARM_UP_S = 0.5
 """After opening, before what the first message needs is loaded: the first keys come first."""
+TITLE_AT_START = 30
+"""Characters of a title in the line at the start, so that all of the line fits."""
 HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
@@ -145,16 +148,19 @@ class TuiHost(HostRuns):
 
     async def sessions(self) -> Sequence[SessionRow]:
         """The stored conversations of this workspace, newest first."""
-        infos = await asyncio.to_thread(self._app.store.sessions, workspace=str(self._app.workspace))
-        return [_session(info) for info in infos if info.messages]
+        return await asyncio.to_thread(self._rows)
+
+    def _rows(self) -> list[SessionRow]:
+        store = self._app.store
+        return [_session(info, left_off(store, info)) for info in store.sessions(workspace=str(self._app.workspace))]
 
     async def waiting(self) -> SessionId | None:
-        """The conversation of this workspace whose call has waited longest, else a run that waits for a review."""
-        undecided = await asyncio.to_thread(self._undecided)
-        if undecided:
-            return undecided[0].session_id
+        """The conversation of this workspace whose call has waited longest, else a run that waits for a review, else
+        the one that was interrupted last."""
+        left = await asyncio.to_thread(self._left)
         reviews = await asyncio.to_thread(self.to_review)
-        return reviews[-1].id if reviews else None
+        wanted = [*(info for info, _ in left if info.pending), *reversed(reviews), *(info for info, _ in left)]
+        return wanted[0].id if wanted else None
 
     async def open_session(self, session_id: SessionId) -> ChatSession:
         """Open a stored conversation."""
@@ -242,18 +248,26 @@ class TuiHost(HostRuns):
         return f"draft:{self._app.workspace}:{session_id}"
 
     def _left_behind(self) -> str:
-        """What waits for the person in stored conversations of this workspace, in one sentence."""
-        waiting = self._undecided()
-        if not waiting:
+        """How the stored conversations of this workspace stand that are not finished, in one line."""
+        left = self._left()
+        if not left:
             return reviews_left(self.to_review())
-        tools = ", ".join(dict.fromkeys(one.pending.call.name for one in waiting))
-        calls = f"{len(waiting)} call{'s' if len(waiting) > 1 else ''}"
-        return f"{calls} of an earlier conversation wait{'' if len(waiting) > 1 else 's'} for you ({tools}) – ctrl+g"
+        first, state = left[0]
+        title = first.title or first.id
+        shown = title if len(title) <= TITLE_AT_START else f"{title[: TITLE_AT_START - 1]}…"
+        return f"{shown}: {state}{f'; {len(left) - 1} more' if len(left) > 1 else ''} – ctrl+g"
 
-    def _undecided(self) -> list[QueuedCall]:
+    def _left(self) -> list[tuple[SessionInfo, str]]:
+        """The conversations of this workspace that are not finished and that nobody drives, each with how it stands:
+        those first in which a call waits, the longest first, then the others, newest first."""
         store = self._app.store
-        here = {info.id for info in store.sessions(workspace=str(self._app.workspace)) if info.pending}
-        return [one for one in store.queue() if one.decided is None and one.session_id in here]
+        order = [one.session_id for one in store.queue() if one.decided is None]
+        found = [
+            (info, state)
+            for info in store.sessions(workspace=str(self._app.workspace))
+            if (state := left_off(store, info)) and store.held(info.id) is None
+        ]
+        return sorted(found, key=lambda one: order.index(one[0].id) if one[0].id in order else len(order))
 
     def _role(self, name: str) -> RoleRow:
         try:
@@ -328,13 +342,14 @@ def _policy(session: ChatSession) -> str:
     return "\n".join(lines)
 
 
-def _session(info: SessionInfo) -> SessionRow:
+def _session(info: SessionInfo, state: str) -> SessionRow:
     return SessionRow(
         id=info.id,
         title=info.title or "(no title)",
         when=changed_at(info),
         messages=info.messages,
         pending=info.pending,
+        state=state,
         run=run_standing(info),
     )
 

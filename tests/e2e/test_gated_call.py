@@ -56,7 +56,7 @@ def test_on_the_demo_model_the_same(desk: Desk) -> None:
         shown = before.dialog()
         before.kill9()
     with desk.open() as after:
-        after.wait_for("1 call of an earlier conversation waits for you (shell_exec) – ctrl+g")
+        after.wait_for(f"waiting for your approval of shell_exec ({EFFECT}) – ctrl+g")
         assert TITLE not in after.text()
         after.press("ctrl+g")
         assert after.dialog() == shown

@@ -15,12 +15,17 @@ def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
                 (row.title or "(untitled)", 30),
                 (row.when, 15),
                 (f"{row.messages} messages", 12),
-                (f"{row.pending} waiting" if row.pending else "", 10),
+                (f"{row.pending} waiting" if row.pending else "unfinished" if row.state else "", 10),
             ),
-            find=f"{row.title} {row.id} {'waiting' if row.pending else ''} {row.run}",
-            preview=f"{row.id}{'   open now' if row.id == current else ''}{f'   run, {row.run}' if row.run else ''}",
+            find=f"{row.title} {row.id} {'waiting' if row.pending else ''} {row.state} {row.run}",
+            preview=_preview(row, current=row.id == current),
             current=row.id == current,
         )
         for row in sessions
     ]
     return Picker("Conversations", choices=choices, empty="No conversation matches.")
+
+
+def _preview(row: SessionRow, *, current: bool) -> str:
+    about = ("open now" if current else row.state, f"run, {row.run}" if row.run else "")
+    return "   ".join([row.id, *(text for text in about if text)])
