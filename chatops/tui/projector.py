@@ -4,6 +4,7 @@
 stored for the last turn only, so the closing line of an earlier cancelled turn is gone after a restart.)
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -66,9 +67,11 @@ from chatops.tui.blocks.stored import (
     asked_card,
     divider_of,
     end_of_turn,
+    is_surplus,
     notice_of,
     settled_card,
     stored_blocks,
+    surplus_card,
     turn_of,
 )
 
@@ -96,6 +99,7 @@ class Projector:
         self._streams: dict[str, _Open] = {}
         self._turn = ""
         self._turn_answer = ""
+        self._surplus: Counter[str] = Counter()
         self._heads: dict[str, TurnHead] = {}
         """The turns of a run, if the conversation is one."""
         self._refused = ""
@@ -255,6 +259,8 @@ class Projector:
                 )
             case ToolOutput():
                 card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])
+            case ToolFinished() if is_surplus(event.outcome, event.content):
+                return self._surplus_call(event.id, event.parent_id)
             case ToolFinished():
                 card = settled_card(
                     event.id,
@@ -269,6 +275,11 @@ class Projector:
             case _ as never:
                 assert_never(never)
         return [self._put(card)]
+
+    def _surplus_call(self, call_id: str, round_id: str) -> list[Op]:
+        """One call more that nobody looks at: all of a round share a card."""
+        self._surplus[round_id] += 1
+        return [*self._remove(call_id), self._put(surplus_card(round_id, self._surplus[round_id]))]
 
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
         ops = self._close_open(event.answer)

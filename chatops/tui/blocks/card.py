@@ -99,7 +99,7 @@ def _result_words(card: ToolCardBlock) -> str:
         case Outcome.FAILED:
             return f"failed after {duration(card.duration_ms)}"
         case Outcome.INVALID:
-            return "not run: invalid call"
+            return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
         case Outcome.DENIED:
             return _denial(card)
         case Outcome.INTERRUPTED:
@@ -113,10 +113,11 @@ def _result_words(card: ToolCardBlock) -> str:
 def _denial(card: ToolCardBlock) -> str:
     by = decider(card.decided_by)
     words = f"not run, denied by {by}" if by else "not run, denied"
-    reason = one_line(card.reason)
-    if reason:
-        words += f': "{truncated(reason, width=_LONGEST_REASON, ellipsis="…")}"'
-    return words
+    return f'{words}: "{_reason(card)}"' if card.reason.strip() else words
+
+
+def _reason(card: ToolCardBlock) -> str:
+    return truncated(one_line(card.reason), width=_LONGEST_REASON, ellipsis="…")
 
 
 def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:

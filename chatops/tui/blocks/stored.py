@@ -101,7 +101,11 @@ def _said(message: AssistantMessage, cards: Iterable[Block], *, led: bool) -> It
 def _cards(
     message: AssistantMessage, results: Results, asked: Mapping[CallId, PendingCall], drawn: Counter[str]
 ) -> Iterator[Block]:
+    surplus: list[CallId] = []
     for call, result in zip(message.calls, results, strict=True):
+        if result is not None and is_surplus(result.outcome, result.content):
+            surplus.append(call.id)
+            continue
         drawn[call.id] += 1
         # Ids of stored calls repeat only where a store was damaged; those of blocks must not.
         card_id = call.id if drawn[call.id] == 1 else f"{call.id}#{drawn[call.id]}"
@@ -121,6 +125,27 @@ def _cards(
             yield asked_card(card, one)
         else:
             yield card
+    if surplus:
+        yield surplus_card(surplus[0].rpartition(".")[0], len(surplus))
+
+
+def is_surplus(outcome: Outcome | None, content: str) -> bool:
+    """Whether a call was one of too many in its reply, which nobody has looked at: they share one card."""
+    return outcome is Outcome.INVALID and content == feedback.TOO_MANY
+
+
+def surplus_card(round_id: str, count: int) -> ToolCardBlock:
+    """The card of `count` calls that were too many."""
+    return settled_card(
+        f"{round_id}.surplus",
+        tool=f"{count} more call{'s' if count > 1 else ''}",
+        arguments="",
+        outcome=Outcome.INVALID,
+        content=feedback.TOO_MANY,
+        truncated=False,
+        duration_ms=0,
+        decided_by="",
+    )
 
 
 def asked_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
@@ -167,11 +192,21 @@ def _reason(content: str, outcome: Outcome) -> str:
     """Why it did not run. A person's reason is taken out of what the model is told; policy's is the text itself."""
     if outcome is Outcome.INTERRUPTED:
         return "stopped" if content == feedback.STOPPED else ""
+    if outcome is Outcome.INVALID:
+        return _what_is_wrong(content)
     if outcome is not Outcome.DENIED:
         return ""
     if content.startswith(_BEFORE_REASON) and content.endswith(_AFTER_REASON):
         return content[len(_BEFORE_REASON) : len(content) - len(_AFTER_REASON)]
     return "" if content == feedback.denied("") else content
+
+
+def _what_is_wrong(content: str) -> str:
+    """The first thing that the model is told of, without what it is to do about it."""
+    first, _, rest = content.partition("\n")
+    listed = rest.partition("\n")[0].removeprefix("- ") if rest.startswith("- ") else ""
+    said = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
+    return said[:1].lower() + said[1:]
 
 
 def divider_of(switch: RoleSwitchMessage) -> RoleDividerBlock:

@@ -209,6 +209,7 @@ class ChatScreen(ChatKeys):
             return
         if self._transcript is not None and self._projector is not None:
             self._transcript.apply(self._projector.feed_all(message.published))
+        self.query_one(StatusLine).follow(message.published)
         from chatops.tui.stream import is_piece
 
         dialog = windows.open_approval(self.app)

@@ -1,5 +1,6 @@
 """The status line: role, level, model, tokens, context, what waits, sandbox. The narrower, the fewer of them."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
@@ -9,7 +10,11 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 
 if TYPE_CHECKING:
+    from chatops.domain.events import Published
     from chatops.runtime.snapshot import Snapshot
+
+_WORTH_COUNTING = 1_000
+"""Characters of a reply from which on it is said how many have come."""
 
 
 class _Part(NamedTuple):
@@ -20,14 +25,15 @@ class _Part(NamedTuple):
     style: str = ""
 
 
-def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool) -> list[_Part]:
-    """The pieces in the order they stand in."""
+def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: int = 0) -> list[_Part]:
+    """The pieces in the order they stand in; `written`: characters that have come of the reply in progress."""
     usage = snapshot.usage
     parts = [_Part(snapshot.role, 0, "bold"), _Part(snapshot.level.word, 3), _Part(_model(snapshot), 1)]
     if snapshot.pending:
         parts.append(_Part(f"{len(snapshot.pending)} waiting", 0, "bold"))
     if running:
-        parts.append(_Part("working, Esc stops", 2))
+        far = f", {_count(written)} characters" if written >= _WORTH_COUNTING else ""
+        parts.append(_Part(f"working{far}, Esc stops", 2))
     if snapshot.queued:
         parts.append(_Part(f"{snapshot.queued} queued", 2))
     if snapshot.context_window:
@@ -36,6 +42,8 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool) -> list[_
         parts.append(_Part(f"{_count(usage.input_tokens)} in {_count(usage.output_tokens)} out", 5))
         if usage.cost:
             parts.append(_Part(f"cost {usage.cost:.4f}", 6))
+    elif snapshot.status is not None and not running:
+        parts.append(_Part("tokens unknown", 5))
     if sandbox:
         parts.append(_Part(sandbox, 7))
     return parts
@@ -58,12 +66,32 @@ class StatusLine(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self._parts: list[_Part] = []
+        self._in_progress: tuple[Snapshot, str] | None = None
+        self._written = 0
 
     def show(self, snapshot: "Snapshot", *, sandbox: str, running: bool) -> None:
         """Draw the conversation as it stands."""
-        parts = status_parts(snapshot, sandbox=sandbox, running=running)
+        self._in_progress = (snapshot, sandbox) if running else None
+        parts = status_parts(snapshot, sandbox=sandbox, running=running, written=self._written)
         self._parts = [_Part(sanitize(part.text, newlines=False), part.drop, part.style) for part in parts]
         self._draw()
+
+    def follow(self, batch: "Iterable[Published]") -> None:
+        """Count what comes of a reply."""
+        from chatops.domain.events import ReasoningDelta, RoundStarted, TextDelta
+
+        before = _count(self._written)
+        for published in batch:
+            match published.event:
+                case RoundStarted():
+                    self._written = 0
+                case TextDelta(text=text) | ReasoningDelta(text=text):
+                    self._written += len(text)
+                case _:
+                    pass
+        if self._in_progress is not None and _count(self._written) != before and self._written >= _WORTH_COUNTING:
+            snapshot, sandbox = self._in_progress
+            self.show(snapshot, sandbox=sandbox, running=True)
 
     def say(self, text: str) -> None:
         """Only this text, before a conversation is open."""

@@ -1,0 +1,57 @@
+"""What the status line says of tokens and of a reply that comes."""
+
+from dataclasses import replace
+
+from textual.app import App, ComposeResult
+
+from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
+from chatops.domain.ids import TurnId
+from chatops.domain.usage import Usage
+from chatops.tui.widgets.status import StatusLine, status_parts
+from tests.tui.app.fakes import ROUND, FakeSession
+
+THOUGHT = f"{ROUND}.thought"
+
+
+def words(session: FakeSession, *, running: bool = False) -> str:
+    return " · ".join(part.text for part in status_parts(session.now, sandbox="", running=running))
+
+
+def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
+    session = FakeSession()
+    session.change(status=None, usage=None)
+    assert "tokens" not in words(session)
+    session.change(status=TurnStatus.ANSWERED)
+    assert words(session).endswith("tokens unknown")
+    assert "tokens" not in words(session, running=True)
+    session.change(usage=Usage(input_tokens=11, output_tokens=7))
+    assert words(session).endswith("11 in 7 out")
+
+
+class Line(App[None]):
+    def compose(self) -> ComposeResult:
+        yield StatusLine()
+
+    def shows(self) -> str:
+        return self.query_one(StatusLine).render_line(0).text
+
+    def follow(self, *events: Event) -> None:
+        self.query_one(StatusLine).follow([Published(at=0, event=event) for event in events])
+
+
+async def test_a_long_reply_is_counted_while_it_comes() -> None:
+    snapshot = replace(FakeSession().now, status=TurnStatus.RUNNING)
+    async with Line().run_test(size=(110, 5)) as pilot:
+        line = pilot.app
+        assert isinstance(line, Line)
+        line.query_one(StatusLine).show(snapshot, sandbox="", running=True)
+        line.follow(TextDelta(id=THOUGHT, parent_id=ROUND, text="x" * 900))
+        await pilot.pause()
+        assert "working, Esc stops" in line.shows()
+        line.follow(ReasoningDelta(id=THOUGHT, parent_id=ROUND, text="x" * 600))
+        await pilot.pause()
+        assert "working, 1.5k characters, Esc stops" in line.shows()
+        line.follow(RoundStarted(id=ROUND, parent_id=TurnId("s.1"), model="m"))
+        line.query_one(StatusLine).show(snapshot, sandbox="", running=True)
+        await pilot.pause()
+        assert "working, Esc stops" in line.shows()

@@ -1,0 +1,93 @@
+"""Cards of calls that were not run as written: each says why, those that were too many share one."""
+
+import pytest
+
+from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
+from chatops.domain.ids import CallId, MessageId, RoundId
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage
+from chatops.domain.tools import Outcome, Problem, ToolCall
+from chatops.engine import feedback
+from chatops.tui.blocks.card import card_lines
+from chatops.tui.blocks.model import ToolCardBlock
+from chatops.tui.blocks.stored import stored_blocks
+from chatops.tui.blocks.theme import PLAIN
+from chatops.tui.projector import Projector
+
+ROUND = RoundId("s.1.1")
+READ = ToolCall(id=CallId("s.1.1.1"), name="file_read", arguments="{}")
+
+
+def result(call: ToolCall, content: str) -> ToolMessage:
+    return ToolMessage(
+        id=MessageId(f"{call.id}.m"),
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        outcome=Outcome.INVALID,
+        content=content,
+    )
+
+
+def headline(content: str) -> str:
+    said = AssistantMessage(id=MessageId("s.1.m2"), text="", calls=(READ,))
+    (card,) = stored_blocks([said, result(READ, content)], (), {})
+    assert isinstance(card, ToolCardBlock)
+    return " ".join(" ".join(line.plain for line in card_lines(card, width=90, theme=PLAIN, expanded=False)).split())
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (feedback.unknown_tool("rm", ["file_read"]), "not run: there is no tool 'rm'"),
+        (
+            feedback.invalid(READ, [Problem(path="path", message="is missing")], None),
+            "not run: path: is missing",
+        ),
+        (
+            f"file_read was not run: {'the reply hit the length limit inside this call'}. Write it again.",
+            "not run: the reply hit the length limit inside this call",
+        ),
+        (feedback.nameless("it was cut off", ["file_read"]), "not run: it was cut off"),
+        (feedback.REPEATED, "not run: you have made this very call"),
+        ("", "not run: invalid call"),
+        ("\x1b[2J\u202eboo", "not run:"),
+    ],
+)
+def test_a_call_that_could_not_run_says_why(told: str, shown: str) -> None:
+    assert shown in headline(told)
+    assert "\x1b" not in headline(told)
+
+
+def test_calls_that_were_too_many_share_a_card_told_and_stored_alike() -> None:
+    asked = tuple(ToolCall(id=CallId(f"{ROUND}.{n}"), name="file_read", arguments="{}") for n in range(1, 201))
+    events: list[Event] = []
+    for call in asked:
+        events.append(CallProposed(id=call.id, parent_id=ROUND, tool=call.name, arguments=call.arguments))
+        if int(call.id.rpartition(".")[2]) > 64:
+            events.append(
+                ToolFinished(
+                    id=call.id,
+                    parent_id=ROUND,
+                    status=Status.ERROR,
+                    tool=call.name,
+                    arguments=call.arguments,
+                    outcome=Outcome.INVALID,
+                    content=feedback.TOO_MANY,
+                )
+            )
+    projector = Projector()
+    projector.feed_all(Published(at=0, event=event) for event in events)
+    stored: list[Message] = [AssistantMessage(id=MessageId("s.1.m2"), text="", calls=asked)]
+    stored += [result(call, feedback.TOO_MANY) for call in asked[64:]]
+    assert list(projector.blocks.values()) == list(stored_blocks(stored, (), {}))
+    *single, rest = projector.blocks.values()
+    assert len(single) == 64
+    assert isinstance(rest, ToolCardBlock)
+    assert (rest.tool, rest.outcome) == ("136 more calls", Outcome.INVALID)
+
+
+def test_cards_of_an_id_that_was_given_twice_stay_two() -> None:
+    twice = [AssistantMessage(id=MessageId(f"s.{n}.m2"), text="", calls=(READ,)) for n in (1, 2)]
+    blocks = list(stored_blocks([twice[0], twice[1], result(READ, "two")], (), {}))
+    assert len({block.id for block in blocks}) == 2
+    assert [block.outcome for block in blocks if isinstance(block, ToolCardBlock)] == [None, Outcome.INVALID]
