@@ -12,12 +12,15 @@ from chatops.models.base import ReasoningPiece, TextPiece
 from chatops.models.calls import CallCollector
 from chatops.models.deltas import JsonObject, as_object, as_text, call_deltas, first_choice, said, usage_of
 from chatops.models.reasoning import IN_CONTENT
+from chatops.models.repetition import Repetition
 from chatops.models.surrogates import SurrogateJoiner
 from chatops.models.text_calls import NO_OFFER, Offer, TextReader
 from chatops.models.wire import scrub
 
 SIZE_LIMIT = 32 * 1024 * 1024
 """Characters in one reply; beyond it a server is broken or hostile."""
+KEPT_OF_REPETITION = 200
+"""Characters of an endless repetition that are worth keeping."""
 
 
 class ReplyTooLarge(Exception):
@@ -34,6 +37,7 @@ class Assembler:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._joiners = {"text": SurrogateJoiner(), "reasoning": SurrogateJoiner()}
+        self._said_again, self._thought_again = Repetition(), Repetition()
         self._reader = TextReader(offer)
         self._text_calls: tuple[RawCall, ...] = ()
         self._waiting: list[str] = []
@@ -66,6 +70,15 @@ class Assembler:
     def has_calls(self) -> bool:
         """A call has begun; one in the text only after `close`."""
         return len(self._calls) > 0 or bool(self._text_calls)
+
+    def cut_repetition(self) -> Repetition | None:
+        """Leave out what goes on repeating itself without an end, but for its beginning; None if nothing does."""
+        for parts, again in ((self._text, self._said_again), (self._reasoning, self._thought_again)):
+            if again.is_endless:
+                whole = "".join(parts)
+                parts[:] = [whole[: len(whole) - again.length + KEPT_OF_REPETITION]]
+                return again
+        return None
 
     def add(self, chunk: JsonObject) -> None:
         """Take one chunk of a stream; `take` gives what it comes to. Raises ReplyTooLarge and TooManyCalls."""
@@ -151,7 +164,7 @@ class Assembler:
                     self._think(text)
                 case ReclassifiedPiece(text=text):
                     # What has been shown as prose is corrected when the reply ends.
-                    self._text = []
+                    self._text, self._said_again = [], Repetition()
                     self.reasoning_field = IN_CONTENT
                     self._think(text)
                 case _:
@@ -160,11 +173,13 @@ class Assembler:
     def _say(self, text: str) -> None:
         if text:
             self._text.append(text)
+            self._said_again.feed(text)
             self._made.append(TextPiece(text=text))
 
     def _think(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
+            self._thought_again.feed(text)
             self._made.append(ReasoningPiece(text=text))
 
     def _grow(self, size: int) -> None:

@@ -12,6 +12,7 @@ from chatops.models.calls import TooManyCalls
 from chatops.models.deltas import BadData, as_object, parse
 from chatops.models.errortext import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.feed import Feed, Mark
+from chatops.models.repetition import Repetition
 from chatops.models.retry import AGAIN, Trouble, in_words
 from chatops.models.sse import DONE, ServerEvent, SseReader, TooLarge
 from chatops.models.statuses import About, trouble_in_stream
@@ -96,7 +97,10 @@ class Intake:
             self.trouble = self._broken(f"{self._of.host} sent more than any reply can be; it was stopped.")
         except BadData as error:
             self.trouble = self._broken(f"{self._of.host} sent {error}.")
-        return self.assembler.take()
+        pieces = self.assembler.take()
+        if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
+            self.trouble = self._repeating(again)
+        return pieces
 
     def _take(self, data: bytes | None) -> None:
         """Take a part of the body, or its end (None)."""
@@ -210,6 +214,15 @@ class Intake:
 
     def _broken(self, message: str, *, advice: str = AGAIN) -> Trouble:
         return Trouble(failure=ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=advice))
+
+    def _repeating(self, again: Repetition) -> Trouble:
+        failure = ModelFailure(
+            kind=FailureKind.OUT_OF_TOKENS,
+            message=f"{self._of.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
+            "the reply was stopped.",
+            advice="Ask again in other words, or choose another model.",
+        )
+        return Trouble(failure=failure)
 
     def _limit(self) -> float:
         """Keep-alive comments show life, but only data resets this clock; waiting for our own turn is no silence."""

@@ -1,0 +1,95 @@
+"""What is an endless repetition, and above all what is none."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatops.domain.model import FailureKind
+from chatops.models.repetition import LONGEST_UNIT, MOST_REPEATED, Repetition
+from tests.models.asking import ask
+from tests.support.fake_openai import FakeOpenAI, Raw, delta, sse, stream
+
+
+def watched(text: str, *, piece: int = 7) -> Repetition:
+    """After the whole text, in pieces, unless it is stopped before."""
+    again = Repetition()
+    for start in range(0, len(text), piece):
+        again.feed(text[start : start + piece])
+        if again.is_endless:
+            break
+    return again
+
+
+@pytest.mark.parametrize("unit", ["!", "the ", "\n", "no. ", "0, ", "█", "x" * (LONGEST_UNIT - 1) + "y"])
+@pytest.mark.parametrize("piece", [1, 3, 4096])
+@pytest.mark.parametrize("before", ["", "An answer that begins well, then "])
+def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) -> None:
+    again = watched(before + unit * (2 * MOST_REPEATED // len(unit)), piece=piece)
+    assert again.is_endless
+    assert again.shown.strip() in unit * 2
+    assert len(again.unit) <= len(unit)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("the " * 10_000, id="ten-thousand-words"),
+        pytest.param("-" * 40_000, id="a-very-long-line"),
+        pytest.param("\n".join(f"{number}: 0" for number in range(20_000)), id="a-list-of-zeros"),
+        pytest.param(json.dumps([[0] * 100] * 1_000), id="a-matrix-of-zeros"),
+        pytest.param("\n".join(["| a | b |"] + ["|---|---|"] + ["| 0 | 0 | " + "0 | " * 20] * 3_000), id="a-table"),
+        pytest.param(base64.b64encode(bytes(30_000)).decode(), id="nothing-in-base64"),
+        pytest.param("\n".join(f"{at:08x}  " + "00 " * 16 for at in range(0, 65_536, 16)), id="a-dump-of-nothing"),
+        pytest.param("\n".join(["0" * 60] * 5_000), id="longer-than-a-unit"),
+        pytest.param(("the " * 12_000 + "end. ") * 5, id="with-an-end-now-and-then"),
+    ],
+)
+def test_what_somebody_may_have_asked_for_is_left_alone(text: str) -> None:
+    for piece in (1, 13, 4096):
+        assert not watched(text, piece=piece).is_endless
+
+
+@given(
+    before=st.text(max_size=300),
+    unit=st.text(min_size=1, max_size=LONGEST_UNIT),
+    sizes=st.lists(st.integers(1, 3_000), min_size=1, max_size=20),
+)
+def test_what_is_counted_is_at_the_end_of_the_text(before: str, unit: str, sizes: list[int]) -> None:
+    text = before + unit * (sum(sizes) // len(unit) + 1)
+    again, at = Repetition(), 0
+    for size in sizes:
+        again.feed(text[at : at + size])
+        at = min(len(text), at + size)
+        if again.unit:
+            end = text[:at][-again.length :]
+            assert len(end) == again.length
+            assert (again.unit * (again.length // len(again.unit) + 2)).endswith(end)
+            assert len(again.unit) <= LONGEST_UNIT
+
+
+async def test_a_reply_that_goes_round_in_circles_is_stopped_and_little_of_it_is_kept() -> None:
+    endless = (sse(delta("Well, "), done=False), *[sse(*[delta("the ")] * 500, done=False)] * 400)
+    async with FakeOpenAI([Raw(steps=endless)]) as server:
+        heard = await ask(server)
+        assert await server.requests[0].left()
+    assert heard.failure.kind is FailureKind.OUT_OF_TOKENS
+    assert "wrote 'the' over and over" in heard.failure.message
+    assert heard.failure.partial_text.startswith("Well, the the the")
+    assert len(heard.failure.partial_text) < 1_500
+
+
+async def test_a_thought_that_goes_round_in_circles_is_stopped() -> None:
+    endless = [sse(*[delta(reasoning_content="wait, ")] * 500, done=False)] * 40
+    async with FakeOpenAI([Raw(steps=tuple(endless))]) as server:
+        heard = await ask(server)
+    assert "wrote 'wait,' over and over" in heard.failure.message
+    assert len(heard.failure.partial_reasoning) < 1_500
+
+
+async def test_a_reply_that_has_come_to_its_end_is_kept_whatever_it_says() -> None:
+    text = "ha" * MOST_REPEATED
+    async with FakeOpenAI([stream(delta(text), delta(finish="stop"))]) as server:
+        assert (await ask(server)).reply.text == text
