@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ToolError, ToolRetry
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
@@ -44,13 +43,12 @@ from chatops.models.base import (
     TextPiece,
     Waiting,
 )
+from chatops.runtime.attempt import attempt, describe
 from chatops.runtime.patience import told, told_after
 from chatops.tools.base import Tool, ToolContext
+from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
-
-GRACE_S = 5.0
-"""How much longer than its own limit a tool may take before the runtime stops it."""
 
 
 class Toolbox(Protocol):
@@ -216,7 +214,7 @@ class Performer:
         from chatops.tools.answers import read_answer  # pydantic and a schema's reader: only steps need them
 
         try:
-            facts = await asyncio.to_thread(read_answer, effect.text, schema=effect.schema, patterns=effect.patterns)
+            facts = await in_thread(read_answer, effect.text, schema=effect.schema, patterns=effect.patterns)
         except Exception as error:
             log.exception("checking an answer failed")
             facts = AnswerFacts(problems=(Problem(path="", message=f"it could not be checked ({describe(error)})"),))
@@ -246,11 +244,11 @@ class Performer:
         call, attempt = effect.call, effect.attempt
         began = time.monotonic()
         reach("before_tool")
-        result = await self._result(effect, began)
+        result = await self._result(effect)
         reach("after_tool")
         self._deliver(ToolReturned(call_id=call.id, attempt=attempt, result=_timed(result, began)))
 
-    async def _result(self, effect: RunTool, began: float) -> ToolResult:
+    async def _result(self, effect: RunTool) -> ToolResult:
         call = effect.call
         tool = self._tools.get(call.name)
         if tool is None:
@@ -261,20 +259,7 @@ class Performer:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
         context = self._context_for(call.id, attempt=effect.attempt, tool=tool, output=output)
-        try:
-            async with asyncio.timeout(context.timeout_s + GRACE_S):
-                return await tool.run(effect.facts, context)
-        except asyncio.CancelledError:
-            return ToolResult(outcome=Outcome.INTERRUPTED, content="Stopped by the person while it ran.")
-        except TimeoutError:
-            return _too_late(tool, seconds=time.monotonic() - began)
-        except ToolRetry as error:
-            return ToolResult(outcome=Outcome.INVALID, content=describe(error))
-        except ToolError as error:
-            return ToolResult(outcome=Outcome.FAILED, content=describe(error))
-        except Exception as error:
-            log.exception("%s failed", call.name)
-            return ToolResult(outcome=Outcome.FAILED, content=f"Tool execution failed: {describe(error)}")
+        return await attempt(tool, effect.facts, context)
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call = effect.call
@@ -293,12 +278,6 @@ class Performer:
         self._deliver(found)
 
 
-def describe(error: BaseException) -> str:
-    """An error in one line that is never empty."""
-    text = " ".join(str(error).split())
-    return text if text else type(error).__name__
-
-
 def _internal(number: RoundId, error: Exception | None, partial: tuple[str, str], began: float) -> ModelFailed:
     text = describe(error) if error is not None else "the reply had no end"
     failure = ModelFailure(
@@ -310,14 +289,6 @@ def _internal(number: RoundId, error: Exception | None, partial: tuple[str, str]
         started=bool(partial[0] or partial[1]),
     )
     return ModelFailed(round_id=number, failure=failure, duration_ms=_since(began))
-
-
-def _too_late(tool: Tool, *, seconds: float) -> ToolResult:
-    """A call that was stopped at its time limit; a thread cannot be, so that a change may come about even now."""
-    text = f"Stopped after {seconds:.0f} s: it took too long."
-    if tool.spec.read_only or tool.spec.idempotent:
-        return ToolResult(outcome=Outcome.FAILED, content=text)
-    return ToolResult(outcome=Outcome.UNKNOWN, content=f"{text} Nothing tells whether it took effect.")
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:

@@ -96,6 +96,7 @@ async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec
 
 
 async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
+    """Raises ToolFailed for a change that goes on although its call was cancelled."""
     if introspection.iscoroutinefunction(function):
         return await _awaited(function, given)
     thread = asyncio.ensure_future(in_thread(functools.partial(function, **given)))
@@ -106,6 +107,8 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
         if not read_only:
             await asyncio.wait({thread}, timeout=_GRACE_S)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if not read_only and not thread.done():
+            raise ToolFailed("It was told to stop and has not stopped.") from None
         raise
 
 

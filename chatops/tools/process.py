@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,10 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 MARK = "CHATOPS_CALL"
 """Names the call in a command's environment, to find what is left of it."""
 
+READY = b"ready\n"
+GO = b"go\n"
+"""What a command that `reports` says before it begins, and what it waits for; see `Command`."""
+
 _PR_SET_DUMPABLE = 4
 _PIECE = 65_536
 _BURST = 1_000_000
@@ -37,6 +42,8 @@ _BURST = 1_000_000
 _REST_S = 0.01
 _SHOWN = 200_000
 """Characters of a run that are sent to the screen while it runs."""
+_MOST_SAID = 1_000
+"""Bytes at `status`: the command can write there too, if it looks for the descriptor."""
 _EXIT_S = 0.5
 _DRAIN_S = 0.1
 
@@ -46,8 +53,9 @@ class Command:
     """What to run. `contained`: killing the first process kills all of it (a PID namespace). `call` names the attempt
     that it belongs to in the environment of its processes, see `chatops.tools.left_over`.
 
-    A contained command may tell how many processes it leaves: with `reports` its standard input is the
-    descriptor that it writes the number to, before it gives itself an empty one.
+    A contained command that `reports` has a socket to us as its standard input, until it gives itself an empty one. It
+    says ``ready`` there, begins when it is told ``go``, ends itself if that does not come, and says in the end how many
+    processes it leaves. So nothing begins whose container was not there yet when the app died.
     """
 
     argv: tuple[str, ...]
@@ -68,6 +76,8 @@ class Ended:
     """Background processes that were stopped when the command had ended."""
     lost: bool = False
     """The supervisor was killed from below, so nobody saw the command's end."""
+    begun: bool = True
+    """False: its container could not be made, or did not come in time, so nothing of it has run."""
 
 
 def harden_process() -> bool:
@@ -99,7 +109,7 @@ async def run_command(
         except TimeoutError:
             running.kill()
             await running.gone(_EXIT_S)
-            return Ended(code=None, output=running.collector)
+            return Ended(code=None, output=running.collector, begun=running.begun)
         await running.drained(_DRAIN_S)
         return running.ended()
     finally:
@@ -115,7 +125,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, MARK: mark}
     out_read, out_write = os.pipe()
-    status_read, status_write = os.pipe()
+    status_read, status_write = (end.detach() for end in socket.socketpair())
     argv = list(command.argv)
     if not command.contained:
         argv = [sys.executable, "-I", "-S", supervisor.__file__, str(status_write), str(os.getpid()), *argv]
@@ -142,6 +152,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     return _Running(
         process=process,
         contained=command.contained,
+        begun=not command.reports,
         mark=mark,
         out=out_read,
         status=status_read,
@@ -156,6 +167,7 @@ class _Running:
 
     process: subprocess.Popen[bytes]
     contained: bool
+    begun: bool
     mark: str
     out: int
     status: int
@@ -165,6 +177,8 @@ class _Running:
     at_end: asyncio.Event = field(default_factory=asyncio.Event)
     shown: int = 0
     burst: int = 0
+    said: bytes = b""
+    """Read from `status` so far."""
     pidfd: int = -1
     closed: bool = False
     killed: bool = False
@@ -176,6 +190,7 @@ class _Running:
         os.set_blocking(self.out, False)
         os.set_blocking(self.status, False)
         loop.add_reader(self.out, self._read)
+        loop.add_reader(self.status, self._listen)
         try:
             self.pidfd = os.pidfd_open(self.process.pid)
             loop.add_reader(self.pidfd, self._exited)
@@ -211,6 +226,22 @@ class _Running:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self.out)
             loop.call_later(_REST_S, self._resume)
+
+    def _listen(self) -> None:
+        """Take in what is said at `status`, and let a command begin that is ready."""
+        try:
+            data = os.read(self.status, 100)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self.said) > _MOST_SAID:
+            asyncio.get_running_loop().remove_reader(self.status)
+            return
+        self.said += data
+        if not self.begun and self.said.startswith(READY):
+            self.said = self.said.removeprefix(READY)
+            self.begun = not self.killed and _told(self.status, GO)
 
     def _resume(self) -> None:
         if not self.closed:
@@ -265,27 +296,23 @@ class _Running:
 
     def ended(self) -> Ended:
         """The end as it was reported."""
-        text = self._status()
+        self._listen()
+        text = self.said.decode("ascii", "replace").strip()
         if self.contained:
             left = int(text) if text.isdigit() else 0
-            return Ended(code=self.process.returncode, output=self.collector, left=left)
+            return Ended(code=self.process.returncode, output=self.collector, left=left, begun=self.begun)
         found = re.fullmatch(r"exit (\d+) (\d+)", text)
         if found is None:
             return Ended(code=None, output=self.collector, lost=True)
         code = os.waitstatus_to_exitcode(int(found[1]))
         return Ended(code=code, output=self.collector, left=int(found[2]))
 
-    def _status(self) -> str:
-        try:
-            return os.read(self.status, 100).decode("ascii", "replace").strip()
-        except OSError:
-            return ""
-
     def close(self) -> None:
         """Give all descriptors back."""
         self.closed = True
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.out)
+        loop.remove_reader(self.status)
         os.close(self.out)
         os.close(self.status)
         if self.pidfd >= 0:
@@ -296,6 +323,13 @@ class _Running:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def _told(descriptor: int, word: bytes) -> bool:
+    try:
+        return os.write(descriptor, word) == len(word)
+    except OSError:
+        return False
 
 
 def _signal(pid: int, number: int) -> None:

@@ -28,11 +28,12 @@ _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
 _WATCH = (
     # A lower limit that is already in force stays: raising it would end this shell.
-    f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9>&0 0</dev/null; "
+    f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
+    "echo ready >&9; read -r s <&9 || exit 1; "
     '"$@" 9>&-; s=$?; set -- /proc/[0-9]*; echo $(($#-2)) >&9; exit $s'
 )
-"""Runs the command as a child and says how many processes it leaves; only init and this shell are no leftover.
-Standard input is where it says it, see `Command.reports`: a POSIX shell cannot name descriptors above 9."""
+"""Runs the command as a child, once it is told to, and says how many processes it leaves; only init and this shell are
+no leftover. It talks at what is its standard input, see `Command`: a POSIX shell cannot name descriptors above 9."""
 
 
 class SandboxMode(StrEnum):

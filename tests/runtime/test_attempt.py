@@ -1,0 +1,115 @@
+"""A call that runs has a result in any case: when it is stopped, when it does not stop, when it breaks."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.tools import CallFacts, Outcome, ToolResult
+from chatops.runtime.attempt import attempt
+from chatops.tools.base import ToolContext
+from chatops.tools.function import FunctionTool, tool
+from tests.tools.toolkit import context_for
+
+Body = Callable[[ToolContext], Awaitable[str]]
+NO_ARGUMENTS = CallFacts(arguments="{}")
+
+
+def made(body: Body, *, read_only: bool = False) -> FunctionTool:
+    """A tool that does `body`."""
+
+    @tool(read_only=read_only)
+    async def work(context: ToolContext) -> str:
+        """Work."""
+        return await body(context)
+
+    return work
+
+
+async def stopped(body: Body, workspace: Path, *, read_only: bool = False) -> ToolResult:
+    """What comes of `body` when it is told to stop in its middle."""
+    begun = asyncio.Event()
+
+    async def with_word(context: ToolContext) -> str:
+        begun.set()
+        return await body(context)
+
+    running = asyncio.ensure_future(attempt(made(with_word, read_only=read_only), NO_ARGUMENTS, context_for(workspace)))
+    await begun.wait()
+    running.cancel()
+    return await running
+
+
+async def says_and_waits(context: ToolContext) -> str:
+    context.output("half way\n")
+    await asyncio.Event().wait()
+    return ""
+
+
+async def will_not_stop(context: ToolContext) -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        # The end of the test's loop cancels once more.
+        await asyncio.Event().wait()
+    return ""
+
+
+async def finishes_nevertheless(context: ToolContext) -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return "done after all"
+    return ""
+
+
+async def test_a_call_that_is_stopped_tells_what_it_has_said_so_far(tmp_path: Path) -> None:
+    result = await stopped(says_and_waits, tmp_path)
+    assert result.outcome is Outcome.INTERRUPTED
+    assert result.content == "Stopped by the person while it ran.\nOutput so far:\nhalf way\n"
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_one_that_does_not_stop_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    monkeypatch.setattr("chatops.runtime.attempt.STOP_S", 0.05)
+    result = await stopped(will_not_stop, tmp_path, read_only=read_only)
+    assert result.outcome is (Outcome.INTERRUPTED if read_only else Outcome.UNKNOWN)
+    assert ("Nothing tells whether it took effect." in result.content) is not read_only
+
+
+async def test_one_that_ends_nevertheless_has_its_own_result(tmp_path: Path) -> None:
+    assert (await stopped(finishes_nevertheless, tmp_path)).content == "done after all"
+
+
+async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.tools.function._GRACE_S", 0.05)
+    entered, leave = threading.Event(), threading.Event()
+
+    @tool()
+    def change() -> str:
+        """Change something slowly."""
+        entered.set()
+        leave.wait(30)
+        return "done"
+
+    running = asyncio.ensure_future(attempt(change, NO_ARGUMENTS, context_for(tmp_path)))
+    await asyncio.to_thread(entered.wait, 30)
+    running.cancel()
+    result = await running
+    leave.set()
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.content == "Stopped by the person while it ran. Nothing tells whether it took effect."
+
+
+async def test_the_time_limit_holds_without_the_tools_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatops.runtime.attempt.GRACE_S", 0.0)
+    result = await attempt(made(says_and_waits), NO_ARGUMENTS, context_for(tmp_path, timeout_s=0.05))
+    assert result.outcome is Outcome.UNKNOWN
+    assert "Stopped after 0 s" in result.content
+    assert result.content.endswith("Output so far:\nhalf way\n")
