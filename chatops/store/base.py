@@ -134,7 +134,13 @@ class Store(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the person has to know about opening it, one sentence each."""
+        """What the person has to know about it, one sentence each; more may come while it is open."""
+        ...
+
+    @property
+    def unsaved(self) -> str:
+        """Why nothing of what is stored here outlives this process; empty if it does. What asks for approval is not
+        approved then: no decision without a record of it."""
         ...
 
     # sessions

@@ -53,6 +53,12 @@ _SENTENCES: dict[int, tuple[str, str]] = {
 }
 
 
+class Damage(sqlite3.DatabaseError):
+    """A file that SQLite opened, and in which a look through its pages found something broken."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether the file itself is broken, so that trying again is no use."""
     return _code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}

@@ -21,18 +21,19 @@ from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall
 from chatops.store.columns import integer
 from chatops.store.connection import Connection
 from chatops.store.derive import new_session_id
+from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
 
 
 class SqliteStore:
     """Implements `Store`. May be used from several threads, one at a time is inside.
 
-    `notices` holds what the person should be told about opening it (a damaged file moved aside).
+    `notices` holds what the person should be told about its file (damaged, moved aside, deleted, replaced).
     """
 
     def __init__(
         self,
-        path: Path,
+        place: Path | Connection,
         *,
         clock: Callable[[], float] = time.time,
         process: Callable[[], Holder] = this_process,
@@ -40,8 +41,9 @@ class SqliteStore:
         new_id: Callable[[float], SessionId] = new_session_id,
         vfs: str = "",
     ) -> None:
-        """Open the file, or make it. `clock` gives seconds since the epoch. Raises StoreError, Unreadable."""
-        self._rows = Connection(path, vfs=vfs)
+        """`place` is a file, which is opened or made, or what has been opened already; `clock` gives seconds since
+        the epoch. Raises StoreError, Unreadable."""
+        self._rows = StoreFile(place, vfs=vfs) if isinstance(place, Path) else place
         self._clock = clock
         self._process = process
         self._alive = alive
@@ -55,8 +57,13 @@ class SqliteStore:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What happened while opening that the person should know."""
+        """See `Store.notices`."""
         return tuple(self._rows.notices)
+
+    @property
+    def unsaved(self) -> str:
+        """See `Store.unsaved`."""
+        return self._rows.unsaved
 
     # sessions
     def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:

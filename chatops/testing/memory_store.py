@@ -137,6 +137,11 @@ class MemoryStore:
         """Nothing goes wrong with memory."""
         return ()
 
+    @property
+    def unsaved(self) -> str:
+        """A test's process is all that there is, and this outlives its sessions."""
+        return ""
+
     # sessions
     def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
         """See `Store.create_session`."""

@@ -21,7 +21,7 @@ from chatops.engine.effects import Step
 from chatops.engine.state import CallState, Finished
 from chatops.store.base import Holder
 from chatops.store.codec import DAMAGED
-from chatops.store.connection import Connection
+from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
 from chatops.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
@@ -83,7 +83,7 @@ def test_what_is_open_to_others_is_a_complaint(path: Path) -> None:
 
 
 def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> None:
-    connection = Connection(path)
+    connection = StoreFile(path)
     try:
         names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "user_version")
         assert [connection.pragma(name) for name in names] == [("wal",), (2,), (5000,), (1,), (SCHEMA_VERSION,)]
@@ -139,34 +139,6 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
     with pytest.raises(Unreadable, match="another program"):
         SqliteStore(path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("content", [b"not a database at all, but some text " * 40, b"x" * 5000])
-def test_a_file_that_is_no_database_is_moved_aside_and_said(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True)
-    for number in (1, 2):
-        path.write_bytes(content)
-        with closing(SqliteStore(path)) as store:
-            assert f"chatops.db.bad-{number}" in store.notices[0]
-            a_session(store)
-        assert path.with_name(f"chatops.db.bad-{number}").read_bytes() == content
-        path.unlink()
-
-
-def test_a_damaged_page_is_a_sentence_and_never_a_traceback(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
-        session_id = a_session(store)
-        for n in range(200):
-            store.append_message(session_id, UserMessage(id=MessageId(f"m{n}"), text="word " * 100))
-    with path.open("r+b") as file:
-        file.seek(40 * 4096)
-        file.write(b"\xff" * 4096 * 16)
-    with closing(SqliteStore(path)) as store:
-        assert any("damaged" in complaint for complaint in store.check())
-        try:
-            assert any(isinstance(message, NoticeMessage) for message in store.history(session_id))
-        except StoreError as error:
-            assert "damaged" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -359,18 +331,6 @@ def test_a_file_that_may_not_be_written_is_a_sentence(path: Path) -> None:
         with pytest.raises(StoreError, match="cannot be written"):
             store.append_message(session_id, kit.user(session_id))
         assert store.history(session_id) == ()
-
-
-@pytest.mark.parametrize("gone", ["deleted", "replaced"])
-def test_a_store_that_is_taken_away_is_a_sentence_and_no_silent_loss(path: Path, gone: str) -> None:
-    with closing(SqliteStore(path)) as store:
-        session_id = a_session(store)
-        path.rename(path.with_name("away"))
-        if gone == "replaced":
-            path.write_bytes(b"")
-        with pytest.raises(StoreError, match="removed or replaced"):
-            store.append_message(session_id, kit.user(session_id))
-        assert store.check()
 
 
 def test_a_writer_in_the_way_is_waited_for(path: Path) -> None:

@@ -1,0 +1,140 @@
+"""The store's file while it is in use: damaged, deleted or replaced, it is mended, written again, or given up for
+what is there now; never in silence, and never is a row written to a file that has no name any more.
+"""
+
+import logging
+import sqlite3
+from pathlib import Path
+
+from chatops.domain.errors import NotSaved, StoreError
+from chatops.store.connection import Connection
+from chatops.store.faults import is_damage, refused_by_the_system, translated
+from chatops.store.mending import carried, free_name, mend, new_file, put_aside
+from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
+
+log = logging.getLogger(__name__)
+
+
+class StoreFile(Connection):
+    """The file of a person's store, open for as long as this is."""
+
+    def __init__(self, path: Path, *, vfs: str = "") -> None:
+        """Open the file, or make it. Raises StoreError, and Unreadable for a file that is not to be touched.
+
+        What can be read of a damaged file is put into a new one, and it is moved aside, which `notices` tells.
+        """
+        self._vfs = vfs
+        said: list[str] = []
+        with translated(path):
+            opened = self._open(path, said)
+        super().__init__(opened.raw, path=path)
+        self._file: Identity | None = opened.file
+        self._log_file: Identity | None = opened.log
+        OPEN_HERE[opened.file] += 1
+        self.notices += [*said, *opened.notices]
+
+    def close(self) -> None:
+        """Close; idempotent."""
+        with self._lock:
+            if not self._closed:
+                OPEN_HERE[self._file] -= 1
+            super().close()
+
+    def _go_over_to(self, opened: Opened) -> None:
+        before = self._raw
+        OPEN_HERE[self._file] -= 1
+        self._raw, self._file, self._log_file = opened.raw, opened.file, opened.log
+        OPEN_HERE[self._file] += 1
+        self.notices += opened.notices
+        before.close()
+
+    def _open(self, path: Path, said: list[str]) -> Opened:
+        try:
+            return open_file(path, vfs=self._vfs)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            log.warning("%s is damaged: %s", path, error)
+            said += mend(path, vfs=self._vfs)
+        return open_file(path, vfs=self._vfs)
+
+    def _begin(self, begin: str) -> None:
+        """Begin a transaction on the file that has the name: rows written to another one would be lost."""
+        self._raw.execute(begin)
+        # Only now, when this process holds the lock: who replaces a file waits for that before it reads the old one.
+        if identity(self.path) == self._file:
+            return
+        self._raw.execute("ROLLBACK")
+        self._take_up_what_is_there()
+        self._raw.execute(begin)
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        """Mend a file in which damage was met. Raises NotSaved then: what was asked may be asked again."""
+        if not is_damage(error):
+            return
+        log.warning("damage was met in %s: %s", self.path, error)
+        try:
+            said = mend(self.path, vfs=self._vfs)
+            self._go_over_to(open_file(self.path, vfs=self._vfs))
+        except (StoreError, sqlite3.Error) as hindered:
+            log.warning("it could not be mended: %s", hindered)
+            return
+        self.notices += said
+        told = " ".join(said) or f"The session store {self.path} was damaged; another chatops has mended it."
+        raise NotSaved(told, advice="Try again.", reason="session store damaged") from error
+
+    def _take_up_what_is_there(self) -> None:
+        """The file was deleted or replaced: write it again from what is still open, or use what is there now."""
+        try:
+            with locked(self.path.parent, alone=True):
+                other_name = next(filter(self._is_ours, _files(self.path.parent)), None)
+                self._drop_log(other_name)
+                replaced = self.path.exists() and sound(self.path, vfs=self._vfs)
+                said = self._leave(other_name) if replaced else self._write_again()
+        except OSError as error:
+            raise refused_by_the_system(error, path=self.path) from error
+        self._go_over_to(open_file(self.path, vfs=self._vfs))
+        log.warning("%s", said)
+        self.notices.append(said)
+
+    def _is_ours(self, path: Path) -> bool:
+        return identity(path) == self._file
+
+    def _write_again(self) -> str:
+        if self.path.exists() and self.path.stat().st_size:
+            put_aside(self.path, free_name(self.path, "bad"))
+        with new_file(self.path) as (raw, put_in_place):
+            salvage = carried(self._raw, raw)
+            put_in_place()
+        return (
+            "The session store was deleted while chatops ran; it was written again from what was still open: "
+            f"{self.path}. {salvage.text} To delete conversations: chatops sessions delete SESSION"
+        )
+
+    def _leave(self, other_name: Path | None) -> str:
+        """Go over to the file that took our place; the rows of ours are in one beside it."""
+        old = other_name
+        if old is None:
+            old = free_name(self.path, "old")
+            with new_file(old) as (raw, put_in_place):
+                carried(self._raw, raw)
+                put_in_place()
+        return (
+            "The session store was replaced while chatops ran; the one that is there now is used. "
+            f"What was in the old one: chatops sessions list --store {old}"
+        )
+
+    def _drop_log(self, other_name: Path | None) -> None:
+        """Take our write-ahead log away: it would be read into the new file. It goes where our file has gone."""
+        name = Path(f"{self.path}-wal")
+        if self._log_file is None or identity(name) != self._log_file:
+            return
+        if other_name is None:
+            name.unlink()
+        else:
+            name.rename(f"{other_name}-wal")
+        Path(f"{self.path}-shm").unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

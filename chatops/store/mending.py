@@ -1,0 +1,134 @@
+"""Putting a sound file in the place of a damaged one, which is kept under another name beside it.
+
+The new file is complete before it gets the name, so that whoever opens the store finds the one or the other. All of
+this happens while the folder is locked, see `opening.locked`.
+"""
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
+from chatops.store.faults import refused_by_the_system
+from chatops.store.opening import locked, make_folders, sound, uri
+from chatops.store.salvage import Salvage, carry_over
+from chatops.store.schema import migrate
+
+log = logging.getLogger(__name__)
+
+
+def mend(path: Path, *, vfs: str = "") -> list[str]:
+    """Move a damaged file to ``….bad-N`` and put a new one with what can be read of it in its place; what to say.
+
+    Nothing is done, and nothing is to be said, if another process was first. Raises NotSaved and sqlite3.Error where it
+    cannot be done; then the damaged file is as it was.
+    """
+    with locked(path.parent, alone=True):
+        if sound(path, vfs=vfs):
+            return []
+        bad = free_name(path, "bad")
+        with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
+            salvage = _read_from(path, raw, vfs=vfs)
+            put_aside(path, bad)
+            put_in_place()
+    said = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
+    log.warning("%s", said)
+    return [said]
+
+
+def carried(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvage:
+    """Carry over what is in a file that has lost its name, while no other process writes to it."""
+    with suppress(sqlite3.Error):
+        source.execute("BEGIN IMMEDIATE")
+    try:
+        return carry_over(source, target)
+    finally:
+        if source.in_transaction:
+            source.execute("ROLLBACK")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[], None]]]:
+    """An empty store to be filled, and what gives it the name `path` when it is; else it is gone again.
+
+    Raises NotSaved if it cannot be made.
+    """
+    making = path.with_name(f".{path.name}.new-{os.getpid()}")
+    try:
+        make_folders(path.parent)
+        making.unlink(missing_ok=True)
+        os.close(os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise refused_by_the_system(error, path=path) from error
+    raw = sqlite3.connect(making, isolation_level=None, check_same_thread=False)
+
+    def put_in_place() -> None:
+        raw.close()
+        os.replace(making, path)
+        _flush(path.parent)
+
+    try:
+        raw.execute("PRAGMA synchronous = FULL")
+        migrate(raw)
+        yield prepared(raw), put_in_place
+    except OSError as error:
+        raise refused_by_the_system(error, path=path) from error
+    finally:
+        raw.close()
+        for suffix in ("", "-journal"):
+            Path(f"{making}{suffix}").unlink(missing_ok=True)
+
+
+def put_aside(path: Path, other: Path) -> None:
+    """Give a file, with its write-ahead log, another name; the name it has stays until another file takes it."""
+    for suffix in ("-wal", "-journal"):
+        beside = Path(f"{path}{suffix}")
+        if beside.exists() and beside.stat().st_size:
+            beside.rename(f"{other}{suffix}")
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        # No links on this file system.
+        os.rename(path, other)
+
+
+def free_name(path: Path, kind: str) -> Path:
+    """``chatops.db.bad-1`` or the first number that is not taken."""
+    names = (path.with_name(f"{path.name}.{kind}-{number}") for number in count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+@contextmanager
+def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
+    """Let no process that has the damaged file open commit to it meanwhile, as far as it can still be locked."""
+    raw = sqlite3.connect(uri(path, mode="rw", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)
+    try:
+        with suppress(sqlite3.DatabaseError):
+            raw.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        # Its name is another one's by now, so that nothing is written back into it.
+        raw.close()
+
+
+def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
+    source = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)
+    try:
+        return carry_over(prepared(source), target)
+    finally:
+        source.close()
+
+
+def _flush(folder: Path) -> None:
+    """Make a change of names durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

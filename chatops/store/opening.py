@@ -1,0 +1,276 @@
+"""How the store's file is made, protected and opened, and when it is not touched.
+
+The file is 0600 (SQLite gives ``-wal`` and ``-shm`` the same mode), folders made for it are 0700. Whoever opens it
+holds a shared lock on its folder meanwhile, and whoever puts another file in its place an exclusive one.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.domain.errors import Unreadable
+from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
+from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
+from chatops.store.mounts import network_drive
+from chatops.store.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+
+log = logging.getLogger(__name__)
+
+LOOKED_THROUGH = 64 * 1024 * 1024
+"""Bytes up to which a file is looked through for damage whenever it is opened (some 60 ms at most); what is wrong with
+a larger one is met when it is read, or by `chatops doctor`."""
+
+Identity = tuple[int, int]
+"""Device and inode: which file it is, whatever its name."""
+
+OPEN_HERE: Counter[Identity | None] = Counter()
+"""The files that stores of this process have open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A store's file, open and sound as far as that was looked at."""
+
+    raw: sqlite3.Connection
+    file: Identity | None
+    log: Identity | None
+    """Its write-ahead log."""
+    notices: tuple[str, ...]
+
+
+def open_file(path: Path, *, vfs: str = "") -> Opened:
+    """Open the file, or make it. `vfs` names another of SQLite's ways to lock files.
+
+    Raises Unreadable for a file of a newer version or of another program, which is not touched, NotSaved where nothing
+    can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
+    """
+    refuse_newer(path)
+    with locked(path.parent):
+        make_private(path)
+        raw, notices = _opened(path, vfs=vfs)
+        log_file = identity(Path(f"{path}-wal"))
+        return Opened(raw=raw, file=identity(path), log=log_file, notices=notices)
+
+
+def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    examine(path, vfs=vfs)
+    raw = sqlite3.connect(
+        uri(path, mode="rwc", vfs=vfs),
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        notices = _choose_journal(raw, path)
+        raw.execute("PRAGMA synchronous = FULL")
+        migrate(raw)
+        return prepared(raw), notices
+    except BaseException:
+        raw.close()
+        raise
+
+
+_ONE_ROW = re.compile(r"(NULL|NUMERIC|TEXT|non-\w+) value in |CHECK constraint failed")
+"""A value of another type than its column says: that row is shown as damaged, the file is sound."""
+
+
+def faults_of(raw: sqlite3.Connection) -> list[str]:
+    """What is wrong with the pages of a database, the first complaints."""
+    found = [str(row[0]) for row in raw.execute("PRAGMA quick_check(20)")]
+    return [complaint for complaint in found if complaint != "ok" and not _ONE_ROW.match(complaint)]
+
+
+def examine(path: Path, *, vfs: str = "") -> None:
+    """Look into a file without touching it. Raises Unreadable for one of a newer version or of another program,
+    sqlite3.Error for one that is damaged, as far as that was looked at."""
+    raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
+    try:
+        must_be_ours(raw, path)
+        if path.stat().st_size <= LOOKED_THROUGH and (faults := faults_of(raw)):
+            raise Damage(faults[0])
+    finally:
+        raw.close()
+
+
+def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
+    """Raise Unreadable for a database of a newer version or of another program; sqlite3.Error if it cannot be read."""
+    version = int(raw.execute("PRAGMA user_version").fetchone()[0])
+    owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    if tables and owner != APPLICATION_ID:
+        raise Unreadable(
+            f"{path} is a database of another program; it was not opened.",
+            advice="Move it away, or set CHATOPS_HOME to another folder.",
+        )
+    _refuse_newer(path, version)
+
+
+def sound(path: Path, *, vfs: str = "") -> bool:
+    """Whether there is a store at `path` in which nothing is broken; looks through all of it.
+
+    Raises Unreadable as `examine` does, sqlite3.Error for what is no damage.
+    """
+    try:
+        examine(path, vfs=vfs)
+        raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
+        try:
+            tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+            return bool(tables) and not faults_of(raw)
+        finally:
+            raw.close()
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return False
+
+
+# Of the file's first 100 bytes, see "Database File Format", section 1.3.
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_LENGTH, _USER_VERSION, _APPLICATION_ID = 100, 60, 68
+
+
+def refuse_newer(path: Path) -> None:
+    """Raise Unreadable for a store of a newer version, having read no more than the first bytes of the file.
+
+    Even opening it for reading would leave files beside it.
+    """
+    version = version_in_header(path)
+    if version is not None:
+        _refuse_newer(path, version)
+
+
+def version_in_header(path: Path) -> int | None:
+    """The version that the file's first bytes name; None if they are not those of a store, or cannot be read.
+
+    Nor is a file read that is open in this process: closing it here would give up the locks that SQLite holds on it.
+    """
+    if OPEN_HERE[identity(path)] > 0:
+        return None
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_LENGTH)
+    except OSError:
+        return None
+    if not header.startswith(_MAGIC) or _big_endian(header, _APPLICATION_ID) != APPLICATION_ID:
+        return None
+    return _big_endian(header, _USER_VERSION)
+
+
+def _big_endian(header: bytes, offset: int) -> int:
+    return int.from_bytes(header[offset : offset + 4], "big")
+
+
+def _refuse_newer(path: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise Unreadable(
+            f"The session store {path} was made by a newer chatops (version {version}, this one reads up to "
+            f"{SCHEMA_VERSION}); it was not opened.",
+            advice="Update chatops, or set CHATOPS_HOME to another folder.",
+        )
+
+
+def make_private(path: Path) -> None:
+    """Make file and folders with no rights for others, whatever the umask; correct a file that has them."""
+    try:
+        make_folders(path.parent)
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        elif not path.is_file():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        elif not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            if name.exists() and name.stat().st_mode & 0o177:
+                name.chmod(0o600)
+    except OSError as error:
+        raise refused_by_the_system(error, path=path) from error
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are not there, closed to others. Raises OSError."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, *, alone: bool = False) -> Iterator[None]:
+    """Hold the folder of a store's file: with others who open it, or `alone` to put another file in its place.
+
+    Where a folder cannot be locked, as on some network drives, nothing is held.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise refused_by_the_system(error, path=folder) from error
+        # The folder is not there yet, or may not be looked into.
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        except OSError as error:
+            log.info("%s cannot be locked: %s", folder, error)
+        yield
+    finally:
+        os.close(handle)
+
+
+def identity(path: Path) -> Identity | None:
+    """Which file has this name; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def uri(path: Path, *, mode: str, vfs: str = "") -> str:
+    """The name of a database file for SQLite; `mode` is ``ro``, ``rw`` or ``rwc``."""
+    return f"{path.absolute().as_uri()}?mode={mode}" + (f"&vfs={vfs}" if vfs else "")
+
+
+def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:
+    """WAL, or DELETE where there is no shared memory between processes (network drives); what there is to say."""
+    drive = network_drive(path)
+    if not drive and _write_ahead(raw, path):
+        return ()
+    _journal_mode(raw, "DELETE")
+    where = f"a network drive ({drive})" if drive else "a drive without write-ahead logging"
+    further = " Use one machine at a time." if drive else ""
+    return (f"{path} is on {where}: saving is slower, and nothing is lost.{further}",)
+
+
+def _write_ahead(raw: sqlite3.Connection, path: Path) -> bool:
+    """Switch to the write-ahead log; False where it does not work."""
+    give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while _journal_mode(raw) != "wal":
+        try:
+            mode = _journal_mode(raw, "WAL")
+            raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return mode == "wal"
+        except sqlite3.OperationalError as error:
+            # Two processes that start at once meet here, and SQLite does not wait for this lock.
+            if not is_busy(error):
+                log.warning("write-ahead log refused for %s: %s", path, error)
+                return False
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+    return True
+
+
+def _journal_mode(raw: sqlite3.Connection, wanted: str = "") -> str:
+    row = raw.execute(f"PRAGMA journal_mode = {wanted}" if wanted else "PRAGMA journal_mode").fetchone()
+    return str(row[0]).lower()

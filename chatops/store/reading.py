@@ -1,0 +1,56 @@
+"""Looking into a store's file without touching it: not a byte of it is changed, and no file is left beside it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
+from chatops.store.faults import translated
+from chatops.store.opening import must_be_ours, refuse_newer, uri
+from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
+
+
+@contextmanager
+def only_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database at `path`, which must exist, for reading. Raises sqlite3.Error."""
+    # Without a log nobody has it open, and a look that trusts in this makes no log either.
+    mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"
+    raw = _opened(path, mode)
+    try:
+        try:
+            raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            # A log that cannot be read, on a disk that cannot be written: what is in the file itself is left.
+            raw.close()
+            raw = _opened(path, "ro&immutable=1")
+        except sqlite3.DatabaseError:
+            # Damaged: whoever reads it finds out what is left.
+            pass
+        yield raw
+    finally:
+        raw.close()
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri(path, mode=mode), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
+    )
+
+
+def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
+    """A copy in memory of what can be read of the conversations at `path`, and how much that is; nothing in it goes on.
+
+    Empty if there is no file. `unsaved` says why the copy stands for the file. Raises Unreadable for a file of a newer
+    version or another program.
+    """
+    with translated(path):
+        target = empty_in_memory()
+        salvage = Salvage(sessions=0, messages=0)
+        refuse_newer(path)
+        if path.exists():
+            with only_to_read(path) as source:
+                with suppress(sqlite3.Error):
+                    must_be_ours(source, path)
+                salvage = carry_over(prepared(source), target, tables=CONVERSATIONS)
+        return Connection(target, path=path, unsaved=unsaved), salvage

@@ -1,0 +1,250 @@
+"""What can still be read of a database, put into another one: row by row where whole tables cannot be read.
+
+Nothing is made up: a message whose text is lost keeps its place in its conversation, to be shown as damaged; a turn
+whose stored state is lost is over, so that none of its calls can run. What is carried over is read through the
+database's own trees and never guessed from its free pages, where calls lie that have long been done.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from chatops.store.connection import Row, Value, bound
+
+BATCH = 500
+"""Rows that are read at once for as long as nothing is damaged."""
+GAP = 100_000
+"""Row numbers that are tried one by one between the last readable row before a damaged place and the first after it."""
+CONVERSATIONS = ("messages", "sessions", "decisions", "settings")
+"""The tables of what was said and decided: enough to read conversations, and nothing that could be gone on with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvage:
+    """What was carried over, and what could not be."""
+
+    sessions: int
+    messages: int
+    """Those that can be read."""
+    damaged: int = 0
+    """Messages of which nothing but their place is left."""
+    turns: int = 0
+    """Turns that were not finished and cannot be gone on with."""
+    whole: bool = True
+    """Whether every table could be read to its end."""
+
+    @property
+    def text(self) -> str:
+        """For the person, one sentence."""
+        if not self.sessions and not self.messages and not self.damaged:
+            return "There was nothing in it." if self.whole else "Nothing of it could be read."
+        said = [f"{_count(self.sessions, 'conversation')} with {_count(self.messages, 'message')} could be read"]
+        if self.damaged:
+            said.append(f"{_count(self.damaged, 'message')} could not, and stay as damaged ones")
+        if self.turns:
+            said.append(f"{_count(self.turns, 'unfinished turn')} could not be kept: nothing that waited there runs")
+        if not (self.whole or self.damaged or self.turns):
+            said.append("some rows could not")
+        return "; ".join(said) + "."
+
+
+def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables: Sequence[str] = ()) -> Salvage:
+    """Copy what can be read of `source` into `target`, an empty store of the present version, in one transaction.
+
+    `tables`: only these; empty for all. Both are `connection.prepared`. Raises sqlite3.Error for `target` alone.
+    """
+    target.execute("PRAGMA foreign_keys = OFF")
+    target.execute("BEGIN IMMEDIATE")
+    try:
+        read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
+        turns = _end_lost_turns(target, kept=not tables)
+        _mend_chains(target)
+        if not read["sessions"]:
+            _name_lost_sessions(target)
+        salvage = Salvage(
+            sessions=_number(target, "SELECT count(*) FROM sessions WHERE head IS NOT NULL"),
+            messages=_number(target, "SELECT count(*) FROM messages WHERE body <> ''"),
+            damaged=_number(target, "SELECT count(*) FROM messages WHERE body = ''"),
+            turns=turns,
+            whole=all(read.values()),
+        )
+        target.execute("COMMIT")
+    except BaseException:
+        if target.in_transaction:
+            target.execute("ROLLBACK")
+        raise
+    target.execute("PRAGMA foreign_keys = ON")
+    return salvage
+
+
+def _tables(target: sqlite3.Connection) -> list[str]:
+    found = target.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+    return [str(name) for (name,) in found.fetchall()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """A table in both databases."""
+
+    name: str
+    columns: tuple[str, ...]
+    """Those that both have."""
+    key: str
+    """What its rows are in order of."""
+    numbered: bool
+    """Whether the key is the row's number."""
+
+
+def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> bool:
+    """Copy one table; whether all of it could be read. One that the source does not have is empty."""
+    info = target.execute(f"PRAGMA table_info({name})").fetchall()
+    ours = [str(column[1]) for column in info]
+    key = next(str(column[1]) for column in info if column[5])
+    try:
+        theirs = [str(column[1]) for column in source.execute(f"PRAGMA table_info({name})").fetchall()]
+    except sqlite3.Error:
+        return False
+    if not theirs:
+        return True
+    columns = tuple(column for column in ours if column in theirs)
+    table = _Table(name=name, columns=columns, key=key, numbered=key == "seq")
+    marks = ", ".join("?" * len(columns))
+    insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})"
+    reader = _Reader(source, table)
+    for row in reader.rows():
+        target.execute(insert, tuple(map(bound, row)))
+    return reader.whole
+
+
+class _Reader:
+    """Reads a table around its damaged places: from both ends, and number by number in between."""
+
+    def __init__(self, source: sqlite3.Connection, table: _Table) -> None:
+        self._source = source
+        self._table = table
+        self._select = f"SELECT {', '.join(table.columns)} FROM {table.name}"
+        self._at = table.columns.index(table.key)
+        self.whole = True
+
+    def rows(self) -> Iterator[Row]:
+        """Every row that can be read, each once."""
+        first = last = None
+        for row in self._from_one_end(">", "ASC"):
+            first = row[self._at]
+            yield row
+        if self.whole:
+            return
+        for row in self._from_one_end("<", "DESC", until=first):
+            last = row[self._at]
+            yield row
+        if self._table.numbered:
+            yield from self._between(first, last)
+
+    def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[Row]:
+        """Rows up to a damaged place, or to the row `until`."""
+        at: Value = None
+        size = BATCH
+        while True:
+            begin = "" if at is None else f" WHERE {self._table.key} {sign} ?"
+            sql = f"{self._select}{begin} ORDER BY {self._table.key} {order} LIMIT {size}"
+            try:
+                found: list[Row] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
+            except sqlite3.Error:
+                self.whole = False
+                if size == 1:
+                    return
+                # Somewhere in these: one by one up to it.
+                size = 1
+                continue
+            if not found:
+                return
+            for row in found:
+                if until is not None and row[self._at] == until:
+                    return
+                yield row
+            at = found[-1][self._at]
+
+    def _between(self, first: Value, last: Value) -> Iterator[Row]:
+        low = first if isinstance(first, int) else 0
+        high = last if isinstance(last, int) else low + GAP
+        for number in range(low + 1, min(high, low + 1 + GAP)):
+            yield from self._one(self._select, number)
+
+    def _one(self, select: str, number: int) -> Iterable[Row]:
+        try:
+            return self._source.execute(f"{select} WHERE {self._table.key} = ?", (number,)).fetchall()
+        except sqlite3.Error:
+            if self._table.name != "messages" or "''" in select:
+                return ()
+            # Its text may lie on a page of its own that is lost: its place is kept.
+            return self._one(select.replace(" body,", " '',"), number)
+
+
+def _end_lost_turns(target: sqlite3.Connection, *, kept: bool) -> int:
+    """Leave nothing behind that names a turn or a conversation that was not carried over; how many turns were lost."""
+    lost = "active_turn IS NOT NULL AND active_turn NOT IN (SELECT turn_id FROM turns)"
+    turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}") if kept else 0
+    target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
+    target.execute("UPDATE sessions SET last_turn = NULL WHERE last_turn NOT IN (SELECT turn_id FROM turns)")
+    for table in ("turns", "grants", "queued_texts", "leases", "runs"):
+        target.execute(f"DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)")
+    for table in ("journal", "pending", "posted"):
+        target.execute(f"DELETE FROM {table} WHERE turn_id NOT IN (SELECT turn_id FROM turns)")
+    target.execute("DELETE FROM words WHERE session_id NOT IN (SELECT session_id FROM runs)")
+    return turns
+
+
+_BEFORE = "SELECT id, seq FROM messages WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT 1"
+
+
+def _mend_chains(target: sqlite3.Connection) -> None:
+    """Put an empty message where one is missing, so that what was said before it stays in its conversation."""
+    broken = target.execute(
+        "SELECT m.parent_id, m.session_id, min(m.seq) FROM messages m LEFT JOIN messages p ON p.id = m.parent_id "
+        "WHERE m.parent_id IS NOT NULL AND p.id IS NULL GROUP BY m.parent_id"
+    ).fetchall()
+    end = _number(target, "SELECT coalesce(max(seq), 0) FROM messages")
+    heads = target.execute(
+        "SELECT s.head, s.id FROM sessions s LEFT JOIN messages m ON m.id = s.head "
+        "WHERE s.head IS NOT NULL AND m.id IS NULL GROUP BY s.head"
+    ).fetchall()
+    broken += [(head, session_id, end + 1 + place) for place, (head, session_id) in enumerate(heads)]
+    for message_id, session_id, below in broken:
+        before = target.execute(_BEFORE, (session_id, below)).fetchone()
+        parent, seq = (None, 0) if before is None else before
+        taken = {n for (n,) in target.execute("SELECT seq FROM messages WHERE seq > ? AND seq <= ?", (seq, below))}
+        free = next((number for number in range(seq + 1, below + 1) if number not in taken), None)
+        target.execute(
+            "INSERT OR IGNORE INTO messages (seq, id, parent_id, session_id, turn_id, kind, body, created_at) "
+            "VALUES (?, ?, ?, ?, NULL, 'notice', '', 0)",
+            (free, message_id, parent, session_id),
+        )
+
+
+def _name_lost_sessions(target: sqlite3.Connection) -> None:
+    """Give messages whose conversation is lost one again: what can be read of it, up to its last message."""
+    lost = "SELECT DISTINCT session_id FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
+    for (session_id,) in target.execute(lost).fetchall():
+        turns = target.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,)).fetchall()
+        # Their numbers are taken: a turn of the same name would have messages of the same names.
+        last = max((_turn_number(turn) for (turn,) in turns), default=0)
+        target.execute(
+            "INSERT INTO sessions (id, workspace, title, role, persona, head, turn_counter, message_count, activity, "
+            "created_at, updated_at) SELECT session_id, '', '(recovered)', '', '', (SELECT l.id FROM messages l "
+            "WHERE l.session_id = m.session_id ORDER BY l.seq DESC LIMIT 1), ?, count(*), max(seq), "
+            "min(created_at), max(created_at) FROM messages m WHERE session_id = ?",
+            (last, session_id),
+        )
+
+
+def _turn_number(turn_id: object) -> int:
+    number = str(turn_id).rpartition(".")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _number(target: sqlite3.Connection, sql: str) -> int:
+    return int(target.execute(sql).fetchone()[0])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

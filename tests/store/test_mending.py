@@ -1,0 +1,358 @@
+"""A file that is damaged, deleted or replaced: what can be read is there afterwards, and nothing goes in silence."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.errors import NoSuchSession, NotSaved, Unreadable
+from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.messages import Message, NoticeMessage
+from chatops.engine.state import CallState
+from chatops.store.codec import DAMAGED
+from chatops.store.reading import conversations_of
+from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.sqlite import SqliteStore
+from tests.store import storekit as kit
+
+ROOT = Path(__file__).parents[2]
+PAGE = 4096
+MESSAGES = 120
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "chatops.db"
+
+
+def texts(messages: tuple[Message, ...]) -> list[str]:
+    return [message.text if isinstance(message, NoticeMessage) else kit_text(message) for message in messages]
+
+
+def kit_text(message: Message) -> str:
+    return str(getattr(message, "text", ""))
+
+
+def filled(path: Path, *, sessions: int = 2) -> list[SessionId]:
+    """A closed store with conversations of many pages, the last of them with a call that waits."""
+    with closing(SqliteStore(path)) as store:
+        ids = [store.create_session(workspace="/w", role="coder", persona="p").id for _ in range(sessions)]
+        for number in range(MESSAGES):
+            for session_id in ids:
+                store.append_message(session_id, kit.user(session_id, f"text {number} " + "x" * 700, number))
+        waiting(store, ids[-1])
+    return ids
+
+
+def waiting(store: SqliteStore, session_id: SessionId) -> CallId:
+    """Begin a turn whose call waits for a person."""
+    turn = store.next_turn_id(session_id)
+    history = store.history(session_id)
+    step = kit.first(turn, session_id, parent=history[-1].id if history else None, history=history)
+    store.commit(step)
+    call = kit.a_call(turn)
+    store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting()))))
+    return call.id
+
+
+def pages_of(path: Path, table: str) -> list[int]:
+    """The numbers of the pages of a table: its root first."""
+    with closing(sqlite3.connect(path)) as raw:
+        (root,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    data = path.read_bytes()
+    found, unread = [], [int(root)]
+    while unread:
+        number = unread.pop()
+        found.append(number)
+        page = data[(number - 1) * PAGE : number * PAGE]
+        if page[0] == 5:
+            cells = [
+                int.from_bytes(page[12 + 2 * n : 14 + 2 * n], "big") for n in range(int.from_bytes(page[3:5], "big"))
+            ]
+            unread += [int.from_bytes(page[at : at + 4], "big") for at in cells] + [int.from_bytes(page[8:12], "big")]
+    return found
+
+
+def big(page: bytes, at: int, length: int) -> int:
+    return int.from_bytes(page[at : at + length], "big")
+
+
+def flip(path: Path, *pages: int) -> None:
+    """Overwrite whole pages."""
+    with path.open("r+b") as file:
+        for number in pages:
+            file.seek((number - 1) * PAGE)
+            file.write(b"\xff" * PAGE)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "other.db"
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but some text " * 40, b"x" * 5000])
+def test_a_file_that_is_no_database_is_moved_aside_and_said(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True)
+    for number in (1, 2):
+        path.write_bytes(content)
+        with closing(SqliteStore(path)) as store:
+            (notice,) = store.notices
+            assert f"moved to {path}.bad-{number}, and a new one was made" in notice
+            assert "Nothing of it could be read" in notice
+            store.create_session(workspace="/w", role="coder", persona="p")
+            assert store.check() == []
+        assert path.with_name(f"chatops.db.bad-{number}").read_bytes() == content
+        path.unlink()
+
+
+def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) -> None:
+    one, other = filled(path)
+    leaf = pages_of(path, "messages")[5]
+    flip(path, leaf)
+    damaged = path.read_bytes()
+    with closing(SqliteStore(path)) as store:
+        (notice,) = store.notices
+        assert "was damaged; it was moved to" in notice
+        assert "could not, and stay as damaged ones" in notice
+        assert store.check() == [] or all("damaged and are shown" in problem for problem in store.check())
+        for session_id in (one, other):
+            said = texts(store.history(session_id))
+            kept = [text for text in said if text != DAMAGED and text.startswith("text")]
+            assert DAMAGED in said
+            # In their order, from the first to the last, less those of one page.
+            numbers = [int(text.split()[1]) for text in kept]
+            assert numbers == sorted(numbers)
+            assert numbers[0] == 0
+            assert numbers[-1] == MESSAGES - 1
+            assert len(numbers) >= MESSAGES - 8
+        assert [one.pending.call.id for one in store.queue()] == [f"{other}.1.1.1"]
+        assert store.load_turn(store.session(other).active_turn or TurnId("")).session_id == other
+    assert Path(f"{path}.bad-1").read_bytes() == damaged
+
+
+def test_several_flipped_pages_of_one_table_leave_what_lies_between_them(path: Path) -> None:
+    one, other = filled(path)
+    leaves = pages_of(path, "messages")
+    flip(path, leaves[4], leaves[20], leaves[28])
+    with closing(SqliteStore(path)) as store:
+        for session_id in (one, other):
+            said = texts(store.history(session_id))
+            assert len([text for text in said if text.startswith("text")]) >= MESSAGES - 24
+            assert said.count(DAMAGED) >= 3
+
+
+@pytest.mark.parametrize("table", ["sessions", "turns", "pending", "settings", "journal"])
+def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: Path, table: str) -> None:
+    one, other = filled(path)
+    flip(path, *pages_of(path, table))
+    with closing(SqliteStore(path)) as store:
+        assert "was damaged" in store.notices[0]
+        for session_id in (one, other):
+            assert len(texts(store.history(session_id))) >= MESSAGES
+        info = store.session(other)
+        if table in ("sessions", "turns"):
+            assert (info.active_turn, info.pending, store.queue()) == (None, 0, [])
+        else:
+            assert info.active_turn == f"{other}.1"
+        # It can be gone on with.
+        if info.active_turn is None:
+            assert waiting(store, other)
+
+
+def test_a_lost_unfinished_turn_is_said(path: Path) -> None:
+    filled(path)
+    flip(path, *pages_of(path, "turns"))
+    with closing(SqliteStore(path)) as store:
+        assert "1 unfinished turn could not be kept: nothing that waited there runs" in store.notices[0]
+
+
+def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
+    one, _ = filled(path)
+    page = pages_of(path, "settings")[0]
+    script = (
+        "import os, sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "from tests.store import storekit as kit\n"
+        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store.append_message(sys.argv[2], kit.user(sys.argv[2], 'in the log', 5000))\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path), one], cwd=ROOT, check=True)
+    assert Path(f"{path}-wal").stat().st_size
+    flip(path, page)
+    with closing(SqliteStore(path)) as store:
+        assert store.notices
+        assert texts(store.history(one))[-1] == "in the log"
+    assert Path(f"{path}.bad-1-wal").stat().st_size
+
+
+def test_damage_that_comes_while_it_is_open_is_mended_when_it_is_met(path: Path) -> None:
+    one, _ = filled(path)
+    page = pages_of(path, "messages")[6]
+    with closing(SqliteStore(path)) as store:
+        flip(path, page)
+        with pytest.raises(NotSaved, match="was damaged; it was moved to") as caught:
+            store.history(one)
+        assert caught.value.advice == "Try again."
+        assert DAMAGED in texts(store.history(one))
+        store.append_message(one, kit.user(one, "afterwards", 6000))
+        assert texts(store.history(one))[-1] == "afterwards"
+        assert len(store.notices) == 1
+
+
+def test_two_processes_mend_a_file_once(path: Path) -> None:
+    filled(path)
+    flip(path, pages_of(path, "messages")[6])
+    script = (
+        "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "sys.stdin.readline()\n"
+        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "print(len(store.notices), len(store.sessions()))\n"
+    )
+    pipe = subprocess.PIPE
+    crowd = [
+        subprocess.Popen([sys.executable, "-c", script, str(path)], cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        for _ in range(3)
+    ]
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = sorted(process.communicate(timeout=30)[0] for process in crowd)
+    assert said == ["0 2\n", "0 2\n", "1 2\n"]
+    assert [file.name for file in path.parent.iterdir() if "bad" in file.name] == ["chatops.db.bad-1"]
+
+
+@pytest.mark.parametrize("gone", ["deleted", "with its log", "emptied", "with its folder", "garbage"])
+def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path, gone: str) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.append_message(session_id, kit.user(session_id, "before", 1))
+        call = waiting(store, session_id)
+        match gone:
+            case "with its folder":
+                shutil.rmtree(path.parent)
+            case "with its log":
+                for file in path.parent.iterdir():
+                    file.unlink()
+            case "emptied":
+                path.unlink()
+                path.touch()
+            case "garbage":
+                path.unlink()
+                path.write_bytes(b"garbage" * 1000)
+            case _:
+                path.unlink()
+        assert texts(store.history(session_id)) == ["before", "List it"]
+        (notice,) = store.notices
+        assert "was deleted while chatops ran; it was written again" in notice
+        store.set_setting("after", "it")
+        assert [one.pending.call.id for one in store.queue()] == [call]
+        assert store.check() == []
+        assert path.stat().st_mode & 0o777 == 0o600
+    with closing(SqliteStore(path)) as store:
+        assert store.notices == ()
+        assert store.setting("after") == "it"
+        assert texts(store.history(session_id)) == ["before", "List it"]
+        assert store.journal(TurnId(f"{session_id}.1")) == []
+        assert [one.pending.call.id for one in store.queue()] == [call]
+
+
+def test_two_processes_with_a_deleted_file_go_on_with_one_and_the_same(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = store.create_session(workspace="/w", role="coder", persona="p").id
+        script = (
+            "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+            "store = SqliteStore(Path(sys.argv[1]))\n"
+            "print('open', flush=True)\n"
+            "sys.stdin.readline()\n"
+            "store.set_setting('theirs', 'kept')\n"
+            "print(len(store.notices))\n"
+        )
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", script, str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "open\n"
+            path.unlink()
+            store.append_message(session_id, kit.user(session_id, "ours", 1))
+            assert other.communicate("go\n", timeout=30)[0] == "1\n"
+        assert store.setting("theirs") == "kept"
+        assert texts(store.history(session_id)) == ["ours"]
+
+
+def test_a_replaced_file_is_used_and_the_old_one_can_still_be_read(path: Path, scratch: Path) -> None:
+    with closing(SqliteStore(scratch)) as other:
+        theirs = other.create_session(workspace="/w", role="coder", persona="p", title="theirs").id
+        other.append_message(theirs, kit.user(theirs, "from the other", 1))
+    with closing(SqliteStore(path)) as store:
+        ours = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.append_message(ours, kit.user(ours, "from the old", 1))
+        scratch.rename(path)
+        assert [info.id for info in store.sessions()] == [theirs]
+        (notice,) = store.notices
+        assert "was replaced while chatops ran" in notice
+        assert f"--store {path}.old-1" in notice
+        with pytest.raises(NoSuchSession):
+            store.history(ours)
+        store.append_message(theirs, kit.user(theirs, "and on", 2))
+    old, _ = conversations_of(Path(f"{path}.old-1"), unsaved="a copy")
+    with closing(SqliteStore(old)) as copy:
+        assert texts(copy.history(ours)) == ["from the old"]
+    with closing(SqliteStore(path)) as store:
+        assert store.check() == []
+        assert texts(store.history(theirs)) == ["from the other", "and on"]
+
+
+def test_a_file_that_has_only_another_name_now_is_named_and_keeps_its_log(path: Path, scratch: Path) -> None:
+    SqliteStore(scratch).close()
+    with closing(SqliteStore(path)) as store:
+        ours = store.create_session(workspace="/w", role="coder", persona="p").id
+        away = path.with_name("away.db")
+        path.rename(away)
+        scratch.rename(path)
+        assert store.sessions() == []
+        assert f"--store {away}" in store.notices[0]
+        assert not Path(f"{path}.old-1").exists()
+    with closing(SqliteStore(away)) as store:
+        assert store.session(ours).id == ours
+
+
+def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scratch: Path) -> None:
+    SqliteStore(scratch).close()
+    with closing(sqlite3.connect(scratch)) as raw:
+        raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    before = scratch.read_bytes()
+    with closing(SqliteStore(path)) as store:
+        scratch.rename(path)
+        with pytest.raises(Unreadable, match="newer"):
+            store.sessions()
+    assert path.read_bytes() == before
+
+
+def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None:
+    one, other = filled(path)
+    flip(path, pages_of(path, "messages")[5])
+    before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()}
+    rows, salvage = conversations_of(path, unsaved="only a copy")
+    with closing(SqliteStore(rows)) as copy:
+        assert copy.unsaved == "only a copy"
+        assert DAMAGED in texts(copy.history(one))
+        assert salvage.damaged > 0
+        assert not salvage.whole
+        # A copy is for reading: nothing in it can be gone on with.
+        assert (copy.session(other).active_turn, copy.queue()) == (None, [])
+        copy.append_message(one, kit.user(one, "only here", 7000))
+    assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()} == before
+
+
+def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_none(path: Path) -> None:
+    rows, salvage = conversations_of(path, unsaved="")
+    with closing(SqliteStore(rows)) as copy:
+        assert copy.sessions() == []
+    assert salvage.text == "There was nothing in it."
+    assert not path.parent.exists()
