@@ -202,6 +202,7 @@ async def test_a_python_that_cannot_be_seen_inside_is_not_taken(
 async def test_without_a_python_the_call_is_refused_and_not_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    probe()  # It looks for its own program, and only once.
     monkeypatch.setattr("chatops.tools.python.shutil.which", lambda name, path: None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
     facts = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "pass"})
