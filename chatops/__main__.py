@@ -1,7 +1,12 @@
 """Start the program; what it can do is in `chatops.cli`."""
 
+import io
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_STARTED_WITH = Path("/proc/self/environ")
 
 
 def forget_current_folder() -> None:
@@ -18,6 +23,29 @@ def forget_current_folder() -> None:
         sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
 
 
+def settle_streams() -> None:
+    """Write what the terminal can show; what it cannot is spelled in ASCII, and nobody fails on a character.
+
+    A pipe gets what Python would write, which is UTF-8 in a C locale too: what a script reads is not to be changed.
+    """
+    from chatops.domain.charset import SPELLED, charset_of, register
+
+    register()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            charset = charset_of(_environment(), stream=stream.encoding) if stream.isatty() else stream.encoding
+            stream.reconfigure(encoding=charset, errors=SPELLED)
+
+
+def _environment() -> Mapping[str, str]:
+    """As it was at the start, which Linux keeps: in a C locale Python sets LC_CTYPE to a UTF-8 one for itself."""
+    try:
+        text = _STARTED_WITH.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return os.environ
+    return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+
+
 def main() -> int:
     """Run the command line and return its exit code (130 after an interrupt), for a person without a traceback.
 
@@ -25,6 +53,7 @@ def main() -> int:
     """
     try:
         forget_current_folder()
+        settle_streams()
         from chatops.cli import main as run
 
         code = run(None)

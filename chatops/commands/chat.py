@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from chatops.commands.workspace import WAY_OUT, confirmed
+from chatops.domain.charset import charset_of
 from chatops.domain.ids import SessionId
-from chatops.tui.app import ChatopsApp, terminal_problem
+from chatops.tui.app import ChatopsApp
 from chatops.tui.startup import answer_keys_first, pause_collector
+from chatops.tui.terminal import Traits, look
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,9 +25,9 @@ USAGE = 2
 
 def run(arguments: "Namespace") -> int:
     """Exit code of the chat: 2 if this terminal cannot show it, or the workspace is not meant to be a whole one."""
-    problem = terminal_problem(os.environ, is_terminal=sys.stdin.isatty() and sys.stdout.isatty())
-    if problem:
-        sys.stderr.write(f"chatops: {problem}\n")
+    traits = look(os.environ, is_terminal=sys.stdin.isatty() and sys.stdout.isatty())
+    if traits.problem:
+        sys.stderr.write(f"chatops: {traits.problem}\n")
         return USAGE
     # A session that is named works where it began, which was agreed to then.
     if not arguments.session and not confirmed(getattr(arguments, "workspace", None) or "."):
@@ -33,10 +35,10 @@ def run(arguments: "Namespace") -> int:
         return USAGE
     pause_collector()
     answer_keys_first()
-    asyncio.run(_chat(arguments))
+    asyncio.run(_chat(arguments, traits))
 
 
-async def _chat(arguments: "Namespace") -> NoReturn:
+async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     """One event loop for the screen and for closing what stands behind it; then the process is over."""
     opening: list[asyncio.Task[Opened]] = []
 
@@ -46,15 +48,11 @@ async def _chat(arguments: "Namespace") -> NoReturn:
         opening.append(asyncio.ensure_future(_open(arguments)))
         return await opening[0]
 
-    screen = ChatopsApp(opener)
-
-    def told_to_leave() -> None:
-        # As if the person had left: the terminal is given back, what waits goes on waiting.
-        screen.run_worker(screen.action_quit(), group="quit")
-
+    screen = ChatopsApp(opener, traits=traits, charset=charset_of({}, stream=sys.stdout.encoding))
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, told_to_leave)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # As if the person had left: the terminal is given back, what waits goes on waiting.
+        loop.add_signal_handler(number, screen.leave)
     try:
         await screen.run_async()
     finally:
@@ -68,6 +66,8 @@ def _parting_words(screen: ChatopsApp, opening: "list[asyncio.Task[Opened]]") ->
     from chatops.domain.errors import ConfigError
     from chatops.domain.sanitize import sanitize
 
+    if screen.fault is not None:
+        raise screen.fault
     failure = screen.failure
     if failure is not None:
         sys.stderr.write(sanitize(f"chatops: {failure}\n{failure.advice}".strip() + "\n"))

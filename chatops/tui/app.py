@@ -3,31 +3,34 @@
 Nothing heavy is imported with it: registry, store, models and the other screens come after the first paint.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.console import RenderableType
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.filter import ANSIToTruecolor
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.driver import FastExitDriver
+from chatops.tui.accidents import Accidents, Sturdy
+from chatops.tui.driver import TerminalDriver
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
+from chatops.tui.terminal import Traits
 
 if TYPE_CHECKING:
     from textual.driver import Driver
 
     from chatops.tui.host import Opener
 
-__all__ = ["ChatopsApp", "terminal_problem"]
-
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 
 
-class ChatopsApp(App[None]):
+class ChatopsApp(Sturdy, App[None]):
     """Shows conversations. `opener` is awaited after the first paint and gives the first one."""
 
     CSS_PATH = "app.tcss"
@@ -37,6 +40,7 @@ class ChatopsApp(App[None]):
     BINDINGS: ClassVar = [
         Binding("ctrl+c", "interrupt", "stop", show=False, priority=True, id="interrupt"),
         Binding("ctrl+q", "quit", "quit", show=False, priority=True, id="quit"),
+        Binding("ctrl+z", "suspend_process", "to the shell", show=False, priority=True, id="suspend"),
     ]
 
     def __init__(
@@ -45,11 +49,25 @@ class ChatopsApp(App[None]):
         *,
         clock: Callable[[], float] = time.monotonic,
         theme: str = "",
+        traits: Traits | None = None,
+        charset: str = "utf-8",
         driver_class: "type[Driver] | None" = None,
         on_painted: Callable[[], None] | None = None,
     ) -> None:
-        """`clock` gives monotonic seconds; `on_painted` is called once after the first paint."""
-        super().__init__(driver_class=driver_class or FastExitDriver)
+        """`clock` gives monotonic seconds; `traits` and `charset` say what the terminal can show; `on_painted` is
+        called once after the first paint."""
+        super().__init__(driver_class=driver_class)
+        if driver_class is None:
+            self.driver_class = self._terminal_driver  # type: ignore[assignment]
+        self.charset = charset
+        """What the terminal can show, as a Python codec."""
+        self._traits = traits or Traits()
+        if not self._traits.colours:
+            self._show_no_colours()
+        self._accidents = Accidents(clock=clock, say=self._say_error)
+        self.fault: Exception | None = None
+        """An error of ours after which there was nothing to go on with."""
+        self._parting: asyncio.Task[None] | None = None
         self._opener = opener
         self._clock = clock
         self._on_painted = on_painted
@@ -99,6 +117,8 @@ class ChatopsApp(App[None]):
             await opened.session.aclose()
             return
         self._chat.opened_with(opened)
+        if self._traits.notice:
+            self._chat.say(self._traits.notice)
         self._chat.warm_up()
 
     async def action_interrupt(self) -> None:
@@ -119,9 +139,65 @@ class ChatopsApp(App[None]):
         self._leaving = True
         try:
             await self._chat.close()
-        except ChatopsError as error:
-            self.log.error(str(error))
+        except Exception as error:
+            # Whatever cannot be kept now: the terminal has to be given back.
+            self._accidents.note(error)
         self.exit()
+
+    def leave(self) -> None:
+        """Quit because somebody outside says so: a signal, or the terminal that is gone."""
+        if self._parting is None:
+            self._parting = asyncio.get_running_loop().create_task(self._quit())
+
+    async def _quit(self) -> None:
+        with self._context():
+            await self.action_quit()
+
+    # The terminal
+
+    def _terminal_driver(self, app: "App[Any]", **settings: Any) -> TerminalDriver:
+        return TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
+
+    def redraw(self) -> None:
+        """Draw everything anew: the terminal has lost what was there."""
+        if self._running and self.screen_stack:
+            self.screen.refresh(layout=True)
+
+    def action_suspend_process(self) -> None:
+        """ctrl+z: give the terminal to the shell, until ``fg``. What runs goes on as far as it does by itself."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.stop_process(group=True)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Draw a frame, unless the terminal has not taken the last ones yet: then a whole one follows."""
+        if isinstance(self._driver, TerminalDriver) and self._driver.skips_frame():
+            self.post_display_hook()
+            return
+        super()._display(screen, renderable)
+
+    def _show_no_colours(self) -> None:
+        from chatops.tui.colours import WithoutColours
+
+        self._filters = [one for one in self._filters if isinstance(one, ANSIToTruecolor)]
+        self._filters.append(WithoutColours())
+
+    # Errors of ours
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Say it and go on, as long as there is a conversation on the screen to go on with."""
+        if self.is_headless:
+            super()._handle_exception(error)
+            return
+        goes_on = self._running and self._accidents.note(error) and (self._chat.opened or self.failure is not None)
+        if not goes_on and self.fault is None:
+            self.fault = error
+            self._return_code = 1
+            if self._running:
+                self.leave()
+
+    def _say_error(self, text: str) -> None:
+        if self._running:
+            self.notify(text, severity="error", markup=False, timeout=20)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The slash commands, for the palette."""
@@ -133,15 +209,3 @@ class ChatopsApp(App[None]):
 
     def _runner(self, name: str) -> Callable[[], None]:
         return lambda: self._chat.run_command(f"/{name}")
-
-
-def terminal_problem(environ: Mapping[str, str], *, is_terminal: bool) -> str:
-    """Why the app cannot be shown here and what to do instead; empty if it can."""
-    if not is_terminal:
-        return 'This is not a terminal. Use chatops -p "PROMPT" for a single answer.'
-    if environ.get("TERM", "") in ("", "dumb", "unknown"):
-        return (
-            f"The terminal {environ.get('TERM') or '(TERM is not set)'} cannot show screens. "
-            'Set TERM (xterm-256color fits most), or use chatops -p "PROMPT" for a single answer.'
-        )
-    return ""

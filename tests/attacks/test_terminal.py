@@ -67,7 +67,10 @@ def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
         desk.use(registry(server.url))
         with desk.open("--role", "coder") as chat:
             chat.ready("coder")
-            chat.send("go\ra\ray\ry\ra\r")
+            chat.say("go")
+            chat.wait_for("❯ go")
+            for keys in ("a\r", "ay\r", "y\r", "a\r"):
+                chat.send(keys)
             chat.wait_for(TITLE)
             chat.send("y\r")
             assert TITLE in chat.text()

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from dataclasses import dataclass
 
 import pyte
 
@@ -15,7 +16,35 @@ _LONGEST_SEQUENCE = 1 << 16
 _PRIVATE_MODES_DRAWN = frozenset({"6", "7", "25"})
 _WHOLE_FRAMES = "2026"
 _ALTERNATE_SCREEN = frozenset({"47", "1047", "1049"})
+_ON_AT_FIRST = frozenset({"7", "25"})
+"""Private modes that a terminal starts with: automatic line breaks and a visible cursor."""
+_MODE_NAMES = {
+    "7": "no line breaks",
+    "25": "hidden cursor",
+    "1000": "mouse clicks",
+    "1002": "mouse drags",
+    "1003": "mouse motion",
+    "1004": "focus reports",
+    "1006": "mouse coordinates",
+    "1015": "mouse coordinates (urxvt)",
+    "1016": "mouse pixels",
+    "1049": "alternate screen",
+    "2004": "bracketed paste",
+    "2026": "held-back frames",
+    "2048": "size reports",
+}
 _COLOURS = {"10": "dddd/dddd/dddd", "11": "1e1e/1e1e/1e1e", "12": "dddd/dddd/dddd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One character on the screen. Colours are names, or six hexadecimal digits; "default" is the terminal's own."""
+
+    text: str
+    foreground: str
+    background: str
+    marked: bool
+    """Bold, underlined or in reverse: told from plain text without a colour."""
 
 
 class Emulator:
@@ -36,6 +65,10 @@ class Emulator:
         self._frame: list[str] | None = None
         """What stays on screen while the program writes the next frame (synchronized output, mode 2026)."""
         self._answers: list[str] = []
+        self._modes = dict.fromkeys(_ON_AT_FIRST, True)
+        self._keyboards = 0
+        """How many keyboard modes (kitty's protocol) are stacked."""
+        self._pointer = ""
 
     def feed(self, data: bytes) -> bytes:
         """Take the program's next bytes, cut anywhere; returns what the terminal says back."""
@@ -65,6 +98,20 @@ class Emulator:
     def lines(self) -> list[str]:
         """The rows of the screen from top to bottom, without the blanks at their ends: always a whole frame."""
         return self._drawn() if self._frame is None else self._frame
+
+    def left_on(self) -> list[str]:
+        """What a program has changed and not changed back: modes, by name, that a shell would trip over."""
+        changed = [number for number, on in self._modes.items() if on != (number in _ON_AT_FIRST)]
+        names = [_MODE_NAMES.get(number, f"mode {number}") for number in sorted(changed, key=int)]
+        names += ["keyboard protocol"] if self._keyboards else []
+        return names + (["pointer shape"] if self._pointer not in ("", "default") else [])
+
+    def cells(self) -> list[list[Cell]]:
+        """The characters of the screen with their looks, row by row."""
+        return [
+            [_cell(self._screen.buffer[row][column]) for column in range(self._screen.columns)]
+            for row in range(self._screen.lines)
+        ]
 
     def _drawn(self) -> list[str]:
         return [line.rstrip() for line in self._screen.display]
@@ -106,12 +153,16 @@ class Emulator:
                 self._answers.append(f"\x1b[{mode};{2 if mode == '?2026' else 0}$y")
             case mode, "h" | "l" if mode.startswith("?"):
                 self._private_modes(mode[1:].split(";"), final)
-            case _, "r" | "s" | "u" if params.startswith(("?", "<", "=", ">")):
+            case _, "u" if params.startswith((">", "<")):
+                by = 1 if params[0] == ">" else -int(params[1:] or "1")
+                self._keyboards = max(0, self._keyboards + by)
+            case _, "r" | "s" | "u" if params.startswith(("?", "=")):
                 pass
             case _ if final in pyte.Stream.csi and re.fullmatch(r"[0-9;]*", params):
                 self._draw(sequence)
 
     def _private_modes(self, modes: list[str], final: str) -> None:
+        self._modes.update(dict.fromkeys(modes, final == "h"))
         if _WHOLE_FRAMES in modes:
             self._frame = self._drawn() if final == "h" else None
         if _ALTERNATE_SCREEN.intersection(modes):
@@ -124,5 +175,13 @@ class Emulator:
         number, _, value = command.partition(";")
         if number in {"0", "2"}:
             self.title = value
+        elif number == "22":
+            self._pointer = value
         elif number in _COLOURS and value == "?":
             self._answers.append(f"\x1b]{number};rgb:{_COLOURS[number]}\x1b\\")
+
+
+def _cell(char: pyte.screens.Char) -> Cell:
+    marked = bool(char.bold or char.underscore or char.reverse)
+    front, back = (char.bg, char.fg) if char.reverse else (char.fg, char.bg)
+    return Cell(text=char.data, foreground=front, background=back, marked=marked)

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support import processes
-from tests.support.emulator import Emulator
+from tests.support.emulator import Cell, Emulator
 
 PATIENCE = 30.0
 """Seconds to wait for something that is sure to come: never reached unless something is wrong."""
@@ -85,9 +85,11 @@ class Terminal:
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._ended = False
+        self._deaf = False
         self._known: set[processes.Process] = set()
         self._master, slave = os.openpty()
         _set_size(self._master, cols=cols, rows=rows)
+        self._settings = termios.tcgetattr(slave)
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _LAUNCHER, *map(os.fspath, argv)],
@@ -147,6 +149,17 @@ class Terminal:
         with self._changed:
             return self._emulator.cursor()
 
+    def cells(self) -> list[list[Cell]]:
+        """The characters on the screen with their looks, row by row."""
+        with self._changed:
+            return self._emulator.cells()
+
+    def left_on(self) -> list[str]:
+        """What the program has changed of this terminal and not changed back: modes, echo, line editing."""
+        with self._changed:
+            modes = self._emulator.left_on()
+        return modes + ([] if termios.tcgetattr(self._master) == self._settings else ["line settings"])
+
     def wait_for(self, wanted: str | re.Pattern[str], *, timeout: float = PATIENCE) -> str:
         """Wait until the screen's text holds `wanted` and return that text; AssertionError with the screen if not."""
         return self.wait_until(lambda text: _holds(text, wanted), what=f"{wanted!r} to show", timeout=timeout)
@@ -186,6 +199,20 @@ class Terminal:
         """Paste `text` as a terminal does for a program that asked for bracketed paste."""
         self.send(f"\x1b[200~{text}\x1b[201~")
 
+    def trickle(self, *parts: str) -> None:
+        """Type parts of a whole with a rest after each, as a slow line cuts up what a key or the mouse sends."""
+        for part in parts:
+            self.send(part)
+            time.sleep(_ESCAPE_REST)
+
+    def stop_reading(self) -> None:
+        """Take nothing more of what the program writes, as a terminal that hangs."""
+        self._deaf = True
+
+    def go_on_reading(self) -> None:
+        """Take again what the program writes."""
+        self._deaf = False
+
     def resize(self, *, cols: int, rows: int) -> None:
         """Change the window's size; the program is told as by a window manager."""
         with self._changed:
@@ -210,6 +237,15 @@ class Terminal:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGHUP)
 
+    def tear_off(self) -> None:
+        """Take the terminal away under the program: whatever it reads or writes from now on fails (EIO)."""
+        self.processes()
+        with self._changed:
+            self._ended = True
+        self._reader.join()
+        os.close(self._master)
+        self._master = -1
+
     def wait_exit(self, *, timeout: float = PATIENCE) -> int:
         """Wait for the program's end; its exit status, negative for a signal."""
         try:
@@ -223,8 +259,6 @@ class Terminal:
 
     def close(self) -> None:
         """Kill what is left of the program and of what it started, and give the terminal back."""
-        if self._master < 0:
-            return
         while left := self.processes():
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -236,8 +270,9 @@ class Terminal:
         with self._changed:
             self._ended = True
         self._reader.join()
-        os.close(self._master)
-        self._master = -1
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
 
     def _write(self, data: bytes) -> None:
         with self._writing, contextlib.suppress(OSError):
@@ -246,6 +281,9 @@ class Terminal:
 
     def _read(self) -> None:
         while not self._ended:
+            if self._deaf:
+                time.sleep(0.01)
+                continue
             readable, _, _ = select.select([self._master], [], [], 0.2)
             if not readable:
                 continue

@@ -9,6 +9,7 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.screens import windows
 from chatops.tui.widgets.composer import Composer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from chatops.tui.widgets.workflow_panel import WorkflowPanel
 
 
-class ChatFace(Screen[None]):
+class ChatFace(Sturdy, Screen[None]):
     """The open conversation, what is around it, and the windows over it."""
 
     BINDINGS: ClassVar = [

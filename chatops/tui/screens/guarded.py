@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from chatops.tui.accidents import Sturdy
 from chatops.tui.screens.guard import KeyGuard
 from chatops.tui.screens.payload import PayloadView
 
@@ -21,7 +22,7 @@ MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and so nothing approved."""
 
 
-class GuardedDialog(ModalScreen[None]):
+class GuardedDialog(Sturdy, ModalScreen[None]):
     """Title, what it is about, a line for what happened, keys. Subclasses say what stands there and what keys do."""
 
     CSS_PATH = "windows.tcss"

@@ -13,6 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Choice:
     current: bool = False
 
 
-class Picker(ModalScreen[str | None]):
+class Picker(Sturdy, ModalScreen[str | None]):
     """Up and Down choose, Enter takes, Esc leaves everything as it is (result None)."""
 
     CSS_PATH = "windows.tcss"

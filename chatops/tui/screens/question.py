@@ -12,11 +12,12 @@ from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 
 Answer = TypeVar("Answer")
 
 
-class Question(ModalScreen[Answer | None], Generic[Answer]):
+class Question(Sturdy, ModalScreen[Answer | None], Generic[Answer]):
     """Asks for a text until `check` takes it; the result is what `check` made of it, None after Esc.
 
     `check` raises ValueError or ChatopsError with a sentence. ctrl+s answers; Enter does so only where

@@ -8,9 +8,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 
 
-class TextScreen(ModalScreen[None]):
+class TextScreen(Sturdy, ModalScreen[None]):
     """Shows a text; nothing in it is markup and nothing can be done to it."""
 
     CSS_PATH = "windows.tcss"

@@ -6,11 +6,12 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 
 Tone = Literal["waiting", "error", "quiet"]
 
 
-class Banner(Static):
+class Banner(Sturdy, Static):
     """Shown only while it has something to say; one line per sentence, nothing of it is ever markup."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.tui.accidents import Sturdy
+
 MAX_SHOWN = 6
 
 
@@ -18,7 +20,7 @@ class Completion:
     note: str = ""
 
 
-class Completions(Static):
+class Completions(Sturdy, Static):
     """Shows up to `MAX_SHOWN` completions around the highlighted one; never takes the keyboard."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -6,11 +6,14 @@ It knows nothing of conversations: it posts what was typed, and the screen decid
 import re
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from textual import events
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
+from chatops.tui.accidents import Sturdy
 from chatops.tui.widgets.folding import Folds
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
@@ -18,8 +21,10 @@ MAX_ROWS = 8
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Composer(TextArea):
-    """A text area that sends on Enter."""
+class Composer(Sturdy, TextArea):
+    """A text area that sends on Enter. ctrl+z is the shell's, so undoing has the key that shells give it."""
+
+    BINDINGS: ClassVar = [Binding("ctrl+underscore", "undo", "undo", show=False)]
 
     class Submitted(Message):
         """The person sends `text`, pastes in full."""

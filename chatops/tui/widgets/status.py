@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.accidents import Sturdy
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -60,7 +61,7 @@ def fitted(parts: list[_Part], *, width: int, separator: str) -> list[_Part]:
     return kept
 
 
-class StatusLine(Static):
+class StatusLine(Sturdy, Static):
     """Draws the parts that fit."""
 
     def __init__(self, *, id: str | None = None) -> None:

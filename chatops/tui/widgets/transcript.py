@@ -4,7 +4,6 @@ Widgets per message make a long session slow (layout goes over all of them); her
 changed. The view follows the end until the person scrolls away, and again when they come back to it.
 """
 
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.late import is_warm, warm_up
 from chatops.tui.blocks.lines import GUTTER
 from chatops.tui.blocks.model import (
@@ -42,7 +42,7 @@ _SLICE_SECONDS = 0.006
 _PAUSE_SECONDS = 0.01
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(Sturdy, ScrollView, can_focus=True):
     """Shows blocks; `apply` changes them. Draws nothing that has not changed, keeps no timer when idle."""
 
     ALLOW_SELECT = True
@@ -224,7 +224,7 @@ class Transcript(ScrollView, can_focus=True):
         return True
 
     def _theme(self) -> BlockTheme:
-        symbols = symbols_for(getattr(sys.__stdout__, "encoding", None))
+        symbols = symbols_for(getattr(self.app, "charset", "utf-8"))
         theme = theme_from(self.app.theme_variables, dark=self.app.current_theme.dark, symbols=symbols)
         return replace(theme, base=self.rich_style)
 

@@ -1,6 +1,5 @@
 """The panel of a run: at the side where there is room, above the conversation where there is less, else one line."""
 
-import sys
 from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar
@@ -12,7 +11,8 @@ from textual.style import Style
 from textual.timer import Timer
 from textual.widget import Widget
 
-from chatops.tui.blocks.theme import symbols_for
+from chatops.tui.accidents import Sturdy
+from chatops.tui.blocks.theme import Symbols, symbols_for
 from chatops.tui.workflow.lines import Line, Tone, above, beside, folded
 from chatops.tui.workflow.view import RunView
 
@@ -42,7 +42,7 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> Shape:
     return Shape.BESIDE if width >= WIDE and height >= TALL else Shape.ABOVE
 
 
-class WorkflowPanel(Widget):
+class WorkflowPanel(Sturdy, Widget):
     """Draws what `look` gives: when it is told to, and once a second while the run works."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -87,7 +87,11 @@ class WorkflowPanel(Widget):
         self._lines: list[Line] = []
         self._clock: Timer | None = None
         """Only while the run works: one that waits costs nothing."""
-        self._signs = symbols_for(getattr(sys.__stdout__, "encoding", None))
+
+    @property
+    def _signs(self) -> Symbols:
+        """The signs that this terminal can show."""
+        return symbols_for(getattr(self.app, "charset", "utf-8"))
 
     @property
     def shape(self) -> Shape:

@@ -9,7 +9,7 @@ from textual.events import Paste
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
-from chatops.tui.app import ChatopsApp, terminal_problem
+from chatops.tui.app import ChatopsApp
 from chatops.tui.host import Opened, Opener
 from chatops.tui.screens.text import TextScreen
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, pending_call
@@ -272,13 +272,6 @@ async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None
         for shown in ("[red]coder[/red]", "[@click=app.quit]x[/]", "[bold]not bold[/bold]", "[b]advice[/b]"):
             assert shown in running.text
         assert "\x1b" not in running.text
-
-
-def test_a_terminal_that_cannot_show_screens_is_refused_with_the_next_step() -> None:
-    assert "chatops -p" in terminal_problem({"TERM": "dumb"}, is_terminal=True)
-    assert "chatops -p" in terminal_problem({}, is_terminal=True)
-    assert "not a terminal" in terminal_problem({"TERM": "xterm"}, is_terminal=False)
-    assert terminal_problem({"TERM": "xterm-256color"}, is_terminal=True) == ""
 
 
 async def test_the_palette_offers_the_commands() -> None:

@@ -1,4 +1,4 @@
-"""Leaving gives the terminal back as it was, leaves no thread behind, and does not wait for one."""
+"""Leaving gives the terminal back as it was, leaves no thread behind."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ PROGRAM = """
 import sys, threading
 from textual.app import App
 from textual.widgets import Static
-from chatops.tui.driver import FastExitDriver
+from chatops.tui.driver import TerminalDriver
 
 class Tiny(App):
     BINDINGS = [("q", "quit", ""), ("e", "edit", "")]
@@ -27,7 +27,7 @@ class Tiny(App):
         with self.suspend():
             print("<" + sys.stdin.readline().strip() + ">", flush=True)
 
-Tiny(driver_class=FastExitDriver).run()
+Tiny(driver_class=TerminalDriver).run()
 names = [thread.name for thread in threading.enumerate()]
 print("threads", names, flush=True)
 """

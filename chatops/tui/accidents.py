@@ -1,0 +1,63 @@
+"""Errors of ours while the screen is up: told in one line, told in full in the log, and the conversation goes on.
+
+A widget whose handler raises would be deaf from then on, and Textual would end the app. Nothing that somebody typed or
+decided may depend on a drawing that fails.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.worker import WorkerFailed
+
+from chatops.domain.sanitize import sanitize
+
+log = logging.getLogger(__name__)
+
+TOO_MANY, WITHIN_S = 30, 10.0
+"""So many errors within so many seconds are no accident: what fails at every frame shows nothing any more."""
+_SAY_AGAIN_S = 10.0
+
+
+class Sturdy(MessagePump):
+    """For screens and widgets: a message whose handler raises is told to the app, and the next one is handled."""
+
+    async def _dispatch_message(self, message: Message) -> None:
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            if self.app.is_headless:
+                raise
+            self.app._handle_exception(error)
+
+
+class Accidents:
+    """Notes errors; `clock` gives monotonic seconds, `say` shows a line to the person."""
+
+    def __init__(self, *, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._say = say
+        self._times: deque[float] = deque(maxlen=TOO_MANY)
+        self._said: dict[str, float] = {}
+
+    def note(self, error: Exception) -> bool:
+        """Log it and say so. False: there have been so many that going on makes no sense."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if log.hasHandlers():
+            # Without a log file the logging module would write the traceback over the screen.
+            log.error("an error in the screen", exc_info=cause)
+        now = self._clock()
+        self._times.append(now)
+        text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
+        if now - self._said.get(text, now - _SAY_AGAIN_S) >= _SAY_AGAIN_S:
+            self._said[text] = now
+            self._say(f"Something went wrong in the program ({text[:200]}). The conversation goes on.{_where()}")
+        return len(self._times) < TOO_MANY or now - self._times[0] > WITHIN_S
+
+
+def _where() -> str:
+    """Which file has the details."""
+    files = [one.baseFilename for one in logging.getLogger().handlers if isinstance(one, logging.FileHandler)]
+    return f" Details: {files[0]}" if files else ""

@@ -1,0 +1,152 @@
+"""Tells keys from pastes in what a terminal sends, and puts together what came in parts.
+
+Textual's parser takes the parts of a sequence for typed text when they come more than a tenth of a second apart, and
+takes a paste apart character by character. Neither may happen on a slow line: a mouse report must not turn up as text,
+and no character of a paste may ever act as a key.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
+ESCAPE = "\x1b"
+ESCAPE_S = 0.1
+"""Seconds after which an escape that stands alone was the Esc key."""
+HELD_S = 2.0
+"""Seconds for which the begin of a longer sequence waits for its rest."""
+FLOOD_LENGTH = 512
+FLOOD_LINES = 2
+"""So many characters, or line ends, in one go were not typed: a terminal without bracketed paste pastes like this."""
+FLOOD_PAUSE_S = 0.1
+"""Silence that ends such a paste."""
+_INTERRUPT = "\x03"
+_SEQUENCE = re.compile(
+    r"\x1b\[M[\s\S]{3}"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1bO[ -~]"
+    r"|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)"
+)
+_CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
+_REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Keys that send characters. An escape before a character is the Alt key, `ESCAPE` by itself the Esc key."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One whole escape sequence: a key, the mouse, or an answer of the terminal."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pasted:
+    """A whole paste, as it was sent."""
+
+    text: str
+
+
+Piece = Typed | Sequence | Pasted
+
+
+class Intake:
+    """Takes text as it is read; `now` is monotonic seconds and only ever grows."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._held_since = 0.0
+        self._paste: list[str] | None = None
+        """The paste that has begun and not ended, in pieces."""
+        self._flood: list[str] = []
+        self._flooded_at = 0.0
+        self._after_escape = False
+        """Whether the Esc key was the last thing handed on: what follows may be the rest of a late sequence."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is kept that `rest` would give later."""
+        return bool(self._held or self._flood)
+
+    def feed(self, text: str, now: float) -> list[Piece]:
+        """What `text` amounts to, together with what was kept of earlier text."""
+        if self._flood and now - self._flooded_at < FLOOD_PAUSE_S and PASTE_BEGIN not in text:
+            self._flood.append(text)
+            self._flooded_at = now
+            return []
+        found: list[Piece] = self._end_flood()
+        text, self._held = self._held + text, ""
+        while text:
+            if self._paste is not None:
+                text = self._pasted(text, found)
+                continue
+            typed, begin, text = text.partition(PASTE_BEGIN)
+            if begin:
+                self._paste = []
+            self._typed(typed, found, now)
+        return found
+
+    def rest(self, now: float) -> list[Piece]:
+        """What was kept and will not be completed any more; to be called from time to time while `waits`."""
+        found: list[Piece] = []
+        if self._flood and now - self._flooded_at >= FLOOD_PAUSE_S:
+            found += self._end_flood()
+        patience = ESCAPE_S if self._held == ESCAPE else HELD_S
+        if self._held and self._paste is None and now - self._held_since >= patience:
+            self._after_escape = self._held == ESCAPE
+            found.append(Typed(self._held))
+            self._held = ""
+        return found
+
+    def _pasted(self, text: str, found: list[Piece]) -> str:
+        """Take the paste's part of `text`; what follows it is returned."""
+        assert self._paste is not None
+        body, end, after = text.partition(PASTE_END)
+        if not end and text == _INTERRUPT:
+            # A terminal that does not end its paste must not take the keyboard away for ever.
+            end, body = PASTE_END, ""
+        if end:
+            found.append(Pasted("".join([*self._paste, body])))
+            self._paste = None
+            return after
+        kept = max((size for size in range(1, len(PASTE_END)) if body.endswith(PASTE_END[:size])), default=0)
+        self._paste.append(body[: len(body) - kept])
+        self._held = body[len(body) - kept :]
+        return ""
+
+    def _typed(self, text: str, found: list[Piece], now: float) -> None:
+        if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
+            text = text[late.end() :]
+        if not text:
+            return
+        self._after_escape = False
+        plain = _SEQUENCE.sub("", text)
+        if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= FLOOD_LINES:
+            self._flood.append(text)
+            self._flooded_at = now
+            return
+        if cut := _CUT_SHORT.search(text):
+            self._held, self._held_since = cut[0], now
+            text = text[: cut.start()]
+        found += _pieces(text)
+
+    def _end_flood(self) -> list[Piece]:
+        text, self._flood = "".join(self._flood), []
+        return [Pasted(_SEQUENCE.sub("", text))] if text else []
+
+
+def _pieces(text: str) -> Iterator[Typed | Sequence]:
+    at = 0
+    for sequence in _SEQUENCE.finditer(text):
+        if before := text[at : sequence.start()]:
+            yield Typed(before)
+        yield Sequence(sequence[0])
+        at = sequence.end()
+    if after := text[at:]:
+        yield Typed(after)

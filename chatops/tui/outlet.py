@@ -1,0 +1,117 @@
+"""Writes to the terminal from a thread of its own, so that nobody who has something to show waits for it.
+
+A terminal may be slow (a serial line), stand still (a window that is being moved, a link that hangs) or be gone. What
+waits for it is bounded: while too much does, frames are left out, and a whole one is drawn when it has caught up.
+"""
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+
+BEHIND = 1 << 14
+"""Bytes that wait from which on no further frame is drawn: about one whole frame, or 17 seconds at 9600 baud."""
+MOST = 1 << 20
+"""Bytes that wait from which on nothing is taken any more."""
+_AT_ONCE = 4096
+"""Bytes per call of the kernel: a call that blocks holds no more than these."""
+_LOOK_SECONDS = 0.5
+
+
+class Outlet:
+    """Text for one file descriptor, in the order in which it was given.
+
+    `caught_up` is called when the terminal has taken everything after frames were left out, `lost` when it is gone;
+    both from the thread that writes.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        *,
+        encode: Callable[[str], bytes],
+        caught_up: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._encode = encode
+        self._caught_up = caught_up
+        self._lost = lost
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._skipped = False
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        """Take `text`, unless far too much waits already."""
+        data = self._encode(text)
+        with self._changed:
+            if self._size < MOST and not self._closing:
+                self._waiting.append(data)
+                self._size += len(data)
+                self._changed.notify_all()
+
+    def skips_frame(self) -> bool:
+        """Whether a frame is to be left out now; if so `caught_up` will be called."""
+        with self._changed:
+            self._skipped = self._skipped or self._size > BEHIND
+            return self._skipped
+
+    def close(self, parting: str, *, patience: float) -> bool:
+        """Write `parting` as the last thing and end; False if the terminal did not take it within `patience` seconds.
+
+        Frames that wait are dropped if need be, `parting` is not.
+        """
+        data = self._encode(parting)
+        with self._changed:
+            if self._size > BEHIND:
+                self._waiting.clear()
+                self._size = 0
+            self._waiting.append(data)
+            self._size += len(data)
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(patience)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                data = self._waiting.popleft()
+            if not self._put(data):
+                return
+            with self._changed:
+                self._size = max(0, self._size - len(data))
+                recovered = self._skipped and not self._waiting
+                self._skipped = self._skipped and not recovered
+            if recovered:
+                self._caught_up()
+
+    def _put(self, data: bytes) -> bool:
+        """Write all of it; False once the terminal is gone."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view[:_AT_ONCE]) :]
+            except BlockingIOError:
+                # Another program has left the terminal in non-blocking mode.
+                select.select([], [self._descriptor], [], _LOOK_SECONDS)
+            except OSError:
+                self._give_up()
+                return False
+        return True
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._waiting.clear()
+            self._size = 0
+        self._lost()

@@ -1,0 +1,71 @@
+"""What is made of TERM, COLORTERM, NO_COLOR and the locale."""
+
+import pytest
+
+from chatops.domain.charset import charset_of
+from chatops.tui.terminal import Capabilities, Traits, look, terminfo
+
+KNOWN = {
+    "xterm-256color": Capabilities(places_cursor=True, colours=256),
+    "vt100": Capabilities(places_cursor=True, colours=-1),
+    "vt52": Capabilities(places_cursor=False, colours=-1),
+}
+
+
+def seen(**environ: str) -> Traits:
+    return look(environ, is_terminal=True, lookup=KNOWN.get)
+
+
+@pytest.mark.parametrize("kind", ["", "dumb", "unknown", "vt52"])
+def test_a_terminal_that_cannot_place_its_cursor_is_refused_with_a_way_out(kind: str) -> None:
+    problem = seen(TERM=kind, COLORTERM="truecolor").problem
+    assert "chatops -p" in problem and "Set TERM" in problem
+
+
+def test_no_terminal_is_no_terminal() -> None:
+    assert "not a terminal" in look({"TERM": "xterm"}, is_terminal=False, lookup=KNOWN.get).problem
+
+
+def test_a_known_terminal_is_taken_as_it_is() -> None:
+    assert seen(TERM="xterm-256color") == Traits()
+
+
+def test_an_unknown_terminal_is_tried_and_the_person_is_told() -> None:
+    traits = seen(TERM="brand-new")
+    assert not traits.problem and "brand-new" in traits.notice
+    assert seen(TERM="brand-new", COLORTERM="truecolor") == Traits()
+
+
+def test_colours_are_left_out_where_they_are_not_wanted_or_not_there() -> None:
+    assert not seen(TERM="xterm-256color", NO_COLOR="1").colours
+    assert seen(TERM="xterm-256color", NO_COLOR="").colours
+    assert not seen(TERM="vt100").colours
+
+
+def test_the_systems_terminfo_is_asked() -> None:
+    found = terminfo("xterm")
+    assert found is None or (found.places_cursor and found.colours > 0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "charset"),
+    [
+        ({}, "utf-8"),
+        ({"LANG": "C"}, "ascii"),
+        ({"LANG": "POSIX"}, "ascii"),
+        ({"LANG": "C.UTF-8"}, "utf-8"),
+        ({"LANG": "de_DE.ISO-8859-1"}, "iso8859-1"),
+        ({"LANG": "de_DE.ISO-8859-15@euro"}, "iso8859-15"),
+        ({"LANG": "de_DE.UTF-8", "LC_CTYPE": "C"}, "ascii"),
+        ({"LANG": "C", "LC_CTYPE": "C", "LC_ALL": "en_US.UTF-8"}, "utf-8"),
+        ({"LANG": "en_US"}, "utf-8"),
+        ({"LANG": "en_US.no-such-codeset"}, "ascii"),
+    ],
+)
+def test_the_locale_says_in_which_characters_the_terminal_is_written(environ: dict[str, str], charset: str) -> None:
+    assert charset_of(environ, stream="utf-8") == charset
+
+
+def test_what_python_was_told_to_write_counts_before_the_locale() -> None:
+    assert charset_of({"LANG": "C.UTF-8"}, stream="latin-1") == "iso8859-1"
+    assert charset_of({}, stream="ANSI_X3.4-1968") == "ascii"
