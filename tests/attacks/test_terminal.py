@@ -69,8 +69,9 @@ def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
             chat.ready("coder")
             chat.say("go")
             chat.wait_for("❯ go")
-            for keys in ("a\r", "ay\r", "y\r", "a\r"):
-                chat.send(keys)
+            for number, keys in enumerate(("a", "ay", "y", "a"), start=1):
+                chat.say(keys)
+                chat.wait_for(f"{number} queued")
             chat.wait_for(TITLE)
             chat.send("y\r")
             assert TITLE in chat.text()
