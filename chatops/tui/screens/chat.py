@@ -10,7 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.message import Message
-from textual.widget import Widget
+from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command, run_command
@@ -65,7 +65,7 @@ class ChatScreen(ChatKeys):
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
-        yield Widget(id="empty")
+        yield Static(id="empty")
         yield Completions(id="completions")
         yield Banner(id="banner")
         yield Composer(clock=self.clock, id="composer")
