@@ -6,12 +6,12 @@ import logging
 from chatops.config.failpoints import reach
 from chatops.domain.errors import StoreError
 from chatops.domain.events import TurnStatus
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
 from chatops.engine.state import Finished
 from chatops.engine.view import turn_status
 from chatops.runtime.offload import Offload
 from chatops.runtime.runner import Runner
-from chatops.store.base import Store
+from chatops.store.base import DecisionRow, Store
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,10 @@ class PostedDecisions:
             reach("decision_found")
             await self._runner.take(decided)
 
+    async def answer_to(self, session: SessionId, call_id: CallId) -> DecisionRow | None:
+        """What was decided about a call, taken by the turn or not."""
+        return await self._offload(answer_to, self._store, session, call_id)
+
     async def watch(self) -> None:
         """Take what is posted for as long as the turn is paused."""
         seen = -1
@@ -77,3 +81,10 @@ class PostedDecisions:
             except StoreError:
                 log.exception("the queue could not be read")
             await asyncio.sleep(WATCH_S)
+
+
+def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
+    """The decision on a call: one that is left for the turn, else the last one that it took. None if there is none."""
+    left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
+    taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
+    return next((one for one in left if one is not None), None) or next(taken, None)

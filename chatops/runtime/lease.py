@@ -1,40 +1,68 @@
-"""Whose conversation it is: taken when it is opened, renewed while it is open, given back at the end."""
+"""Whose conversation it is: taken when it is opened, renewed while it is open, given back or handed over at the end."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import SessionHeld, StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime.offload import Offload
-from chatops.store.base import Holder, Store
+from chatops.store.base import Hold, Holder, Store
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 """How long another host waits for us after the last sign of life."""
+LOOK_S = 0.5
+"""How often a holder looks whether another process asks for the conversation, or has taken it."""
 
 
 class Lease:
     """One process drives a conversation at a time; on the same host a dead holder is replaced at once."""
 
-    def __init__(self, store: Store, offload: Offload, holder: Holder) -> None:
+    def __init__(
+        self,
+        store: Store,
+        offload: Offload,
+        holder: Holder,
+        *,
+        asked: Callable[[Holder | None], None],
+        lost: Callable[[Holder | None], None],
+    ) -> None:
+        """`asked` is called with each process that asks for the conversation, None when it does not any more; `lost`
+        once when it was taken: with the process that has it, None if that has left again."""
         self._store = store
         self._offload = offload
         self._holder = holder
+        self._asked = asked
+        self._lost = lost
         self._session: SessionId | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     async def take(self, session: SessionId) -> None:
         """Hold `session` and keep it. Raises SessionHeld."""
         await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
         self._session = session
-        self._renewing = asyncio.create_task(self._renew(session), name="lease")
+        self._keeping = asyncio.create_task(self._keep(session), name="lease")
+
+    async def answer(self) -> None:
+        """Let whoever asks know that the conversation comes as soon as it can."""
+        if self._session is not None:
+            await self._offload(self._store.heard, self._session, self._holder)
+
+    async def hand_over(self, to: Holder) -> None:
+        """Make it theirs if they still want it, else nobody's; harmless if it is ours no longer."""
+        session = self._session
+        hold = await self._offload(self._store.held, session) if session is not None else None
+        if session is not None and hold is not None and (hold.holder, hold.wanted_by) == (self._holder, to):
+            self._forget()
+            await self._offload(self._store.take_over, session, to, of=self._holder, ttl_s=LEASE_S)
+        else:
+            await self.release()
 
     async def release(self) -> None:
         """Give it back; harmless if it was never taken."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-        session, self._session = self._session, None
+        session = self._forget()
         if session is None:
             return
         try:
@@ -42,10 +70,34 @@ class Lease:
         except StoreError:
             log.exception("the session's lease was not released")
 
-    async def _renew(self, session: SessionId) -> None:
+    def _forget(self) -> SessionId | None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+        session, self._session = self._session, None
+        return session
+
+    async def _keep(self, session: SessionId) -> None:
+        clock = asyncio.get_running_loop().time
+        renewed, seen = clock(), -1
+        asker: Holder | None = None
         while True:
-            await asyncio.sleep(LEASE_S / 3)
+            await asyncio.sleep(LOOK_S)
             try:
-                await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+                if clock() - renewed >= LEASE_S / 3:
+                    await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+                    renewed = clock()
+                version = await self._offload(self._store.version)
+                if version == seen:
+                    continue
+                seen, hold = version, await self._offload(self._store.held, session)
+            except SessionHeld:
+                hold, seen = await self._offload(self._store.held, session), -1
             except StoreError as error:
-                log.warning("the lease was not renewed: %s", error)
+                log.warning("the lease was not looked at: %s", error)
+                continue
+            if hold is None or hold.holder != self._holder:
+                self._lost(hold.holder if isinstance(hold, Hold) else None)
+                return
+            if hold.wanted_by != asker:
+                asker = hold.wanted_by
+                self._asked(asker)

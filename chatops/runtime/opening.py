@@ -66,6 +66,8 @@ async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, rol
 async def open_run(services: Services, session_id: SessionId, *, default_role: str) -> WorkflowRun:
     """A stored run: call `go_on` when a face listens. Raises NoSuchSession for a session that is none, SessionHeld,
     Unreadable."""
-    state = await services.offload(services.store.load_run, session_id)
-    session = await open_session(services, state.session_id, default_role=default_role)
+    await services.offload(services.store.load_run, session_id)
+    session = await open_session(services, session_id, default_role=default_role)
+    # Only now is nobody else going on with it.
+    state = await services.offload(services.store.load_run, session.session_id)
     return WorkflowRun(services, session, state)

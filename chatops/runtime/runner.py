@@ -6,9 +6,9 @@ import logging
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ChatopsError, Conflict, StoreError
 from chatops.domain.events import Notice
-from chatops.engine.effects import Step
+from chatops.engine.effects import Effect, Step
 from chatops.engine.inputs import Input
-from chatops.engine.state import TurnState
+from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
 from chatops.runtime.bus import Bus
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class Runner:
     """Drives one turn after the other of one conversation.
 
-    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step whose commit fails changes nothing: its input is kept and
-    taken again by `retry_stuck`, so that a full disk loses no result.
+    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step whose commit fails changes
+    nothing: its input is kept and taken again by `retry_stuck`, so that a full disk loses no result.
     """
 
     def __init__(self, *, store: Store, offload: Offload, bus: Bus) -> None:
@@ -39,6 +39,11 @@ class Runner:
         self.trouble: ChatopsError | None = None
         """What kept the last step from being stored; None once one was."""
         self.state: TurnState | None = None
+        self.gone: ChatopsError | None = None
+        """Why nothing is taken here any more: another process has the conversation."""
+        self._yielding = False
+        self._withheld: tuple[Effect, ...] | None = None
+        """What the last step wanted done, if it was stored and is left to another process to perform."""
 
     def attach(self, performer: Performer) -> None:
         """Give it what performs effects (which in turn delivers to this runner)."""
@@ -46,11 +51,15 @@ class Runner:
 
     def deliver(self, event: Input) -> None:
         """Put an input at the end of the inbox."""
+        if self.gone is not None:
+            return
         self._inbox.put_nowait((event, None))
         self._ensure_loop()
 
     async def take(self, event: Input) -> bool:
         """Put an input at the end of the inbox and wait for it. False: it did not apply any more."""
+        if self.gone is not None:
+            return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._inbox.put_nowait((event, done))
         self._ensure_loop()
@@ -58,6 +67,8 @@ class Runner:
 
     async def begin(self, step: Step) -> None:
         """Take up a turn with its first step. Raises StoreError if it cannot be stored."""
+        if self.gone is not None:
+            raise self.gone
         await self._whole(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
@@ -75,6 +86,30 @@ class Runner:
         while not self.idle:
             self._moved.clear()
             await self._moved.wait()
+
+    async def yield_up(self) -> None:
+        """Come to rest where another process can go on: at once if nothing is asked of the world, else with the next
+        step that leaves no tool running, whose effects are left to the other."""
+        self._yielding = True
+        while self._withheld is None and not self.idle:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def stay(self) -> None:
+        """The other process does not want it any more: go on here."""
+        self._yielding = False
+        withheld, self._withheld = self._withheld, None
+        self._perform(withheld or ())
+
+    async def give_up(self, why: ChatopsError) -> None:
+        """Perform and take nothing any more: the stored state goes on elsewhere."""
+        self.gone = self.trouble = why
+        await self.aclose()
+        while not self._inbox.empty():
+            _, done = self._inbox.get_nowait()
+            _answer(done, changed=False)
+        self.state = None
+        self._moved.set()
 
     async def retry_stuck(self) -> bool:
         """Take the inputs again whose steps could not be stored. False: there are none."""
@@ -109,12 +144,11 @@ class Runner:
                 log.exception("an input could not be taken: %s", event.kind)
                 self._tell("Something went wrong inside chatops; the turn stands where it was stored.")
                 changed = False
-            if done is not None and not done.done():
-                done.set_result(changed)
+            _answer(done, changed=changed)
             self._moved.set()
 
     async def _take(self, event: Input) -> bool:
-        if self.state is None:
+        if self.state is None or self._withheld is not None:
             return False
         step = advance(self.state, event)
         if step.state is self.state:
@@ -131,10 +165,17 @@ class Runner:
         for event in step.events:
             self._bus.publish(event)
         reach("after_publish")
-        if self._performer is not None:
-            for effect in step.effects:
-                self._performer.perform(effect)
+        # What a tool does is waited for, and no step that begins one is left to another process: it would not know.
+        if self._yielding and not _tools_run(step.state):
+            self._withheld = step.effects
+        else:
+            self._perform(step.effects)
         self._moved.set()
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        if self._performer is not None:
+            for effect in effects:
+                self._performer.perform(effect)
 
     def _refused(self, event: Input, error: StoreError) -> None:
         log.error("a step was not stored: %s", error)
@@ -154,3 +195,14 @@ class Runner:
     def _tell(self, text: str, *, advice: str = "chatops doctor shows where the log is.") -> None:
         turn = self.state.turn_id if self.state is not None else ""
         self._bus.publish(Notice(id=f"{turn}.runner", parent_id=turn, text=text, advice=advice, level="error"))
+
+
+def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
+    if done is not None and not done.done():
+        done.set_result(changed)
+
+
+def _tools_run(state: TurnState) -> bool:
+    """Whether a tool was started that has not returned yet."""
+    calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
+    return any(isinstance(one.status, Started) for one in calls)

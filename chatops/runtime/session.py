@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Decision, RememberedGrant
-from chatops.domain.errors import Busy, ChatopsError, ConfigError
+from chatops.domain.errors import Busy, ChatopsError, ConfigError, Conflict
 from chatops.domain.events import Event, Notice, PendingCall, Published, TurnFinished, TurnPaused, TurnStatus
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
 from chatops.domain.ids import CallId, MessageId, SessionId
@@ -39,7 +39,7 @@ from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot as Snapshot
 from chatops.runtime.standing import Standing, divider
-from chatops.store.base import SessionInfo
+from chatops.store.base import DecisionRow, Holder, SessionInfo
 from chatops.tools.base import Tool, ToolContext
 
 
@@ -64,7 +64,11 @@ class ChatSession:
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._lease = Lease(services.store, services.offload, services.holder)
+        self._handing_over: asyncio.Task[None] | None = None
+        self._wanted_by: Holder | None = None
+        self._lease = Lease(
+            services.store, services.offload, services.holder, asked=self._asked_for, lost=self._taken_from
+        )
         self._runner = Runner(store=services.store, offload=services.offload, bus=self._bus)
         self._performer = Performer(
             models=services.models,
@@ -121,6 +125,16 @@ class ChatSession:
             rights=self._services.rights,
             queued=self._kept.count,
         )
+    @property
+    def wanted_by(self) -> Holder | None:
+        """The process that asks for the conversation and gets it as soon as nothing runs here."""
+        return self._wanted_by
+
+    @property
+    def gone(self) -> ChatopsError | None:
+        """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
+        return self._runner.gone
+
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the event loop with each event from now on; returns the way to stop it."""
@@ -167,6 +181,10 @@ class ChatSession:
         await self._change(replace(self._standing, model_pin=name or ""))
         if name:
             self._services.rights.choose_model(name)
+
+    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+        """Who has decided a call, what and when; None if nobody has."""
+        return await self._posted.answer_to(self.session_id, call_id)
 
     async def set_persona(self, name: str) -> None:
         """Speak as another persona from the next model call on."""
@@ -249,6 +267,7 @@ class ChatSession:
         A conversation that was closed here may be driven elsewhere by now, so it is left alone.
         """
         if self._closed:
+        self._must_be_here()
             return
         try:
             grant = self._standing.grant(self._services.rights)
@@ -283,8 +302,10 @@ class ChatSession:
         any case. Raises SessionHeld, Unreadable."""
         if self._info is None:
             return
-        store, offload, info = self._services.store, self._services.offload, self._info
-        await self._lease.take(info.id)
+        store, offload = self._services.store, self._services.offload
+        await self._lease.take(self._info.id)
+        # Whoever had it until now may have gone on since it was looked up.
+        info = self._info = await offload(store.session, self._info.id)
         history = await offload(store.history, info.id)
         await self._kept.recall(info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
@@ -335,6 +356,45 @@ class ChatSession:
             store, offload, now = self._services.store, self._services.offload, self._standing
             info = await offload(
                 store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
+    # handed over to another process, or taken by it
+
+    def _asked_for(self, by: Holder | None) -> None:
+        if self._closed:
+            return
+        self._wanted_by = by
+        if self._handing_over is not None and self._handing_over.cancel():
+            self._runner.stay()
+        self._handing_over = self._spawn(self._hand_over(by)) if by is not None else None
+
+    def _taken_from(self, by: Holder | None) -> None:
+        self._spawn(self._let_go(by))
+
+    async def _hand_over(self, by: Holder) -> None:
+        await self._lease.answer()
+        if not self._runner.idle:
+            self.tell(f"Another chatops (host {by.host}, pid {by.pid}) takes this over when the present step is done.")
+        await self._runner.yield_up()
+        await self._let_go(by)
+
+    async def _let_go(self, by: Holder | None) -> None:
+        """Stop what runs here; the conversation as stored is theirs. What is being sent just now is stored first."""
+        async with self._taking:
+            if self._closed:
+                return
+            self._closed = True
+            who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
+            gone = Conflict(
+                f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more."
+            )
+            await self._runner.give_up(gone)
+            if by is not None:
+                await self._lease.hand_over(by)
+            self.tell(str(gone), advice=gone.advice)
+
+    def _must_be_here(self) -> None:
+        if self._runner.gone is not None:
+            raise self._runner.gone
+
             )
             await self._lease.take(info.id)
             reach("after_create")
@@ -344,6 +404,7 @@ class ChatSession:
         return self._info
 
     async def _start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
+        self._must_be_here()
         turn_id = await self._services.offload(self._services.store.next_turn_id, info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
@@ -390,6 +451,7 @@ class ChatSession:
                 self._grant,
                 after,
                 id=MessageId(f"{self.session_id}.switch{count}"),
+        self._must_be_here()
                 suspended=await self._suspended_by(after),
             )
             self._standing, self._grant = standing, after

@@ -72,7 +72,9 @@ def take(
     """Take the lease from `of`, whether or not it lives. Raises SessionHeld if another one has it by now."""
     sessions.info(rows, session_id)
     before = stored(rows, session_id)
-    if before is not None and before.holder not in (of, holder):
+    if before is not None and before.holder == holder:
+        return
+    if before is not None and before.holder != of:
         raise SessionHeld(
             f"Session {session_id} has gone on to another chatops meanwhile (pid {before.holder.pid}).",
             advice="Look again who has it now.",

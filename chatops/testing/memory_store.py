@@ -481,7 +481,9 @@ class MemoryStore:
         with self._write() as memory:
             full, now = self._full_id(session_id), self._clock()
             before = memory.leases.get(full)
-            if before is not None and before.holder not in (of, holder):
+            if before is not None and before.holder == holder:
+                return
+            if before is not None and before.holder != of:
                 raise SessionHeld(f"Session {full} has gone on to another chatops (pid {before.holder.pid}).")
             memory.leases[full] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
 

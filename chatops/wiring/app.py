@@ -37,6 +37,8 @@ from chatops.wiring.settings import Settings
 if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
     from chatops.wiring.toolbox import Toolbox
+    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.reading import ReadAlong
 
 
 DEFAULT_MODEL_KEY = "default_model"
@@ -85,7 +87,7 @@ class App:
             path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ
         )
         self._offload: Offload | None = None
-        self._open: list[ChatSession] = []
+        self._open: list[Conversation] = []
         self._runs: list[WorkflowRun] = []
         self.rights = RegistryRights(
             registries=self._registries,
@@ -195,6 +197,14 @@ class App:
         """A run of a workflow that has been checked, in a session of its own; without `role` and `model` those of the
         command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError."""
         default = self.default_role() if attended else self.loaded.registry.default_role
+    async def read_along(self, session_id: SessionId) -> "ReadAlong":
+        """A stored conversation that another process has. Raises NoSuchSession, Unreadable."""
+        from chatops.runtime.reading import read_along  # only where two windows meet
+
+        reader = await read_along(self._services(attended=True), session_id)
+        self._open.append(reader)
+        return reader
+
         run = await new_run(
             self._services(attended=attended),
             workflow.without(self.catalog.absent),

@@ -1,0 +1,210 @@
+"""Two processes and one conversation: who has it, how it changes hands, and that nothing is done twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved, Rejected
+from chatops.domain.errors import Conflict, SessionHeld
+from chatops.domain.events import Event, Notice, TurnStatus
+from chatops.domain.ids import TurnId
+from chatops.domain.messages import ToolMessage, UserMessage
+from chatops.domain.tools import Outcome
+from chatops.runtime.conversation import Conversation
+from chatops.runtime.opening import open_session
+from chatops.runtime.reading import Handing, ReadAlong, read_along
+from chatops.runtime.services import Services
+from chatops.runtime.session import ChatSession
+from chatops.store.base import Holder
+from chatops.store.process import is_alive, this_process
+from chatops.store.sqlite import SqliteStore
+from chatops.wiring import App, Options
+
+SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
+"""Another process of this machine, as far as the store is told."""
+
+
+class Window:
+    """One process: an app of its own, whose store takes it for `holder`."""
+
+    def __init__(self, workspace: Path, holder: Holder) -> None:
+        self.app = App(Options(workspace=workspace, role="coder"))
+        known = (this_process(), SECOND)
+        self.app.__dict__["store"] = SqliteStore(
+            self.app.paths.store, process=lambda: holder, alive=lambda one: one in known or is_alive(one)
+        )
+        self.services: Services = replace(self.app._services(attended=True), holder=holder)
+        self.told: list[Event] = []
+
+    async def open(self, of: Conversation | None = None) -> ChatSession:
+        session = await open_session(
+            self.services, of.session_id if of is not None else None, role="" if of else "coder", default_role="coder"
+        )
+        session.subscribe(lambda published: self.told.append(published.event))
+        self.app._open.append(session)
+        return session
+
+    async def read(self, of: Conversation) -> ReadAlong:
+        reader = await read_along(self.services, of.session_id)
+        self.app._open.append(reader)
+        return reader
+
+
+@asynccontextmanager
+async def two_windows(workspace: Path) -> AsyncIterator[tuple[Window, Window]]:
+    first, second = Window(workspace, this_process()), Window(workspace, SECOND)
+    try:
+        yield first, second
+    finally:
+        await second.app.aclose()
+        await first.app.aclose()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let things happen until `holds`; a test that waits in vain fails by its own time limit."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.01)
+
+
+def said(conversation: Conversation) -> list[str]:
+    return [m.text for m in conversation.snapshot().messages if isinstance(m, UserMessage)]
+
+
+async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("list .")
+        await session.settle()
+        with pytest.raises(SessionHeld, match=f"pid {this_process().pid}, since "):
+            await second.open(session)
+        reader = await second.read(session)
+        assert (said(reader), reader.handing) == (["list ."], Handing.HELD)
+        changes: list[None] = []
+        reader.on_change(lambda: changes.append(None))
+        await session.submit("run `touch one`")
+        await until(lambda: bool(reader.pending))
+        assert said(reader) == ["list .", "run `touch one`"]
+        assert changes
+        for forbidden in (reader.submit("x"), reader.switch_role("assistant"), reader.rename("x"), reader.retry()):
+            with pytest.raises(SessionHeld, match="open elsewhere"):
+                await forbidden
+        assert not await reader.cancel()
+
+
+async def test_a_reader_may_decide_and_the_first_decision_counts(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `touch one`")
+        await session.settle()
+        reader = await second.read(session)
+        (pending,) = reader.pending
+        assert await reader.decide(pending.call.id, digest=pending.digest, decision=Rejected(reason="no"))
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        assert not await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        answer = await session.answer_to(pending.call.id)
+        assert answer is not None and isinstance(answer.decision, Rejected)
+        await until(lambda: reader.snapshot().status is TurnStatus.ANSWERED)
+        assert not await reader.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        assert not (tmp_path / "one").exists()
+
+
+async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `touch one`")
+        await session.settle()
+        reader = await second.read(session)
+        before = reader.pending
+        await reader.get()
+        await until(lambda: reader.handing is Handing.OURS)
+        await until(lambda: isinstance(session.gone, Conflict))
+        assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.told)
+        with pytest.raises(Conflict):
+            await session.submit("and this")
+        reader.stop()
+        taken = await second.open(reader)
+        await taken.resume()
+        assert taken.pending == before
+        back = await first.read(session)
+        assert back.hold is not None and back.hold.holder == SECOND
+        (pending,) = taken.pending
+        await taken.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await taken.settle()
+        assert (tmp_path / "one").exists()
+
+
+async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
+        await session.settle()
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        reader = await second.read(session)
+        await reader.get()
+        await until(lambda: reader.handing is Handing.COMING)
+        assert session.gone is None
+        (tmp_path / "go").touch()
+        await until(lambda: reader.handing is Handing.OURS)
+        reader.stop()
+        taken = await second.open(reader)
+        await taken.resume()
+        await taken.settle()
+        assert taken.snapshot().status is TurnStatus.ANSWERED
+        results = [m.outcome for m in taken.snapshot().messages if isinstance(m, ToolMessage)]
+        assert results == [Outcome.SUCCESS]
+        assert (tmp_path / "one").read_text() == "x"
+        assert [row.attempt for row in second.app.store.journal(turn_of(pending.call.id))] == [1]
+
+
+async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `printf x >> one; sleep 60`")
+        await session.settle()
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await until((tmp_path / "one").exists)
+        reader = await second.read(session)
+        await reader.get()
+        await until(lambda: reader.handing is Handing.COMING)
+        await reader.get()
+        assert reader.handing is Handing.OURS
+        reader.stop()
+        taken = await second.open(reader)
+        await taken.resume()
+        (again,) = taken.pending
+        assert again.call.id == pending.call.id
+        assert again.reason.value == "outcome_unknown"
+        await until(lambda: session.gone is not None)
+        await taken.decide(again.call.id, digest=again.digest, decision=Rejected())
+        await taken.settle()
+        assert (tmp_path / "one").read_text() == "x"
+
+
+async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
+        await session.settle()
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        reader = await second.read(session)
+        await reader.get()
+        await until(lambda: reader.handing is Handing.COMING)
+        assert session.wanted_by == SECOND
+        await reader.aclose()
+        await until(lambda: session.wanted_by is None)
+        (tmp_path / "go").touch()
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        hold = first.app.store.held(session.session_id)
+        assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
+
+
+def turn_of(call_id: str) -> TurnId:
+    return TurnId(call_id.rsplit(".", 2)[0])
