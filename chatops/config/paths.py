@@ -1,10 +1,15 @@
-"""Where chatops keeps its own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them."""
+"""Where chatops keeps its own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them.
+
+Without a home folder that can be used they lie in a folder for this user alone among the temporary ones; it is said.
+"""
 
 import os
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import platformdirs
@@ -24,6 +29,8 @@ class Paths:
     data: Path
     """The store, the last good registry."""
     log: Path
+    notices: tuple[str, ...] = ()
+    """What the person has to know about these places: that they are not the usual ones, and why."""
 
     @property
     def registry(self) -> Path:
@@ -51,30 +58,89 @@ class Paths:
         return tuple(dict.fromkeys(path.resolve() for path in (self.config, self.data, self.log)))
 
     def prepare(self) -> None:
-        """Create the folders, closed to others. Raises ConfigError if that cannot be done."""
+        """Create the folders, closed to others. Where that cannot be done, whatever needs the folder says so."""
         for folder in (self.config, self.data, self.log):
-            private_dir(folder)
+            with suppress(ConfigError):
+                private_dir(folder)
 
 
 def find_paths(env: Mapping[str, str]) -> Paths:
-    """The folders for this process. Raises ConfigError if there is no home folder to put them in."""
-    home = env.get(HOME_VARIABLE, "")
-    if home:
-        base = _absolute(Path(home), HOME_VARIABLE)
-        return Paths(config=base / "config", data=base / "data", log=base / "log")
+    """The folders for this process. Raises ConfigError if there is no place at all to put them in."""
+    chosen = env.get(HOME_VARIABLE, "")
+    if chosen:
+        return _below(_absolute(Path(chosen)))
+    config, data, log = _usual()
+    home = Path(os.path.expanduser("~"))
+    if hindered := _hindrance(data, home=home):
+        base = _temporary_home(hindered)
+        # A registry that may be there and cannot be read is a broken one, and not none.
+        within = config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
+        told = f"{hindered} Conversations are kept in {base} until the machine is started again."
+        return Paths(
+            config=config if within else base / "config",
+            data=base / "data",
+            log=base / "log",
+            notices=(f"{told} {_WAY_OUT}",),
+        )
+    named = (
+        () if env.get("HOME") else (f"HOME is not set: chatops keeps its files in the system's home for you, {home}.",)
+    )
+    return Paths(config=config, data=data, log=log, notices=named)
+
+
+_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for everything chatops keeps."
+
+
+def _below(base: Path) -> Paths:
+    return Paths(config=base / "config", data=base / "data", log=base / "log")
+
+
+def _usual() -> tuple[Path, Path, Path]:
+    """Where the platform puts such files; relative to ``~`` if this user has no home folder."""
     try:
-        folders = [
-            Path(find(APP))
-            for find in (platformdirs.user_config_dir, platformdirs.user_data_dir, platformdirs.user_log_dir)
-        ]
+        return (
+            Path(platformdirs.user_config_dir(APP)),
+            Path(platformdirs.user_data_dir(APP)),
+            Path(platformdirs.user_log_dir(APP)),
+        )
     except RuntimeError:
-        # The library found neither HOME nor an entry in the password database.
-        raise ConfigError(
-            "There is no home folder for this user.",
-            advice=f"Set HOME, or {HOME_VARIABLE} to an absolute folder for everything chatops keeps.",
-        ) from None
-    config, data, log = (_absolute(folder, "the home folder") for folder in folders)
-    return Paths(config=config, data=data, log=log)
+        nowhere = Path("~")
+        return nowhere, nowhere, nowhere
+
+
+def _hindrance(folder: Path, *, home: Path) -> str:
+    """Why there is no getting to `folder`, a sentence; empty if it is there or might be made."""
+    if not folder.is_absolute():
+        # Without a home folder the library answers with a literal ~, which would land in the workspace.
+        return "There is no home folder for this user."
+    try:
+        folder.stat()
+    except PermissionError:
+        return f"{folder} is out of reach: this user may not look into the folders above it."
+    except OSError:
+        if folder.is_relative_to(home) and not home.is_dir():
+            return f"The home folder {home} is not there."
+        return ""
+    return "" if os.access(folder, os.R_OK | os.X_OK) else f"{folder} may not be looked into by this user."
+
+
+@cache
+def _temporary_home(hindered: str) -> Path:
+    """A folder of this user's alone, the same for all processes until the machine is started again.
+
+    Raises ConfigError, for the reason `hindered`, if there is none to be had.
+    """
+    try:
+        place = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        found = place.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return place
+        # Somebody else was first with the name.
+        return Path(tempfile.mkdtemp(prefix=f"{APP}-"))
+    except OSError as error:
+        raise ConfigError(f"{hindered} Nor is there a place for temporary files: {error}.", advice=_WAY_OUT) from None
 
 
 def private_dir(path: Path) -> None:
@@ -140,11 +206,7 @@ def _not_written(path: Path, error: OSError) -> ChatopsError:
     return ChatopsError(f"{path} cannot be written: {error.strerror or error}.", advice="Name another file.")
 
 
-def _absolute(path: Path, what: str) -> Path:
-    # Without a home folder the library answers with a literal ~, which would land in the workspace.
+def _absolute(path: Path) -> Path:
     if path.is_absolute():
         return path
-    raise ConfigError(
-        f"{what} is {str(path)!r}, which is not an absolute path.",
-        advice=f"Set HOME, or {HOME_VARIABLE} to an absolute folder for everything chatops keeps.",
-    )
+    raise ConfigError(f"{HOME_VARIABLE} is {str(path)!r}, which is not an absolute path.", advice=_WAY_OUT)

@@ -189,7 +189,18 @@ def _choose(lookup: _Lookup) -> Path:
                 )
             return path.absolute()
     own = lookup.paths.registry
-    return own if os.path.lexists(own) else lookup.packaged
+    return own if _may_be_there(own) else lookup.packaged
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether there is such a file, or no telling: what cannot be looked at is broken, and not absent."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _read(path: Path) -> bytes:
