@@ -114,6 +114,16 @@ class ChatSession:
         """What keeps the turn from going on here: a store that cannot be written, another process that went on."""
         return self._runner.trouble
 
+    @property
+    def wanted_by(self) -> Holder | None:
+        """The process that asks for the conversation and gets it as soon as nothing runs here."""
+        return self._wanted_by
+
+    @property
+    def gone(self) -> ChatopsError | None:
+        """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
+        return self._runner.gone
+
     def snapshot(self) -> Snapshot:
         """The conversation as it stands, consistent with the events published so far."""
         return self._record.snapshot(
@@ -125,16 +135,6 @@ class ChatSession:
             rights=self._services.rights,
             queued=self._kept.count,
         )
-    @property
-    def wanted_by(self) -> Holder | None:
-        """The process that asks for the conversation and gets it as soon as nothing runs here."""
-        return self._wanted_by
-
-    @property
-    def gone(self) -> ChatopsError | None:
-        """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
-        return self._runner.gone
-
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the event loop with each event from now on; returns the way to stop it."""
@@ -171,6 +171,10 @@ class ChatSession:
         decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         return await self._runner.take(decided)
 
+    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+        """Who has decided a call, what and when; None if nobody has."""
+        return await self._posted.answer_to(self.session_id, call_id)
+
     async def switch_role(self, name: str) -> None:
         """Put another role in force from the next model call on. Raises ConfigError for an unknown one."""
         await self._change(replace(self._standing, role=name))
@@ -181,10 +185,6 @@ class ChatSession:
         await self._change(replace(self._standing, model_pin=name or ""))
         if name:
             self._services.rights.choose_model(name)
-
-    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
-        """Who has decided a call, what and when; None if nobody has."""
-        return await self._posted.answer_to(self.session_id, call_id)
 
     async def set_persona(self, name: str) -> None:
         """Speak as another persona from the next model call on."""
@@ -254,6 +254,7 @@ class ChatSession:
 
     async def withdraw(self, grant: RememberedGrant) -> None:
         """Take a remembered grant back, in the store and in the turn in progress."""
+        self._must_be_here()
         await self._services.offload(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
@@ -267,7 +268,6 @@ class ChatSession:
         A conversation that was closed here may be driven elsewhere by now, so it is left alone.
         """
         if self._closed:
-        self._must_be_here()
             return
         try:
             grant = self._standing.grant(self._services.rights)
@@ -343,19 +343,6 @@ class ChatSession:
         """Tell the faces what happened to the run."""
         self._bus.publish(event)
 
-    # inside
-
-    def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
-
-    def _unfinished(self) -> bool:
-        return self.state is not None and not isinstance(self.state.phase, Finished)
-
-    async def _ensure_stored(self) -> SessionInfo:
-        if self._info is None:
-            store, offload, now = self._services.store, self._services.offload, self._standing
-            info = await offload(
-                store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
     # handed over to another process, or taken by it
 
     def _asked_for(self, by: Holder | None) -> None:
@@ -395,6 +382,20 @@ class ChatSession:
         if self._runner.gone is not None:
             raise self._runner.gone
 
+    # inside
+
+    def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
+        return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
+
+    def _unfinished(self) -> bool:
+        return self.state is not None and not isinstance(self.state.phase, Finished)
+
+    async def _ensure_stored(self) -> SessionInfo:
+        self._must_be_here()
+        if self._info is None:
+            store, offload, now = self._services.store, self._services.offload, self._standing
+            info = await offload(
+                store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
             )
             await self._lease.take(info.id)
             reach("after_create")
@@ -404,7 +405,6 @@ class ChatSession:
         return self._info
 
     async def _start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
-        self._must_be_here()
         turn_id = await self._services.offload(self._services.store.next_turn_id, info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
@@ -438,6 +438,7 @@ class ChatSession:
 
     async def _change(self, standing: Standing) -> None:
         """Put `standing` in force; the divider goes into the turn in progress or behind the last one."""
+        self._must_be_here()
         store, offload = self._services.store, self._services.offload
         if self._leader:
             raise Busy(
@@ -451,7 +452,6 @@ class ChatSession:
                 self._grant,
                 after,
                 id=MessageId(f"{self.session_id}.switch{count}"),
-        self._must_be_here()
                 suspended=await self._suspended_by(after),
             )
             self._standing, self._grant = standing, after
