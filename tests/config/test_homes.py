@@ -98,9 +98,11 @@ import os, tempfile
 from pathlib import Path
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
+tempfile.tempdir = {tmp!r}
+# Whatever is imported late is here before this process can no longer read where Python lies.
+load_registry(path=None, workspace=Path("/"), paths=find_paths({{"CHATOPS_HOME": tempfile.mkdtemp()}}), env={{}})
 if os.getuid() == 0:
     os.setuid(54321)
-tempfile.tempdir = {tmp!r}
 found = find_paths(dict(os.environ))
 print(found.config, found.data, *found.notices, sep="\\n")
 """
