@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from chatops.domain.canonical import digest
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
 
@@ -61,6 +62,11 @@ class ToolSpec:
     steps: tuple[str, ...] = ()
     """Names of the workflow steps that it is bound to, as ``STEP`` or ``WORKFLOW.STEP``; empty: it may be used
     everywhere."""
+
+
+def definition_of(spec: ToolSpec) -> str:
+    """A digest of what a person who approves a call takes the tool for; its rights and limits are judged anew."""
+    return digest(spec.name, spec.description, spec.schema, spec.read_only, spec.idempotent, spec.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +136,10 @@ class CallFacts:
     sandbox: str = ""
     """The level the call would run at, in words."""
     network: bool = False
+    by_hand: str = ""
+    """Why only a person's answer to this very call permits it, whatever rules say."""
+    definition: str = ""
+    """A digest of what the tool says of itself; a difference asks again. Empty: stored before this was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

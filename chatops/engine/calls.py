@@ -205,4 +205,6 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.diff,
         facts.sandbox,
         facts.network,
+        # What was stored before these were kept keeps its digest.
+        *(value for value in (facts.by_hand, facts.definition) if value),
     )

@@ -142,14 +142,17 @@ def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=facts)
         return
-    unchanged = calls.call_digest(draft, one.call, facts) == status.digest
+    comparable = facts if status.facts.definition else replace(facts, definition="")
+    unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
     by_person = status.verdict is Verdict.ASK
     if unchanged and (by_person or judgement.verdict is Verdict.ALLOW):
-        schedule.start(draft, index, facts, status)
+        schedule.start(draft, index, comparable, status)
     elif not by_person and judgement.verdict is Verdict.ALLOW:
         schedule.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or "policy"))
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
+        if status.facts.definition != comparable.definition:
+            changed = f"the tool {one.call.name} has changed since it was approved: review it again"
         why = changed if by_person else judgement.reason
         reason = AskReason.CHANGED if by_person else AskReason.POLICY
         earlier = status.interruption

@@ -70,11 +70,12 @@ class Grant:
 
         `remembered` is filtered by role here; `workspace_read` says that the session has read workspace
         files, so that tools with `asks_after_reading` ask. Facts with a refusal are denied, facts with a
-        caution or repairs ask, whatever the layers allow; repairs are never answered by a rule.
+        caution or repairs ask, whatever the layers allow; repairs, and what needs a person's own answer, are never
+        answered by a rule.
         """
         reasons = self.reasons(tool, facts, workspace_read=workspace_read)
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
-        if deciding.verdict is not Verdict.ASK or facts.repairs:
+        if deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:
             return deciding
         answered_by = self._answer(tool, facts, remembered)
         if not answered_by:
@@ -91,6 +92,8 @@ class Grant:
             said.insert(0, Judgement(verdict=Verdict.DENY, reason=facts.refusal))
         if facts.repairs:
             said.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
+        if facts.by_hand:
+            said.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.by_hand))
         if facts.caution:
             said.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
         if spec is not None and spec.asks_after_reading and workspace_read:

@@ -4,14 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from chatops.config.failpoints import reach
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult
+from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, definition_of
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
     AbortModel,
@@ -234,7 +234,8 @@ class Performer:
         context = self._context_for(call.id, attempt=1, tool=tool, output=_ignore)
         try:
             async with asyncio.timeout(30):
-                return await tool.inspect(call, context)
+                found = await tool.inspect(call, context)
+                return replace(found, definition=definition_of(tool.spec))
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
             trouble = Problem(path="", message=f"it could not be inspected ({describe(error)})")

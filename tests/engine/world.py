@@ -101,12 +101,14 @@ def reply(*calls: RawCall, text: str = "") -> ModelReply:
     return ModelReply(text=text or ("" if calls else "done"), calls=calls, finish_reason="stop")
 
 
-def facts_of(arguments: str, *, version: int = 0) -> CallFacts:
+def facts_of(arguments: str, *, version: int = 0, definition: str = "") -> CallFacts:
     """What inspection says: ``bad`` in the arguments is invalid, ``mended`` had to be repaired."""
     if "bad" in arguments:
         return CallFacts(arguments=arguments, problems=(Problem(path="x", message="is bad", given="bad"),))
     repairs = ("inspection closed a brace",) if "mended" in arguments else ()
-    return CallFacts(arguments=arguments, cwd="/ws", hashes=(f"file v{version}",), repairs=repairs)
+    return CallFacts(
+        arguments=arguments, cwd="/ws", hashes=(f"file v{version}",), repairs=repairs, definition=definition
+    )
 
 
 def read_answer(text: str, schema: str) -> AnswerFacts:
@@ -146,6 +148,8 @@ class World:
     requests: list[ModelRequest] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     version: int = 0
+    definition: str = ""
+    """Of every tool."""
     tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None
     """What a tool gives back instead of a plain success."""
 
@@ -212,7 +216,7 @@ class World:
             case CheckAnswer():
                 answer = AnswerChecked(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
             case InspectCall(call=call):
-                answer = CallInspected(call_id=call.id, facts=facts_of(call.arguments, version=self.version))
+                answer = CallInspected(call_id=call.id, facts=self._facts(call.arguments))
             case RunTool(call=call, attempt=attempt):
                 self.effects_done[call.id] += 1
                 if call.name in CHANGING:
@@ -228,6 +232,9 @@ class World:
             case _:
                 raise AssertionError(effect)
         return None if lose else self.feed(answer)
+
+    def _facts(self, arguments: str) -> CallFacts:
+        return facts_of(arguments, version=self.version, definition=self.definition)
 
     def crash(self, now: Grant | None = None) -> None:
         """The process dies: nothing in flight survives; the stored state is recovered."""

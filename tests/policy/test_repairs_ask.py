@@ -1,6 +1,8 @@
-"""A call that had to be repaired never runs on a rule: whatever registries say and remember, a person is asked."""
+"""A call that had to be repaired, or needs a person's own answer, never runs on a rule: whatever registries say and
+remember, a person is asked."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,8 @@ from tests.policy.test_never_elevate import remembered_grants as some_grants
 from tests.support.properties import examples
 
 REPAIRS = st.lists(st.sampled_from(["a brace was added", "quotes were changed", ""]), min_size=1, max_size=3).map(tuple)
+DOUBTS = REPAIRS.map(lambda repairs: {"repairs": repairs}) | st.just({"by_hand": "it would run outside the sandbox"})
+"""Facts that no rule answers."""
 APPROVALS = st.lists(st.sampled_from([*TOOLS, "read:src/**", "write:{}", "run:{}"]), max_size=3)
 
 
@@ -41,11 +45,11 @@ def everything(role: str) -> list[RememberedGrant]:
     role=st.sampled_from(ROLES),
     steps=st.lists(layers, max_size=2),
     call=facts,
-    repairs=REPAIRS,
+    doubt=DOUBTS,
     remembered=some_grants,
     approvals=APPROVALS,
 )
-def test_no_registry_and_no_rule_lets_a_repaired_call_run_by_itself(
+def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     site: Registry | None,
     own: Registry,
     person: Person,
@@ -54,7 +58,7 @@ def test_no_registry_and_no_rule_lets_a_repaired_call_run_by_itself(
     role: str,
     steps: list[Layer],
     call: CallFacts,
-    repairs: tuple[str, ...],
+    doubt: dict[str, Any],
     remembered: list[RememberedGrant],
     approvals: list[str],
 ) -> None:
@@ -69,13 +73,14 @@ def test_no_registry_and_no_rule_lets_a_repaired_call_run_by_itself(
         approvals=approvals,
         extra_layers=steps,
     )
-    repaired, sound = replace(call, repairs=repairs), replace(call, repairs=())
+    sound = replace(call, repairs=(), by_hand="")
+    doubtful = replace(sound, **doubt)
     for tool in TOOLS:
         known = [*remembered, *everything(role)]
-        judged = grant.judge(tool, repaired, remembered=known)
+        judged = grant.judge(tool, doubtful, remembered=known)
         assert judged.verdict is not Verdict.ALLOW
         strictness = grant.judge(tool, sound, remembered=known).verdict.strictness
-        assert judged.verdict.strictness >= strictness, "a repair makes nothing looser"
+        assert judged.verdict.strictness >= strictness, "a doubt makes nothing looser"
 
 
 def open_to_all(*rules: Rule) -> Grant:
@@ -104,6 +109,11 @@ def test_the_reason_is_the_repair_and_nothing_else_would_have_asked() -> None:
     judged = grant.judge("run", replace(call, repairs=("a brace was added", "b")), remembered=everything("coder"))
     assert (judged.verdict, judged.answered_by) == (Verdict.ASK, "")
     assert judged.reason == "the call had to be repaired: a brace was added"
+
+
+def test_what_a_person_has_to_answer_says_why() -> None:
+    judged = open_to_all().judge("run", CallFacts(arguments="{}", by_hand="it would run outside the sandbox"))
+    assert (judged.verdict, judged.reason) == (Verdict.ASK, "it would run outside the sandbox")
 
 
 def test_a_repair_does_not_turn_a_no_into_a_question() -> None:
