@@ -36,9 +36,9 @@ from chatops.wiring.settings import Settings
 
 if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
-    from chatops.wiring.toolbox import Toolbox
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.reading import ReadAlong
+    from chatops.wiring.toolbox import Toolbox
 
 
 DEFAULT_MODEL_KEY = "default_model"
@@ -191,12 +191,6 @@ class App:
         self._open.append(session)
         return session
 
-    async def new_run(
-        self, workflow: WorkflowSpec, query: str, *, attended: bool, role: str = "", model: str = ""
-    ) -> WorkflowRun:
-        """A run of a workflow that has been checked, in a session of its own; without `role` and `model` those of the
-        command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError."""
-        default = self.default_role() if attended else self.loaded.registry.default_role
     async def read_along(self, session_id: SessionId) -> "ReadAlong":
         """A stored conversation that another process has. Raises NoSuchSession, Unreadable."""
         from chatops.runtime.reading import read_along  # only where two windows meet
@@ -205,6 +199,12 @@ class App:
         self._open.append(reader)
         return reader
 
+    async def new_run(
+        self, workflow: WorkflowSpec, query: str, *, attended: bool, role: str = "", model: str = ""
+    ) -> WorkflowRun:
+        """A run of a workflow that has been checked, in a session of its own; without `role` and `model` those of the
+        command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError."""
+        default = self.default_role() if attended else self.loaded.registry.default_role
         run = await new_run(
             self._services(attended=attended),
             workflow.without(self.catalog.absent),
