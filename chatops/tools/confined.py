@@ -8,14 +8,16 @@ import signal
 import time
 from pathlib import Path
 
+from chatops.domain import endings
 from chatops.domain.errors import ToolFailed
-from chatops.domain.tools import KILLED, CallFacts, Outcome, ToolResult
+from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import SETTINGS_FOLDER
 from chatops.tools.left_over import named
-from chatops.tools.output import EMPTY
+from chatops.tools.output import EMPTY, visible
+from chatops.tools.outside import Outside
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Level, ShellSettings, level_for, remove_mount_point, sandboxed
+from chatops.tools.sandbox import Level, remove_mount_point, sandboxed
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -23,6 +25,7 @@ MAX_TEXT = 100_000
 _MARGIN_S = 1.0
 """The tool ends this much before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 300
+_REASON = 160
 
 
 def unfit(text: str) -> str:
@@ -47,13 +50,14 @@ def seconds_left(context: ToolContext) -> float:
 
 
 async def run_confined(
-    argv: tuple[str, ...], *, facts: CallFacts, context: ToolContext, settings: ShellSettings, seconds: float
+    argv: tuple[str, ...], *, facts: CallFacts, context: ToolContext, outside: Outside, seconds: float
 ) -> ToolResult:
     """Run `argv` in the folder and at the level that `facts` name, for at most `seconds`.
 
-    Raises ToolFailed if it cannot be started, or if the sandbox is no longer what was approved.
+    Raises ToolFailed if it cannot be started, if its sandbox cannot be set up, or is no longer what was approved.
     """
-    level = await in_thread(level_for, settings, workspace=context.workspace)
+    settings = outside.settings
+    level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.words != facts.sandbox:
         raise ToolFailed(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level)}
@@ -73,6 +77,7 @@ async def run_confined(
         )
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
+    outside.forget(facts, context)
     made = bool(level.program) and _absent(context.workspace / SETTINGS_FOLDER)
     started = time.monotonic()
     try:
@@ -82,6 +87,10 @@ async def run_confined(
     finally:
         if made:
             remove_mount_point(context.workspace)
+    if not ended.begun and ended.code is not None:
+        reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
+        outside.note(facts, context, reason=reason)
+        raise ToolFailed(_no_sandbox(reason, offered=outside.offered))
     duration = int((time.monotonic() - started) * 1000)
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration)
 
@@ -90,30 +99,30 @@ def _absent(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
+def _no_sandbox(reason: str, *, offered: bool) -> str:
+    told = f"The sandbox could not be set up for this command, so nothing was run: {reason.rstrip('.')}."
+    if not offered:
+        return f"{told} A sandbox is required here, so it cannot run without one."
+    return f"{told} Call it again with the same arguments to have the person asked to run it outside the sandbox."
+
+
 def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int) -> ToolResult:
     shown = ended.output.capped(limit=limit - _STATUS_ROOM)
-    notes = _notes(ended, seconds=seconds)
-    content = "\n".join(part for part in (shown.text.rstrip("\n"), *notes) if part)
+    stopped = endings.left(ended.left) if ended.left else ""
     return ToolResult(
         outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
-        content=content or EMPTY,
+        content=endings.closed(shown.text, how=_how(ended, seconds=seconds), stopped=stopped) or EMPTY,
         truncated=shown.truncated,
         duration_ms=duration_ms,
     )
 
 
-def _notes(ended: Ended, *, seconds: float) -> list[str]:
-    notes: list[str] = []
+def _how(ended: Ended, *, seconds: float) -> str:
     if ended.lost:
-        notes.append("[the command killed the process that watched over it, so its exit code is not known]")
-    elif ended.code is None:
-        notes.append(f"[stopped after {seconds:g} s: the time limit; above is the output so far]")
-    elif ended.code:
-        notes.append(f"[{_exit(ended.code)}]")
-    if ended.left:
-        plural = "process was" if ended.left == 1 else "processes were"
-        notes.append(f"[{ended.left} background {plural} stopped when the command ended]")
-    return notes
+        return endings.LOST
+    if ended.code is None:
+        return endings.stopped_after(seconds)
+    return _exit(ended.code) if ended.code else ""
 
 
 def _exit(code: int) -> str:
@@ -122,7 +131,4 @@ def _exit(code: int) -> str:
         name = signal.Signals(number).name if number else ""
     except ValueError:
         name = ""
-    shown = code if code > 0 else 128 - code
-    if name == "SIGKILL":
-        return f"{KILLED}, exit code {shown}"
-    return f"exit code {shown} ({name})" if name else f"exit code {shown}"
+    return endings.exited(code if code > 0 else 128 - code, signal=name)

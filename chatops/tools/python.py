@@ -15,8 +15,9 @@ from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate
 from chatops.tools.confined import run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.outside import Outside
 from chatops.tools.read_files import with_place
-from chatops.tools.sandbox import Level, ShellSettings, level_for, shows
+from chatops.tools.sandbox import Level, ShellSettings, shows
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 """Isolated: neither the environment nor the workspace decides what is imported. Unbuffered: what was printed
@@ -27,9 +28,10 @@ _NO_PYTHON = "There is no python3 here that the code could run with."
 
 def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     """The tools of this module, run as `settings` say."""
+    outside = Outside(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments, facts, context, settings)
+        return _inspect(arguments, facts, context, outside)
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def python_exec(
@@ -40,14 +42,12 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         """Run Python code in the workspace folder. Each call is a fresh interpreter that can import what is installed;
         gives what the code prints (stdout and stderr) and a non-zero exit code."""
         argv = (*facts.interpreter, facts.command)
-        return await run_confined(argv, facts=facts, context=context, settings=settings, seconds=seconds_left(context))
+        return await run_confined(argv, facts=facts, context=context, outside=outside, seconds=seconds_left(context))
 
     return (python_exec,)
 
 
-def _inspect(
-    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, settings: ShellSettings
-) -> CallFacts:
+def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, outside: Outside) -> CallFacts:
     code: str = arguments["code"]
     problem = unfit(code)
     if problem:
@@ -56,8 +56,8 @@ def _inspect(
     facts = replace(with_place(facts, place), paths=(), caution="")
     if not place.usable:
         return facts
-    level = level_for(settings, workspace=context.workspace)
-    program = _python(level, settings=settings, workspace=context.workspace)
+    level = outside.level(code, cwd=place.path, context=context)
+    program = _python(level, settings=outside.settings, workspace=context.workspace)
     return replace(
         facts,
         refusal=level.refusal or ("" if program else _NO_PYTHON),
@@ -67,6 +67,7 @@ def _inspect(
         interpreter=(program, *OPTIONS) if program else (),
         sandbox=level.words,
         network=level.network,
+        by_hand=level.by_hand,
     )
 
 

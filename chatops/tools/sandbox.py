@@ -66,6 +66,8 @@ class Level:
     refusal: str = ""
     path: tuple[str, ...] = field(default=())
     """Folders that commands are looked up in; empty: as the environment says."""
+    by_hand: str = ""
+    """See `CallFacts.by_hand`."""
 
 
 def level_for(settings: ShellSettings, *, workspace: Path) -> Level:

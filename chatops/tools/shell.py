@@ -24,9 +24,10 @@ from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, refused
 from chatops.tools.confined import MAX_TEXT, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.outside import Outside
 from chatops.tools.read_files import with_place, world_problem
 from chatops.tools.repository import runs_programs
-from chatops.tools.sandbox import ShellSettings, level_for
+from chatops.tools.sandbox import ShellSettings
 
 _MAX_SCRIPTS = 20
 _MAX_SCRIPT = 4_000_000
@@ -39,9 +40,10 @@ _WORD = re.compile(r"[\w./~+@%:-]+")
 
 def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     """The tools of this module, run as `settings` say."""
+    outside = Outside(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments, facts, context, settings)
+        return _inspect(arguments, facts, context, outside)
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def shell_exec(
@@ -55,14 +57,12 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         limit = seconds_left(context)
         argv = facts.argv or ("/bin/bash", "-c", facts.command)
         seconds = min(limit, timeout_s or limit)
-        return await run_confined(argv, facts=facts, context=context, settings=settings, seconds=seconds)
+        return await run_confined(argv, facts=facts, context=context, outside=outside, seconds=seconds)
 
     return (shell_exec,)
 
 
-def _inspect(
-    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, settings: ShellSettings
-) -> CallFacts:
+def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, outside: Outside) -> CallFacts:
     command: str = arguments["command"]
     problem = unfit(command)
     if problem:
@@ -73,7 +73,7 @@ def _inspect(
         return facts
     if place.info is None or not stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is not a folder", field="cwd", given=arguments["cwd"] or ".")
-    level = level_for(settings, workspace=context.workspace)
+    level = outside.level(command, cwd=place.path, context=context)
     argv = _direct(command, path=search_path(level), cwd=place.path)
     caution = _caution(argv, path=search_path(level), context=context, cwd=place.path)
     return replace(
@@ -87,6 +87,7 @@ def _inspect(
         hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=place.path, context=context),
         sandbox=level.words,
         network=level.network,
+        by_hand=level.by_hand,
     )
 
 

@@ -1,0 +1,75 @@
+"""A sandbox that fails for one command: an error, never a fallback; the same again is a question for a person."""
+
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.errors import ToolFailed
+from chatops.domain.tools import Outcome
+from chatops.tools.function import FunctionTool
+from chatops.tools.python import python_tools
+from chatops.tools.sandbox import SandboxMode, ShellSettings
+from chatops.tools.shell import shell_tools
+from tests.tools.running import needs_sandbox
+from tests.tools.toolkit import context_for, done, inspected
+
+pytestmark = needs_sandbox
+
+TOUCH = {"shell_exec": {"command": "touch made"}, "python_exec": {"code": "open('made', 'w')"}}
+
+
+def tools(mode: SandboxMode) -> dict[str, FunctionTool]:
+    settings = ShellSettings(sandbox=mode)
+    return {tool.spec.name: tool for tool in (*shell_tools(settings), *python_tools(settings))}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sandbox works, and cannot be set up for what is run now."""
+    monkeypatch.setattr("chatops.tools.sandbox._settings", lambda folder: ["--ro-bind", "/no/such/folder", "/mnt"])
+
+
+@pytest.mark.usefixtures("broken")
+@pytest.mark.parametrize("name", TOUCH)
+async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permits(tmp_path: Path, name: str) -> None:
+    tool, context = tools(SandboxMode.AUTO)[name], context_for(tmp_path)
+    with pytest.raises(ToolFailed, match=r"could not be set up for this command, so nothing was run: bwrap: .*person"):
+        await done(tool, context, TOUCH[name])
+    assert not (tmp_path / "made").exists()
+    again = await inspected(tool, context, TOUCH[name])
+    assert again.by_hand == "it would run outside the sandbox, which could not be set up for it"
+    assert again.sandbox.startswith("off (it could not be set up for this command: bwrap: ")
+    assert again.network
+    assert (await tool.run(again, context)).outcome is Outcome.SUCCESS
+    assert (tmp_path / "made").exists()
+    assert not (await inspected(tool, context, TOUCH[name])).by_hand
+
+
+@pytest.mark.usefixtures("broken")
+async def test_it_is_about_that_command_in_that_conversation_alone(tmp_path: Path) -> None:
+    tool = tools(SandboxMode.AUTO)["shell_exec"]
+    with pytest.raises(ToolFailed):
+        await done(tool, context_for(tmp_path), {"command": "touch made"})
+    assert not (await inspected(tool, context_for(tmp_path), {"command": "touch made2"})).by_hand
+    other = context_for(tmp_path / "..")
+    assert not (await inspected(tool, other, {"command": "touch made"})).by_hand
+
+
+@pytest.mark.usefixtures("broken")
+async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: Path) -> None:
+    tool, context = tools(SandboxMode.AUTO)["shell_exec"], context_for(tmp_path)
+    with pytest.raises(ToolFailed):
+        await done(tool, context, {"command": "touch made"})
+    outside = await inspected(tool, context, {"command": "touch made"})
+    restarted = tools(SandboxMode.AUTO)["shell_exec"]
+    with pytest.raises(ToolFailed, match="no longer what was approved"):
+        await restarted.run(outside, context)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.usefixtures("broken")
+async def test_where_a_sandbox_is_required_it_is_not_offered(tmp_path: Path) -> None:
+    tool, context = tools(SandboxMode.REQUIRE)["shell_exec"], context_for(tmp_path)
+    with pytest.raises(ToolFailed, match="cannot run without one"):
+        await done(tool, context, {"command": "touch made"})
+    assert not (await inspected(tool, context, {"command": "touch made"})).by_hand
