@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 GRACE_S = 0.5
 """Seconds without a key before a dialog takes one."""
+STROKE_S = 0.08
+"""Seconds that an answering key has to stand alone: text that is pasted into a terminal which does not mark pastes, or
+sent by a script, follows its first character at once."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from chatops.tui.accidents import Sturdy
-from chatops.tui.screens.guard import KeyGuard
+from chatops.tui.keys import Place
+from chatops.tui.screens import windows
+from chatops.tui.screens.guard import STROKE_S, KeyGuard
 from chatops.tui.screens.payload import PayloadView
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
@@ -29,6 +31,9 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
     AUTO_FOCUS = ""
     DECIDING: ClassVar[frozenset[str]] = frozenset()
     """Keys that answer: right after the dialog has moved on by itself they are not taken for typing."""
+
+    PLACE: ClassVar[Place] = "dialog"
+    """Which keys F1 shows first."""
 
     def __init__(
         self,
@@ -49,6 +54,9 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         self._moved_on = False
         self._note = ""
         self._rearmed: Timer | None = None
+        self._held = ""
+        """An answering key that has just been pressed, until it is clear that nothing follows at once."""
+        self._releasing: Timer | None = None
         self._drawn = False
         """Whether there is something to draw on: a conversation goes on while the dialog is being built."""
         self._finished = False
@@ -77,8 +85,14 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         """One key, one answer; a key that was not meant for the dialog goes to the message."""
         event.stop()
         event.prevent_default()
-        if not self._guard.armed:
-            self.too_early(event.character if event.is_printable else None)
+        typed = event.character if event.is_printable and event.character else ""
+        follows = self._take_back()
+        if follows or not self._guard.armed:
+            self.too_early(typed or None)
+            return
+        if typed in self.DECIDING and typed:
+            self._held = typed
+            self._releasing = self.set_timer(STROKE_S, self._release)
             return
         self._moved_on = False
         self.show_frame()
@@ -87,16 +101,51 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         if event.key == "escape":
             self.dismiss(None)
             return
-        typed = event.is_printable and bool(event.character)
-        self.answer(str(event.character) if typed else event.key, typed=typed)
+        if event.key == "f1":
+            windows.push_help(self.app, first=self.PLACE)
+            return
+        self.answer(typed or event.key, typed=bool(typed))
+
+    @property
+    def considers(self) -> bool:
+        """Whether a key has been pressed that will answer unless another one follows at once."""
+        return bool(self._held)
+
+    def _release(self) -> None:
+        """Nothing followed: the key was meant, if what it was pressed for is still there."""
+        key, self._held = self._held, ""
+        if not key or not self.can_draw:
+            return
+        if not self._guard.armed:
+            self.too_early(key)
+            return
+        self._moved_on = False
+        self.show_frame()
+        self.answer(key, typed=True)
+
+    def _take_back(self) -> bool:
+        """Something follows the key that was pressed last: it was text, for the message. False if there is none."""
+        key, self._held = self._held, ""
+        if self._releasing is not None:
+            self._releasing.stop()
+        if key:
+            self.too_early(key)
+        return bool(key)
 
     def on_paste(self, event: events.Paste) -> None:
         """A paste never answers: it belongs to the message."""
         event.stop()
+        self._take_back()
         self._pasted(event.text)
         self._note = "Pasted into the message."
         self.arm()
         self.show_frame()
+
+    def on_screen_resume(self) -> None:
+        """What lay on top, the help or a question, is closed: the keys that closed it are not for here."""
+        if self.can_draw:
+            self.arm()
+            self.show_frame()
 
     def too_early(self, character: str | None) -> None:
         """The person is typing: keep what was typed, for the message, and wait for a pause."""

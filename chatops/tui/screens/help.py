@@ -1,15 +1,15 @@
 """The help text, made from the same tables as the keys and the commands themselves."""
 
 from chatops.tui.commands.table import visible_commands
-from chatops.tui.keys import KEYS, PLACES
+from chatops.tui.keys import KEYS, PLACES, Place
 
 
-def help_text() -> str:
-    """All keys and commands, in aligned columns."""
+def help_text(*, first: Place = "message") -> str:
+    """All keys and commands, in aligned columns, those of the place `first` before the others."""
     lines: list[str] = []
-    for place, heading in PLACES.items():
+    for place in (first, *(one for one in PLACES if one != first)):
         rows = [(entry.keys, entry.does) for entry in KEYS if entry.where == place]
-        lines += [heading, *_table(rows), ""]
+        lines += [PLACES[place], *_table(rows), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in visible_commands()])
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
+from chatops.tui.keys import Place
 from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.review_text import describe_review, may_skip, review_keys, review_title, words_question
@@ -25,6 +26,7 @@ class ReviewScreen(GuardedDialog):
     """Asks how the run goes on, until somebody has said so or the person says later (Esc)."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("aresX")
+    PLACE: ClassVar[Place] = "review"
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.tui.commands.face import Face
+from chatops.tui.keys import Place
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -74,6 +75,13 @@ def push_review(
     app.push_screen(dialog, closed)
 
 
+def close_dialogs(app: "App[Any]") -> None:
+    """Close what asks about the conversation before: nothing of it is to be decided any more."""
+    for dialog in (open_approval(app), open_review(app)):
+        if dialog is not None:
+            dialog.finish()
+
+
 def push_steps(app: "App[Any]", view: "RunView", *, chosen: Callable[[int], None]) -> None:
     """Choose a step of a run."""
     from chatops.tui.screens.steps import step_picker
@@ -92,11 +100,11 @@ def push_text(app: "App[Any]", title: str, *, text: str) -> None:
     app.push_screen(TextScreen(title, text=text))
 
 
-def push_help(app: "App[Any]") -> None:
-    """Show keys and commands."""
+def push_help(app: "App[Any]", *, first: Place = "message") -> None:
+    """Show keys and commands, those of the place `first` before the others."""
     from chatops.tui.screens.help import help_text
 
-    push_text(app, "Help", text=help_text())
+    push_text(app, "Help", text=help_text(first=first))
 
 
 def push_roles(app: "App[Any]", face: Face) -> None:

@@ -11,6 +11,7 @@ from textual.widgets import Input, TextArea
 from chatops.tui.app import ChatopsApp
 from chatops.tui.host import Opener
 from chatops.tui.screens.approval import ApprovalScreen
+from chatops.tui.screens.guarded import GuardedDialog
 from chatops.tui.screens.question import Question
 from tests.tui.app.fakes import Clock, FakeHost, FakeSession, opener
 
@@ -46,6 +47,8 @@ class Stage:
     async def settle(self) -> None:
         """Let everything that is under way be drawn; no time passes on the clock."""
         await self.pilot.pause()
+        while isinstance(screen := self.app.screen, GuardedDialog) and screen.considers:
+            await self.pilot.pause(0.01)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
 

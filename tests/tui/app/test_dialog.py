@@ -77,6 +77,18 @@ async def test_other_keys_never_answer() -> None:
         assert len(running.session.taken) == 1, "and the dialog was taking keys all the time"
 
 
+async def test_f1_shows_the_keys_and_what_closes_them_answers_nothing() -> None:
+    async with stage() as running:
+        await asked(running, pending_call())
+        await running.press("f1")
+        assert "approve once" in running.text and "deny this call" in running.text
+        await running.press("q")
+        assert running.dialog_is_open
+        await running.app._press_keys(["a"])
+        await running.settle()
+        assert running.session.taken == [], "the pause begins when the dialog is seen again"
+
+
 async def test_a_click_anywhere_never_answers() -> None:
     async with stage() as running:
         await asked(running, pending_call(), pending_call(2))
@@ -168,10 +180,21 @@ async def test_three_calls_are_decided_each_on_its_own() -> None:
 async def test_a_held_key_answers_one_call_only() -> None:
     async with stage() as running:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
-        running.clock.pass_(1)
-        await running.type_fast("a", "a", "a", "a", "a")
+        await running.press("a")
+        await running.type_fast("a", "a", "a", "a")
         assert len(running.session.taken) == 1
         assert running.draft == ""
+
+
+async def test_text_that_comes_at_once_is_text_whatever_it_begins_with() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(), pending_call(2))
+        running.clock.pass_(5)
+        for key in "a d":
+            await running.app._press_keys([{" ": "space"}.get(key, key)])
+        await running.settle()
+        assert running.session.taken == []
+        assert running.draft == "a d"
 
 
 async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
