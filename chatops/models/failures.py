@@ -22,6 +22,9 @@ _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in t
 _OUT_OF_TIME = "The server needs a new one; look at the date of this machine too."
 _OTHER_NAME = "Write a name that it is for into api_url of the registry, or have it made for this host."
 _NEVER_OFF = "The check is never turned off."
+_NO_TLS = "If the server has no TLS, its address begins with http:// instead of https://."
+_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""No failures, but how far a handshake had come that was given up."""
 _CHECKS = {
     # OpenSSL's numbers, X509_V_ERR_… in x509_vfy.h.
     9: ("it is not valid yet", _OUT_OF_TIME),
@@ -48,9 +51,15 @@ def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
 
 
 def _of_network(error: Exception, causes: tuple[BaseException, ...], *, of: About, timeouts: Timeouts) -> Trouble:
-    if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
+    began_tls = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
+    if tls := next((cause for cause in began_tls if not isinstance(cause, _WAITS)), None):
         return _tls(tls, of=of)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
+        if began_tls:
+            return _unreachable(
+                f"{of.host} took the connection and did not answer in TLS within {in_words(timeouts.connect)}.",
+                f"{_NO_TLS} If it is only slow: timeout_s.connect allows more time.",
+            )
         return _unreachable(
             f"There is no answer from {of.host} within {in_words(timeouts.connect)}.",
             "Check the address and the network; timeout_s.connect in the registry allows more time.",
@@ -139,10 +148,7 @@ def _certificate(error: BadCertificate, *, of: About) -> Trouble:
 
 def _tls(error: ssl.SSLError, *, of: About) -> Trouble:
     reason = plain_line(error.reason or str(error)).rstrip(".")
-    return _unreachable(
-        f"{of.host} does not speak TLS as it should: {reason}.",
-        "If the server has no TLS, its address begins with http:// instead of https://.",
-    )
+    return _unreachable(f"{of.host} does not speak TLS as it should: {reason}.", _NO_TLS)
 
 
 def _unreachable(message: str, advice: str) -> Trouble:

@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.models.client import RegistryClient
 from chatops.models.memory import NotesInMemory
-from chatops.policy.registry import KeySource
+from chatops.policy.registry import KeySource, Timeouts
 from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Raw, Reply, error, says
 
@@ -299,10 +299,11 @@ async def test_a13_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a15_plain_http_where_tls_is_expected() -> None:
     async with FakeOpenAI() as server:
-        heard = await ask(server, api_url=server.url.replace("http://", "https://"))
+        url = server.url.replace("http://", "https://")
+        heard = await ask(server, api_url=url, timeouts=Timeouts(connect=0.3))
         assert not server.requests
     assert heard.failure.kind is FailureKind.UNREACHABLE
-    assert "TLS" in heard.failure.message
+    assert heard.failure.message.endswith("took the connection and did not answer in TLS within 0.3 s.")
     assert "http://" in heard.failure.advice
 
 

@@ -12,7 +12,7 @@ from chatops.models.discover import probe
 from chatops.policy.registry import Timeouts
 from tests.models.asking import ask
 from tests.support.fake_openai import FakeOpenAI, says
-from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, server_tls
+from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, plain_http, server_tls
 
 CA = str(CERTIFICATES / "ca.pem")
 
@@ -25,6 +25,14 @@ async def test_a14_a_connection_that_is_never_answered_is_given_up_with_the_limi
     assert heard.failure.message == f"There is no answer from 127.0.0.1:{port} within 0.4 s."
     assert "timeout_s.connect" in heard.failure.advice
     assert not heard.retries
+
+
+async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
+    with plain_http() as port:
+        async with FakeOpenAI() as server:
+            heard = await ask(server, api_url=f"https://127.0.0.1:{port}/v1")
+    assert heard.failure.message.startswith(f"127.0.0.1:{port} does not speak TLS as it should: ")
+    assert "http://" in heard.failure.advice
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,37 @@ def black_hole() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@contextmanager
+def plain_http() -> Iterator[int]:
+    """A port where a web server without TLS answers whatever it is sent with what it thinks of it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True, name="plain-http")
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        _shut(listener)
+        thread.join(10)
+
+
+def _shut(listener: socket.socket) -> None:
+    # A thread in accept() is not woken by close(), but by this.
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
 class TlsListener:
     """Shakes hands with the certificate of that name, and remembers the first byte of each connection."""
 
@@ -66,10 +97,7 @@ class TlsListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A thread in accept() is not woken by close(), but by this.
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        _shut(self._socket)
         self._thread.join(10)
 
     def _serve(self) -> None:

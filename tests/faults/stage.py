@@ -1,0 +1,164 @@
+"""Both doors, kept open over all the faults of a module: a chat on a terminal and the program in a pipe.
+
+    @pytest.fixture(scope="module")
+    def stage(tmp_path_factory, zygote):
+        with Stage.open(tmp_path_factory.mktemp("stage"), zygote) as opened:
+            yield opened
+
+Each door has a home, a workspace and a registry of its own; the provider is one.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from chatops.domain.ids import SessionId
+from chatops.domain.messages import AssistantMessage, Message
+from tests.e2e.desk import Desk
+from tests.e2e.zygote import Zygote
+from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.support.command_line import Ran
+from tests.support.fake_openai import Reply, SeenRequest
+
+KEY = "sk-live-9f8e7d6c5b4a39281706"
+"""The key of the model `local`, which nobody may ever see."""
+NO_PROXIES = dict.fromkeys(
+    ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"), ""
+)
+MARKED = "[This reply was cut off here.]"
+"""Behind a partial reply where a model is shown it."""
+Replies = Reply | Callable[[SeenRequest], Reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one message led to in the pipe."""
+
+    ran: Ran
+    status: str
+    answer: str
+    session: SessionId
+    asked: int
+    """Chat requests."""
+
+    @property
+    def err(self) -> str:
+        """What a person reads, as one line."""
+        return flat(self.ran.err)
+
+
+class Stage:
+    """See the module."""
+
+    def __init__(self, provider: Provider, *, pipe: Pipe, chat: FaultyChat, env: dict[str, str]) -> None:
+        self.provider = provider
+        self.pipe = pipe
+        self.chat = chat
+        self._env = env
+        self._role = "coder"
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        folder: Path,
+        zygote: Zygote,
+        *,
+        others: Mapping[str, dict[str, Any]] | None = None,
+        env: Mapping[str, str] | None = None,
+        **model: Any,
+    ) -> Iterator[Self]:
+        """Open both doors. `others` are further roles, each by the settings in which its model differs from `local`."""
+        env = {**NO_PROXIES, "THE_KEY": KEY, **(env or {})}
+        with Provider() as provider, contextlib.ExitStack() as opened:
+            whole = patient_registry(provider.server.url, api_key_env="THE_KEY", **model)
+            for name, changes in (others or {}).items():
+                whole["models"][name] = {**whole["models"]["local"], "label": name.title(), **changes}
+                whole["roles"][name] = {"primary": name, "tools": []}
+            piped, typed = (_desk(folder / door, whole) for door in ("pipe", "chat"))
+            home = {"CHATOPS_HOME": str(typed.home), "HOME": str(typed.home / "person")}
+            terminal = opened.enter_context(typed.open("--role", "coder", env={**env, **home}))
+            terminal.ready("coder")
+            chat = FaultyChat(typed, provider, terminal)
+            yield cls(provider, pipe=Pipe(piped, provider, zygote), chat=chat, env=dict(env))
+
+    def ask(self, text: str, *replies: Replies, more: tuple[str, ...] = ()) -> Told:
+        """One message through the pipe, which is told what came of it as JSON. No traceback, no control character."""
+        self.provider.script(*replies)
+        before = len(self.provider.requests)
+        ran = self.pipe.run("-p", text, "--output-format", "json", *more, env=self._env)
+        assert "Traceback" not in ran.err
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", ran.err)
+        assert ran.out.startswith("{"), ran.err
+        return Told(
+            ran=ran,
+            status=ran.json["status"],
+            answer=ran.json["answer"],
+            session=SessionId(ran.json["session_id"]),
+            asked=len(self.provider.requests) - before,
+        )
+
+    def goes_on(self, told: Told) -> SeenRequest:
+        """The next message of the same conversation works on a healthy server; the request that was sent."""
+        after = self.ask("still there?", more=("-r", told.session, "--role", "coder"))
+        assert (after.status, after.ran.code) == ("answered", 0), after.ran.err
+        assert after.answer == "You said: still there?"
+        assert self.provider.server.violations == []
+        return self.provider.requests[-1]
+
+    def as_role(self, role: str) -> None:
+        """Switch the chat's role, if it is another."""
+        if role != self._role:
+            self._role = role
+            self.chat.terminal.say(f"/role {role}")
+            self.chat.terminal.wait_until(lambda text: status_line(text).startswith(f"{role} · "), what=f"role {role}")
+
+    def said(self, text: str, pattern: str, *replies: Replies) -> str:
+        """Send `text`, which must be unique, and wait until `pattern` is seen behind it; the screen from there on."""
+        self.chat.say(text, *replies)
+        return self.seen(text, pattern)
+
+    def seen(self, text: str, pattern: str) -> str:
+        """Wait until `pattern` is seen behind the message `text`; the screen from there on, as one line."""
+        screen = self.chat.wait_for(rf"{re.escape(text)}(?!\w).*{pattern}")
+        return flat(screen).rpartition(text)[2]
+
+    def history(self, told: Told) -> tuple[Message, ...]:
+        """What is stored of a conversation in the pipe."""
+        with self.pipe.desk.store() as store:
+            return store.history(told.session)
+
+    def chat_history(self) -> tuple[Message, ...]:
+        """What is stored of the conversation in the chat."""
+        with self.chat.desk.store() as store:
+            return store.history(self.chat.desk.session().id)
+
+
+def status_line(screen: str) -> str:
+    """The last line of the chat's screen."""
+    return screen.rstrip().rpartition("\n")[2].strip()
+
+
+def partial_of(history: tuple[Message, ...]) -> AssistantMessage | None:
+    """The last reply of a conversation, if it is marked as cut off."""
+    replies = [message for message in history if isinstance(message, AssistantMessage)]
+    return replies[-1] if replies and replies[-1].incomplete else None
+
+
+def assistants(request: SeenRequest) -> list[str]:
+    """What a request says that the model has said."""
+    return [str(message["content"]) for message in request.messages if message["role"] == "assistant"]
+
+
+def _desk(folder: Path, registry: dict[str, Any]) -> Desk:
+    workspace, home = folder / "project", folder / "home"
+    workspace.mkdir(parents=True)
+    home.mkdir()
+    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
+    desk = Desk(workspace, home)
+    desk.use(registry)
+    return desk

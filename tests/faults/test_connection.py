@@ -1,0 +1,267 @@
+"""Faults A: what a server answers instead of a reply, as it is told at both doors."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from chatops.domain.messages import AssistantMessage
+from tests.e2e.zygote import Zygote
+from tests.faults.stage import KEY, Stage, assistants
+from tests.support.fake_openai import Close, FakeOpenAI, Raw, Reply, SeenRequest, error, says
+
+PAGE = (
+    b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title><style>p{}</style></head>"
+    b"<body><h1>\x1b]0;owned\x07\x1b[31mnginx</h1></body></html>"
+)
+AT_ONCE = (("Retry-After-Ms", "20"),)
+
+
+def page(status: int, body: bytes = PAGE, **options: object) -> Raw:
+    return Raw(status=status, content_type="text/html", steps=(body,), headers=AT_ONCE)
+
+
+def as_json(status: int, value: object) -> Raw:
+    return Raw(status=status, content_type="application/json", steps=(json.dumps(value).encode(),))
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Stage]:
+    others = {"stranger": {"model_name": "gone-model"}}
+    with Stage.open(tmp_path_factory.mktemp("stage"), zygote, others=others) as opened:
+        yield opened
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A server that answers each of `requests` requests so, and what is told of it in both places."""
+
+    reply: Reply
+    says: str
+    requests: int = 1
+    role: str = "coder"
+
+
+CASES = {
+    "A02": Case(
+        reply=error(429, "slow down", headers=(("Retry-After", "3600"),)),
+        says=r"127\.0\.0\.1:\d+ limits the rate for 1 h: slow down\. (→ )?Try again now or later",
+    ),
+    "A03": Case(
+        reply=error(429, "You exceeded your current quota", code="insufficient_quota"),
+        says=r"The quota at 127\.0\.0\.1:\d+ is used up \(429\): You exceeded your current quota\. (→ )?Add credit",
+    ),
+    "A04": Case(
+        reply=error(500, "the model crashed", headers=AT_ONCE),
+        says=r"500 from 127\.0\.0\.1:\d+: the model crashed\. (Tried again|Trying again in \S+ s) \(3 of 3\).*"
+        r"500 from 127\.0\.0\.1:\d+: the model crashed\.",
+        requests=3,
+    ),
+    "A05": Case(
+        reply=page(502), says=r"502 from 127\.0\.0\.1:\d+: 502 Bad Gateway\. (→ )?The server is in", requests=3
+    ),
+    "A05 503": Case(
+        reply=page(503, b"<html><body><p>No <b>room</b></p></body></html>"),
+        says=r"503 from 127\.0\.0\.1:\d+: No\. (→ )?The server is in",
+        requests=3,
+    ),
+    "A06": Case(
+        reply=error(401, f"Incorrect API key provided: {KEY}. Find yours elsewhere."),
+        says=r"127\.0\.0\.1:\d+ refuses the key of model 'Local' \(401\)\. (→ )?Set the right one before starting: "
+        r"export THE_KEY=",
+    ),
+    "A07": Case(
+        reply=error(403, f"{KEY} has no right to this model"),
+        says=r"127\.0\.0\.1:\d+ does not allow this \(403\): .{0,20} has no right to this model\.",
+    ),
+    "A08": Case(
+        reply=error(404, "model not found"),
+        says=r"Model 'gone-model' is unknown at 127\.0\.0\.1:\d+; known: fake-model\. (→ )?Choose one",
+        role="stranger",
+    ),
+    "A09": Case(
+        reply=error(
+            400,
+            "This model's maximum context length is 8192 tokens, your messages have 9001.",
+            code="context_length_exceeded",
+        ),
+        says=r"longer than fake-model at 127\.0\.0\.1:\d+ can take: This model's maximum context length is 8192 "
+        r"tokens, your messages have 9001\. About [\d,]+ tokens were sent; the registry allows 32,768\. (→ )?"
+        r"Choose a role or a model with more room, or start a new conversation; or set context_window",
+    ),
+    "A09 n_ctx": Case(
+        reply=error(400, "the request exceeds the available context size (n_ctx=4096)"),
+        says=r"longer than fake-model .*n_ctx=4096",
+    ),
+    "A09 too many": Case(
+        reply=error(400, "too many tokens in the prompt"), says=r"longer than fake-model .*too many tok"
+    ),
+    "A11": Case(
+        reply=page(413, b"Request Entity Too Large"),
+        says=r"does not accept the request \(413\): Request Entity Too Large\.",
+    ),
+    "A11 422": Case(
+        reply=as_json(422, {"detail": [{"loc": ["body", "messages", 0], "msg": "Input should be valid"}]}),
+        says=r"does not accept the request \(422\): messages\.0: Input should be valid\.",
+    ),
+    "A16": Case(
+        reply=Raw(bare=True, steps=(Close(),)),
+        says=r"127\.0\.0\.1:\d+ closed the connection without an answer\. (→ )?Try again",
+        requests=3,
+    ),
+    "A19": Case(
+        reply=page(200, b"\n<html><body>Please log in to the hotel</body></html>"),
+        says=r"127\.0\.0\.1:\d+ sent a web page, not an API reply \(Please log in to the hotel\)\. (→ )?"
+        r"Check api_url in the registry: it usually ends in /v1",
+    ),
+    "A20": Case(
+        reply=as_json(200, {"error": {"message": "the engine is asleep"}}),
+        says=r"127\.0\.0\.1:\d+ reports an error: the engine is asleep\.",
+    ),
+    "A20 other": Case(reply=as_json(200, {"hello": "world"}), says=r"127\.0\.0\.1:\d+ sent JSON that is no reply: "),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
+)
+def test_a_refusal_is_told_and_the_conversation_goes_on(
+    stage: Stage, case: Case, request: pytest.FixtureRequest
+) -> None:
+    text = f"question {request.node.callspec.id}"
+    replies = [case.reply] * case.requests
+
+    told = stage.ask(text, *replies, more=("--role", case.role))
+    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", "", case.requests)
+    assert re.search(case.says, told.err), told.err
+    assert not [message for message in stage.history(told) if isinstance(message, AssistantMessage)]
+
+    stage.as_role(case.role)
+    screen = stage.said(text, rf"{case.says}.*Press R to retry", *replies)
+    assert len(stage.chat.asked) == case.requests
+    assert f"{case.role} · " in screen
+    stage.as_role("coder")
+    stage.chat.assert_well()
+    assert b"owned" not in stage.chat.terminal.raw
+
+
+@pytest.mark.fault("A19", "A20")
+def test_a_reply_that_was_none_leaves_nothing_in_the_conversation(stage: Stage) -> None:
+    told = stage.ask("is this a reply?", CASES["A19"].reply)
+    again = stage.ask("or this?", CASES["A20"].reply, more=("-r", told.session))
+    assert (again.status, again.session) == ("failed", told.session)
+    sent = stage.goes_on(again)
+    assert assistants(sent) == []
+    assert [m["content"] for m in sent.messages if m["role"] == "user"] == [
+        "is this a reply?",
+        "or this?",
+        "still there?",
+    ]
+
+
+@pytest.mark.fault("A02")
+def test_r_asks_again_at_once(stage: Stage) -> None:
+    stage.said("press R now", "limits the rate for 1 h", error(429, "slow down", headers=(("Retry-After", "3600"),)))
+    stage.provider.script(says("here it is"))
+    stage.chat.terminal.send("R")
+    stage.seen("press R now", "limits the rate for 1 h.*here it is")
+    assert len(stage.chat.asked) == 2
+    assert stage.chat.asked[0].messages == stage.chat.asked[1].messages
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("A01")
+def test_a_pause_that_a_server_asks_for_is_kept_and_shown(stage: Stage) -> None:
+    limited = error(429, "slow down", headers=(("Retry-After", "1"),))
+    told = stage.ask("wait a second", limited, says("waited"))
+    assert (told.ran.code, told.answer, told.asked) == (0, "waited", 2)
+    assert re.search(r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\); Esc stops it\.", told.err)
+    stage.said("wait a second", r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\)", limited, says("waited"))
+    stage.seen("wait a second", r"limits the rate: slow down\. Tried again \(2 of 3\)\. waited")
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("A01")
+def test_a_pause_counts_down_and_esc_ends_it(stage: Stage) -> None:
+    limited = error(429, "slow down", headers=(("Retry-After", "30"),))
+    stage.said("do not wait", r"Trying again in 2\d s \(2 of 3\); Esc stops it\.", limited)
+    stage.chat.terminal.press("escape")
+    stage.seen("do not wait", r"limits the rate: slow down\. It was not tried again\. .*Stopped by the person\.")
+    assert len(stage.chat.asked) == 1
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("A10")
+def test_a_field_that_a_server_refuses_is_left_out_once_and_from_then_on(stage: Stage) -> None:
+    def old(request: SeenRequest) -> Reply:
+        refused = "stream_options" in request.body
+        return error(400, "Unknown parameter: 'stream_options'.") if refused else says("understood")
+
+    told = stage.ask("old server?", old, old)
+    assert (told.ran.code, told.answer, told.asked) == (0, "understood", 2)
+    assert re.search(r"127\.0\.0\.1:\d+ does not take 'stream_options'; asking again without it\.", told.err)
+    again = stage.ask("and now?", old, old)
+    assert (again.answer, again.asked, again.err) == ("understood", 1, "")
+    stage.said("old server?", r"does not take 'stream_options'; asking again without it\. .*understood", old, old)
+    assert len(stage.chat.asked) == 2
+    stage.said("and now?", "understood", old, old)
+    assert len(stage.chat.asked) == 1
+    stage.goes_on(again)
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("A10")
+def test_a_server_that_refuses_whatever_is_left_out_is_asked_no_third_time(stage: Stage) -> None:
+    refusal = error(400, "Unknown parameter: 'tool_choice'. Unknown parameter: 'user'.")
+    told = stage.ask("never?", *[refusal] * 9)
+    assert told.status == "failed"
+    assert told.asked <= 2
+    stage.goes_on(told)
+
+
+@pytest.mark.fault("A17")
+def test_a_redirect_is_named_and_not_followed(stage: Stage) -> None:
+    with FakeOpenAI([says("caught you")] * 4) as elsewhere:
+        for status in (307, 308):
+            location = ("Location", f"{elsewhere.url}/chat/completions?token=abc")
+            moved = Raw(status=status, headers=(location,), steps=(b"moved",))
+            target = re.escape(f"{elsewhere.url}/chat/completions")
+            words = rf"127\.0\.0\.1:\d+ redirects to {target}\. The key was not sent there\."
+            told = stage.ask(f"moved {status}?", moved)
+            assert (told.ran.code, told.status, told.asked) == (1, "failed", 1)
+            assert re.search(words, told.err), told.err
+            stage.goes_on(told)
+            assert "token=abc" not in stage.said(f"moved {status}?", f"{words}.*Press R", moved)
+            stage.chat.assert_well()
+        assert (elsewhere.requests, elsewhere.others, elsewhere.connections) == ([], [], 0)
+
+
+@pytest.mark.fault("A21")
+def test_a_whole_reply_where_a_stream_was_asked_for_is_the_answer(stage: Stage) -> None:
+    message = {"role": "assistant", "content": "All **at once**."}
+    whole = as_json(200, {"model": "fake-model", "choices": [{"message": message, "finish_reason": "stop"}]})
+    told = stage.ask("whole?", whole)
+    assert (told.ran.code, told.status, told.answer, told.err) == (0, "answered", "All **at once**.", "")
+    assert "All **at once**." in assistants(stage.goes_on(told))
+    stage.said("whole?", r"All at once\.", whole)
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("A06", "A07")
+def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
+    echoes = [error(status, f"the key {KEY} and more") for status in (400, 401, 403, 422, 501)]
+    echoes += [as_json(200, {"error": f"bad {KEY}"}), page(200, f"<html><title>{KEY}</title></html>".encode())]
+    for number, echo in enumerate(echoes):
+        told = stage.ask(f"echo {number}", echo)
+        assert told.status == "failed"
+        assert KEY not in told.ran.err + told.ran.out
+        stage.said(f"echo {number}", "Press R to retry", echo)
+    stage.chat.assert_well()
+    assert stage.provider.requests[-1].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY.encode() not in stage.chat.terminal.raw
+    homes = [stage.pipe.desk.home, stage.chat.desk.home]
+    files = [file for home in homes for file in home.rglob("*") if file.is_file()]
+    assert len(files) > 2
+    assert [file for file in files if KEY.encode() in file.read_bytes()] == []
