@@ -152,9 +152,7 @@ class ChatScreen(ChatKeys):
         self._desk = self._desk_for(session)
         if self._transcript is not None:
             self._transcript.set_blocks(projector.load(snapshot, self._desk.heads if self._desk is not None else None))
-        draft = self.host.draft(snapshot.session_id)
-        if draft and not self.composer.text:
-            self.composer.put(draft)
+        self.drafts.recall()
         self._elsewhere = ""
         self.update_now()
         if self._desk is not None:
@@ -176,7 +174,7 @@ class ChatScreen(ChatKeys):
         """Show another conversation; what waits in the present one keeps waiting, what was typed is its draft."""
         following = await opening
         before, desk = self.session, self._desk
-        self.keep_draft()
+        self.drafts.keep()
         self.composer.clear_all()
         self._follow(following)
         await self._let_go(before, desk)
@@ -187,15 +185,9 @@ class ChatScreen(ChatKeys):
         else:
             await desk.leave()
 
-    def keep_draft(self) -> None:
-        """Store what was typed and not sent."""
-        if self._session is not None and self._host is not None:
-            text = self.composer.full_text
-            self._host.keep_draft(self._session.snapshot().session_id, text=text)
-
     async def close(self) -> None:
         """Keep the draft, let go of the conversation."""
-        self.keep_draft()
+        self.drafts.keep()
         self._unsubscribe()
         if self._session is not None:
             await self._let_go(self._session, self._desk)
@@ -291,7 +283,8 @@ class ChatScreen(ChatKeys):
 
     async def _send(self, text: str) -> None:
         try:
-            taken = await self.session.submit(text.strip())
+            with self.drafts.until_stored(text):
+                taken = await self.session.submit(text.strip())
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
             self._give_back(text)

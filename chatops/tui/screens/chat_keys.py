@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from textual import events, on
 
 from chatops.tui.screens.chat_face import ChatFace
+from chatops.tui.screens.drafts import Drafts
 from chatops.tui.widgets.completions import Completions
 from chatops.tui.widgets.composer import Composer
 
@@ -20,6 +21,8 @@ class ChatKeys(ChatFace):
         super().__init__()
         self._transcript: Transcript | None = None
         self._completer: Completer | None = None
+        self.drafts = Drafts(self)
+        """What is typed and not sent."""
 
     @on(Composer.Leave)
     def leave_by_key(self, message: Composer.Leave) -> None:
@@ -58,6 +61,7 @@ class ChatKeys(ChatFace):
     def completing(self, message: Composer.Completing) -> None:
         """Offer, choose or close completions."""
         message.stop()
+        self.drafts.changed()
         if self._completer is None:
             if not message.key and not any(sign in self.composer.text for sign in "/@"):
                 return

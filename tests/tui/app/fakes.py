@@ -214,6 +214,10 @@ class FakeSession(ChatSession):
         self.change(pending=tuple(call for call in self.now.pending if call.call.id != call_id))
         self.publish(CallDecided(id=call_id, parent_id=ROUND, decision=decision, by=replace(ANA, via="approvals")))
 
+    @property
+    def session_id(self) -> SessionId:
+        return self.now.session_id
+
     def snapshot(self) -> Snapshot:
         return self.now
 
