@@ -1,0 +1,59 @@
+"""Text for terminals that cannot show every character: whole, as wide as before, and in their character set."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from chatops.domain.charset import ONE_CELL, register, spelled
+from chatops.tui.blocks.theme import UNICODE
+from chatops.tui.cells import encoder, stand_in
+
+SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
+
+
+@pytest.mark.parametrize("sign", sorted({*ONE_CELL, *SIGNS}))
+def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
+    shown = stand_in(sign)
+    assert shown.isascii() and len(shown) == cell_len(sign) == 1
+    assert shown != "?" or sign == "?"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Grüße", b"Gru?e"),
+        ("日本", b"????"),
+        ("ＡＢ", b"A B "),
+        ("→ “quoted” – done…", b'> "quoted" - done~'),
+        ("\x1b[1mé\x1b[0m", b"\x1b[1me\x1b[0m"),
+        ("😀!", b"??!"),
+        ("\ud800", b"?"),
+    ],
+)
+def test_what_cannot_be_shown_has_a_stand_in(text: str, shown: bytes) -> None:
+    assert encoder("ascii")(text) == shown
+
+
+def test_another_character_set_shows_what_it_has() -> None:
+    assert encoder("iso8859-1")("Grüße → x") == "Grüße > x".encode("latin-1")
+    assert encoder("utf-8")("Grüße\ud800") == "Grüße?".encode()
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Mn", "Me", "Cf"]), max_size=20))
+def test_nothing_shifts(text: str) -> None:
+    assert cell_len(stand_in(text)) == cell_len(text)
+    assert len(encoder("ascii")(text)) == cell_len(text) or not text.isprintable()
+
+
+@given(st.text(max_size=20))
+def test_a_stream_in_ascii_never_fails_and_letters_can_be_told_from_each_other(text: str) -> None:
+    register()
+    assert text.encode("ascii", "chatops.spelled").decode("ascii") == "".join(
+        char if char.isascii() else spelled(char) for char in text
+    )
+
+
+def test_signs_are_spelled_and_letters_are_numbered() -> None:
+    register()
+    assert "é → x… 日".encode("ascii", "chatops.spelled") == b"\\xe9 -> x... \\u65e5"

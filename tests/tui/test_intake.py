@@ -1,0 +1,122 @@
+"""Keys, pastes and sequences, however a line cuts up what a terminal sends."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatops.tui.intake import (
+    ESCAPE,
+    ESCAPE_S,
+    FLOOD_LENGTH,
+    FLOOD_PAUSE_S,
+    HELD_S,
+    Intake,
+    Pasted,
+    Piece,
+    Sequence,
+    Typed,
+)
+
+ENDLESS = 1e9
+
+
+def taken(*parts: str, gap: float = 0.0) -> list[Piece]:
+    """What the parts amount to, `gap` seconds apart, and the rest after a long silence."""
+    intake, now, found = Intake(), 0.0, []
+    for part in parts:
+        found += intake.feed(part, now)
+        now += gap
+        found += intake.rest(now)
+    found += intake.rest(ENDLESS)
+    return joined(found)
+
+
+def joined(pieces: list[Piece]) -> list[Piece]:
+    """The same with neighbouring typed text in one."""
+    whole: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Typed) and whole and isinstance(before := whole[-1], Typed):
+            whole[-1] = Typed(before.text + piece.text)
+        else:
+            whole.append(piece)
+    return whole
+
+
+SEQUENCES = ["\x1b[A", "\x1b[1;5C", "\x1bOP", "\x1b[<35;20;10M", "\x1b[<0;1;1m", "\x1b[?2026;2$y", "\x1b[97;5u"]
+ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b[?62;22c"]
+
+
+@pytest.mark.parametrize("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
+def test_a_sequence_is_one_piece_wherever_a_slow_line_cuts_it(sequence: str) -> None:
+    for cut in range(2, len(sequence)):
+        assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HELD_S * 0.9) == [
+            Typed("x"),
+            Sequence(sequence),
+            Typed("y"),
+        ]
+
+
+def test_a_mouse_report_that_is_cut_after_its_escape_leaves_no_text() -> None:
+    assert taken("\x1b", "[<35;20;10M", "x", gap=ESCAPE_S * 2) == [Typed(ESCAPE + "x")]
+
+
+def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
+    intake = Intake()
+    assert intake.feed("\x1b", 0.0) == []
+    assert intake.waits
+    assert intake.rest(ESCAPE_S / 2) == []
+    assert intake.rest(ESCAPE_S) == [Typed(ESCAPE)]
+    assert not intake.waits
+
+
+def test_a_bracket_typed_after_the_escape_key_is_a_bracket() -> None:
+    assert taken("\x1b", "[", "<", "3", gap=ESCAPE_S * 2) == [Typed("\x1b[<3")]
+
+
+@given(st.text(min_size=0, max_size=60), st.data())
+def test_a_paste_is_one_piece_with_all_that_is_in_it(text: str, data: st.DataObject) -> None:
+    text = text.replace("\x1b[201~", "")
+    whole = f"\x1b[200~{text}\x1b[201~"
+    if whole.index("\x1b[201~") != len(whole) - len("\x1b[201~"):
+        return
+    cut = data.draw(st.integers(1, len(whole) - 1))
+    assert taken(whole[:cut], whole[cut:]) == [Pasted(text)]
+
+
+def test_no_key_in_a_paste_is_a_key() -> None:
+    text = "a\x03\x11\r\x1b\x1b[A\x1b]0;x\x07s"
+    assert taken("k", f"\x1b[200~{text}\x1b[201~", "l", gap=1) == [Typed("k"), Pasted(text), Typed("l")]
+
+
+def test_a_paste_without_an_end_is_ended_by_ctrl_c_alone() -> None:
+    assert taken("\x1b[200~abc", "def", "\x03", "x", gap=10) == [Pasted("abcdef"), Typed("x")]
+
+
+@pytest.mark.parametrize("flood", ["x" * FLOOD_LENGTH, "one\rtwo\r", "a\nb\nc"])
+def test_what_nobody_can_type_in_one_go_is_a_paste(flood: str) -> None:
+    assert taken(flood) == [Pasted(flood)]
+
+
+def test_such_a_paste_goes_on_until_there_is_silence() -> None:
+    intake = Intake()
+    pause = FLOOD_PAUSE_S / 2
+    for number in range(5):
+        assert intake.feed("a\rs\rA\r", number * pause) == []
+    assert intake.rest(4 * pause) == []
+    assert intake.rest(4 * pause + FLOOD_PAUSE_S) == [Pasted("a\rs\rA\r" * 5)]
+    assert intake.feed("a", 10.0) == [Typed("a")]
+
+
+def test_what_is_typed_fast_is_typed() -> None:
+    assert taken("hello there\r") == [Typed("hello there\r")]
+    assert taken("\x1b[A" * 400) == [Sequence("\x1b[A")] * 400
+
+
+@given(st.lists(st.sampled_from([*SEQUENCES, *ANSWERS, "a", "word", "\r", "é"]), max_size=12), st.data())
+def test_cuts_change_nothing(parts: list[str], data: st.DataObject) -> None:
+    whole = "".join(parts)
+    if whole.count("\r") > 1:
+        return
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert taken(*[piece for piece in pieces if piece]) == taken(whole) if whole else True

@@ -1,0 +1,93 @@
+"""Writing to a terminal that is slow, stands still, or is gone. A pipe that nobody reads is such a terminal."""
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from chatops.tui.outlet import BEHIND, MOST, Outlet
+
+PATIENCE = 30.0
+_SET_PIPE_SIZE = 1031
+
+
+@dataclass
+class Line:
+    """An outlet into a small pipe."""
+
+    reading: int
+    outlet: Outlet
+    caught_up: threading.Event = field(default_factory=threading.Event)
+    lost: threading.Event = field(default_factory=threading.Event)
+
+    def read(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size and (data := os.read(self.reading, size - len(found))):
+            found += data
+        return found
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, _SET_PIPE_SIZE, 4096)
+    caught_up, lost = threading.Event(), threading.Event()
+    outlet = Outlet(writing, encode=str.encode, caught_up=caught_up.set, lost=lost.set)
+    made = Line(reading, outlet, caught_up, lost)
+    yield made
+    if made.reading >= 0:
+        os.close(made.reading)
+    outlet.close("", patience=PATIENCE)
+    os.close(writing)
+
+
+def test_everything_arrives_in_order(line: Line) -> None:
+    for number in range(1000):
+        line.outlet.write(f"{number:04};")
+    assert line.read(5000) == "".join(f"{number:04};" for number in range(1000)).encode()
+
+
+def test_nobody_waits_for_a_reader_that_stands_still_and_what_waits_is_bounded(line: Line) -> None:
+    frame = "x" * 10_000
+    written = 0
+    while not line.outlet.skips_frame():
+        line.outlet.write(frame)
+        written += len(frame)
+    assert written <= BEHIND + 2 * len(frame) + 4096
+    for _ in range(3 * MOST // len(frame)):
+        line.outlet.write(frame)
+    assert line.outlet._size <= MOST + len(frame)
+
+
+def test_after_frames_were_left_out_it_says_when_the_reader_has_caught_up(line: Line) -> None:
+    line.outlet.write("x" * (2 * BEHIND))
+    assert line.outlet.skips_frame()
+    assert not line.caught_up.is_set()
+    line.read(2 * BEHIND)
+    assert line.caught_up.wait(PATIENCE)
+    assert not line.outlet.skips_frame()
+
+
+def test_closing_drops_frames_that_wait_but_not_the_last_words(line: Line) -> None:
+    line.outlet.write("begun" * 2000)
+    for _ in range(10):
+        line.outlet.write("x" * BEHIND)
+    assert not line.outlet.close("LAST", patience=0.0), "the reader still stands still"
+    os.set_blocking(line.reading, True)
+    found = b""
+    while not found.endswith(b"LAST"):
+        found += os.read(line.reading, 65536)
+    assert len(found) <= len("begun" * 2000) + BEHIND + len("LAST")
+
+
+def test_a_reader_that_is_gone_is_told_once_and_nothing_waits_any_more(line: Line) -> None:
+    os.close(line.reading)
+    line.reading = -1
+    line.outlet.write("x")
+    assert line.lost.wait(PATIENCE)
+    line.outlet.write("y" * MOST)
+    assert line.outlet._size == 0
+    assert line.outlet.close("z", patience=PATIENCE)
