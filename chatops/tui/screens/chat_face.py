@@ -71,6 +71,11 @@ class ChatFace(Sturdy, Screen[None]):
         return self._desk
 
     @property
+    def reads_along(self) -> bool:
+        """Whether the open conversation is driven by another process."""
+        return False
+
+    @property
     def host(self) -> "Host":
         """Everything around it."""
         if self._host is None:

@@ -52,6 +52,9 @@ class Drafts:
         if not self._chat.opened:
             return
         text = self._chat.composer.full_text or self._sending
+        if self._chat.reads_along and not text:
+            # What was typed where it is driven is not forgotten from here.
+            return
         host, session_id = self._chat.host, self._chat.session.session_id
         if self._under is not None and self._under != session_id:
             host.keep_draft(self._under, text="")
