@@ -54,6 +54,7 @@ class Record:
         persona: str,
         rights: Rights,
         queued: int,
+        unsaved: str = "",
     ) -> Snapshot:
         """The conversation with the turn `state`; `grant` is what the next one would have."""
         grant = grant if state is None or isinstance(state.phase, Finished) else state.grant
@@ -81,6 +82,7 @@ class Record:
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,
             queued=queued,
+            unsaved=unsaved,
             notices=rights.notices(),
         )
 

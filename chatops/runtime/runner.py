@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, Conflict, StoreError
+from chatops.domain.errors import ChatopsError, Conflict, NotSaved, StoreError
 from chatops.domain.events import Notice
 from chatops.engine.effects import Effect, Step
 from chatops.engine.inputs import Input
@@ -14,30 +17,42 @@ from chatops.engine.view import in_flight
 from chatops.runtime.bus import Bus
 from chatops.runtime.offload import Offload, Whole
 from chatops.runtime.perform import Performer
+from chatops.runtime.saving import RETRY_S, Saving
 from chatops.store.base import Store
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """An input in the inbox, with whoever waits until it was taken."""
+
+    event: Input
+    done: asyncio.Future[bool] | None = None
+    kept: bool = True
+    """Whether it is taken again later if its step cannot be stored; else whoever waits is told."""
+
+
 class Runner:
     """Drives one turn after the other of one conversation.
 
-    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step whose commit fails changes
-    nothing: its input is kept and taken again by `retry_stuck`, so that a full disk loses no result.
+    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step that cannot be stored changes
+    nothing, unless it may wait (see `runtime.saving`): its input is kept and taken again, by itself or by
+    `retry_unsaved`, so that a full disk loses no result.
     """
 
     def __init__(self, *, store: Store, offload: Offload, bus: Bus) -> None:
-        self._store = store
-        self._offload = offload
+        self._saving = Saving(store, offload)
         self._bus = bus
         self._performer: Performer | None = None
-        self._inbox: asyncio.Queue[tuple[Input, asyncio.Future[bool] | None]] = asyncio.Queue()
+        self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
         self._whole = Whole()
         self._stuck: list[Input] = []
         self.trouble: ChatopsError | None = None
-        """What kept the last step from being stored; None once one was."""
+        """What keeps steps from being stored; None once that works."""
         self.state: TurnState | None = None
         self.gone: ChatopsError | None = None
         """Why nothing is taken here any more: another process has the conversation."""
@@ -53,15 +68,22 @@ class Runner:
         """Put an input at the end of the inbox."""
         if self.gone is not None:
             return
-        self._inbox.put_nowait((event, None))
+        self._inbox.put_nowait(_Entry(event=event))
         self._ensure_loop()
 
     async def take(self, event: Input) -> bool:
-        """Put an input at the end of the inbox and wait for it. False: it did not apply any more."""
+        """Put an input at the end of the inbox and wait for it. False: it does not apply any more, or is not saved."""
+        return await self._put(event, kept=True)
+
+    async def take_or_fail(self, event: Input) -> bool:
+        """The same, for what counts for nothing if it cannot be stored. Raises StoreError then."""
+        return await self._put(event, kept=False)
+
+    async def _put(self, event: Input, *, kept: bool) -> bool:
         if self.gone is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait((event, done))
+        self._inbox.put_nowait(_Entry(event=event, done=done, kept=kept))
         self._ensure_loop()
         return await done
 
@@ -91,6 +113,8 @@ class Runner:
         """Come to rest where another process can go on: at once if nothing is asked of the world, else with the next
         step that leaves no tool running, whose effects are left to the other."""
         self._yielding = True
+        with suppress(StoreError):
+            await self._saving.catch_up()
         while self._withheld is None and not self.idle:
             self._moved.clear()
             await self._moved.wait()
@@ -106,20 +130,44 @@ class Runner:
         self.gone = self.trouble = why
         await self.aclose()
         while not self._inbox.empty():
-            _, done = self._inbox.get_nowait()
-            _answer(done, changed=False)
+            _answer(self._inbox.get_nowait().done, changed=False)
         self.state = None
         self._moved.set()
 
-    async def retry_stuck(self) -> bool:
-        """Take the inputs again whose steps could not be stored. False: there are none."""
+    async def catch_up(self) -> None:
+        """Store what waits to be, for what is to be stored behind it. Raises StoreError."""
+        if self._saving.behind:
+            await self._saving.catch_up()
+
+    async def retry_unsaved(self) -> bool:
+        """Store what could not be stored, and take the inputs again that wait for that. False: there is nothing of it.
+
+        Raises StoreError if it still cannot be stored.
+        """
+        if self.trouble is None or self.gone is not None:
+            return False
+        try:
+            await self._saving.catch_up()
+        except Conflict as error:
+            self._lost(error)
+            raise
+        except StoreError as error:
+            self.hindered(error)
+            raise
+        self.trouble = None
+        self._tell("Saving works again: all of this is stored now.", level="info")
         stuck, self._stuck = self._stuck, []
         for event in stuck:
             self.deliver(event)
-        return bool(stuck)
+        return True
 
     async def aclose(self) -> None:
         """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is."""
+        if self._mending is not None:
+            self._mending.cancel()
+        if self._saving.behind:
+            with suppress(StoreError):
+                await self._saving.catch_up()
         if self._performer is not None:
             await self._performer.aclose()
         if self._loop is not None:
@@ -133,18 +181,20 @@ class Runner:
 
     async def _run(self) -> None:
         while True:
-            event, done = await self._inbox.get()
+            entry = await self._inbox.get()
+            changed = False
             try:
-                changed = await self._whole(self._take(event))
+                changed = await self._whole(self._take(entry.event))
             except StoreError as error:
-                self._refused(event, error)
-                changed = False
+                self._refused(entry, error)
             except Exception:
                 # A bug of ours must not leave the person before a screen that no longer answers.
-                log.exception("an input could not be taken: %s", event.kind)
-                self._tell("Something went wrong inside chatops; the turn stands where it was stored.")
-                changed = False
-            _answer(done, changed=changed)
+                log.exception("an input could not be taken: %s", entry.event.kind)
+                self._tell(
+                    "Something went wrong inside chatops; the turn stands where it was stored.",
+                    advice="chatops doctor shows where the log is.",
+                )
+            _answer(entry.done, changed=changed)
             self._moved.set()
 
     async def _take(self, event: Input) -> bool:
@@ -158,10 +208,13 @@ class Runner:
 
     async def _apply(self, step: Step) -> None:
         reach("before_commit")
-        await self._offload(self._store.commit, step)
+        hindrance = await self._saving.commit(step)
         reach("after_commit")
         self.state = step.state
-        self.trouble = None
+        if hindrance is None:
+            self.trouble = None
+        else:
+            self.hindered(hindrance)
         for event in step.events:
             self._bus.publish(event)
         reach("after_publish")
@@ -177,24 +230,43 @@ class Runner:
             for effect in effects:
                 self._performer.perform(effect)
 
-    def _refused(self, event: Input, error: StoreError) -> None:
-        log.error("a step was not stored: %s", error)
-        self.trouble = error
+    def _refused(self, entry: _Entry, error: StoreError) -> None:
         if isinstance(error, Conflict):
-            text = "Another process has gone on with this conversation; it is no longer followed here."
-            advice = "Open it again with chatops -r to see where it stands."
-            self.trouble = Conflict(text, advice=advice)
-            self._tell(text, advice=advice)
-            self.state = None
-        else:
-            self._stuck.append(event)
-            text = f"Not saved: {error}"
-            advice = error.advice or "Nothing further runs until it can be saved; then try again."
-            self._tell(text, advice=advice)
+            self._lost(error)
+            return
+        self.hindered(error)
+        if entry.kept:
+            self._stuck.append(entry.event)
+        elif entry.done is not None and not entry.done.done():
+            entry.done.set_exception(error)
 
-    def _tell(self, text: str, *, advice: str = "chatops doctor shows where the log is.") -> None:
+    def hindered(self, error: StoreError) -> None:
+        """Something of this conversation is not stored: say so once, and try again every now and then."""
+        log.error("a step was not stored: %s", error)
+        if str(self.trouble) != str(error):
+            advice = error.advice or "Nothing further runs until it can be saved; then try again."
+            self._tell(f"Not saved: {error}", advice=advice)
+        self.trouble = error
+        if isinstance(error, NotSaved) and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mend(), name="mend")
+
+    def _lost(self, error: Conflict) -> None:
+        log.error("a step was not stored: %s", error)
+        text = "Another process has gone on with this conversation; it is no longer followed here."
+        advice = "Open it again with chatops -r to see where it stands."
+        self.trouble = Conflict(text, advice=advice)
+        self._tell(text, advice=advice)
+        self.state = None
+
+    async def _mend(self) -> None:
+        while isinstance(self.trouble, NotSaved) and self.gone is None:
+            await asyncio.sleep(RETRY_S)
+            with suppress(StoreError):
+                await self.retry_unsaved()
+
+    def _tell(self, text: str, *, advice: str = "", level: Literal["info", "warning", "error"] = "error") -> None:
         turn = self.state.turn_id if self.state is not None else ""
-        self._bus.publish(Notice(id=f"{turn}.runner", parent_id=turn, text=text, advice=advice, level="error"))
+        self._bus.publish(Notice(id=f"{turn}.runner", parent_id=turn, text=text, advice=advice, level=level))
 
 
 def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import Decision, RememberedGrant
-from chatops.domain.errors import Busy, ChatopsError, ConfigError, Conflict
+from chatops.domain.decisions import Approved, Decision, RememberedGrant
+from chatops.domain.errors import Busy, ChatopsError, ConfigError, Conflict, NotSaved
 from chatops.domain.events import Event, Notice, PendingCall, Published, TurnFinished, TurnPaused, TurnStatus
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
-from chatops.domain.ids import CallId, MessageId, SessionId
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.engine.effects import Step
 from chatops.engine.inputs import (
     CallDecided,
@@ -36,10 +36,12 @@ from chatops.runtime.lease import Lease
 from chatops.runtime.perform import Performer
 from chatops.runtime.record import Record
 from chatops.runtime.runner import Runner
+from chatops.runtime.saving import refused_approval, unsaved_text
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot as Snapshot
 from chatops.runtime.standing import Standing, divider
 from chatops.store.base import DecisionRow, Holder, SessionInfo
+from chatops.store.derive import turn_after
 from chatops.tools.base import Tool, ToolContext
 
 
@@ -59,6 +61,7 @@ class ChatSession:
         self._left_off = False
         """Whether the turn was loaded as another process left it and has not been taken up yet."""
         self._told = 0
+        self._last_turn = info.last_turn if info is not None else None
         self._closed = False
         self._bus = Bus()
         self._taking = asyncio.Lock()
@@ -120,6 +123,11 @@ class ChatSession:
         return self._wanted_by
 
     @property
+    def unsaved(self) -> str:
+        """Why what happens here is not saved, for as long as that is so; empty if all is well."""
+        return unsaved_text(self._services.store, self._runner.trouble)
+
+    @property
     def gone(self) -> ChatopsError | None:
         """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
         return self._runner.gone
@@ -134,6 +142,7 @@ class ChatSession:
             persona=self._standing.persona,
             rights=self._services.rights,
             queued=self._kept.count,
+            unsaved=self.unsaved,
         )
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -158,18 +167,27 @@ class ChatSession:
         if not text.strip():
             return True
         async with self._taking:
-            info = await self._ensure_stored()
-            if self._leader or self._unfinished():
-                await self._kept.keep(info.id, text)
-                return False
-            await self._start(info, text)
+            try:
+                info = await self._ensure_stored()
+                if self._leader or self._unfinished():
+                    await self._kept.keep(info.id, text)
+                    return False
+                await self._start(info, text)
+            except NotSaved as error:
+                self._runner.hindered(error)
+                raise
             return True
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
-        """Answer a pending call as shown (`digest`). False: it no longer waits for that."""
+        """Answer a pending call as shown (`digest`). False: it no longer waits for that.
+
+        Raises StoreError if the answer cannot be recorded: then it counts for nothing.
+        """
+        if isinstance(decision, Approved) and self._services.store.unsaved:
+            raise refused_approval(self._services.store)
         await self._posted.take()
         decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
-        return await self._runner.take(decided)
+        return await self._runner.take_or_fail(decided)
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
         """Who has decided a call, what and when; None if nobody has."""
@@ -211,7 +229,7 @@ class ChatSession:
 
     async def retry(self) -> bool:
         """Go on with a turn that failed, or save what could not be saved. False: there is nothing to retry."""
-        if await self._runner.retry_stuck():
+        if await self._runner.retry_unsaved():
             return True
         self._grant = self._standing.grant(self._services.rights)
         return await self._runner.take(TurnRetried(grant=self._grant))
@@ -306,6 +324,7 @@ class ChatSession:
         await self._lease.take(self._info.id)
         # Whoever had it until now may have gone on since it was looked up.
         info = self._info = await offload(store.session, self._info.id)
+        self._last_turn = info.last_turn
         history = await offload(store.history, info.id)
         await self._kept.recall(info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
@@ -405,7 +424,7 @@ class ChatSession:
         return self._info
 
     async def _start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
-        turn_id = await self._services.offload(self._services.store.next_turn_id, info.id)
+        turn_id = self._last_turn = await self._next_turn_id(info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
             step = start(
@@ -420,6 +439,13 @@ class ChatSession:
             return replace(step, takes_kept=kept)
 
         await self._begin(info, self._standing, make)
+
+    async def _next_turn_id(self, session_id: SessionId) -> TurnId:
+        try:
+            return await self._services.offload(self._services.store.next_turn_id, session_id)
+        except NotSaved:
+            # Nobody else begins turns in a conversation that is held here, so the next number is free.
+            return turn_after(session_id, self._last_turn)
 
     async def _begin(
         self, info: SessionInfo, standing: Standing, make: Callable[[Grant, tuple[RememberedGrant, ...]], Step]
@@ -460,6 +486,7 @@ class ChatSession:
             else:
                 if self._info is not None and (self._record.messages or self.state is not None):
                     self._close_turn()
+                    await self._runner.catch_up()
                     await offload(store.append_message, self._info.id, switch)
                     self._record.add(switch)
                 self._bus.publish(RoleSwitchedEvent(id=switch.id, parent_id=self.session_id, switch=switch))

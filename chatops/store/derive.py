@@ -95,6 +95,12 @@ def title_from(messages: Iterable[Message]) -> str:
     return ""
 
 
+def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
+    """The id after the session's last one, for when the store cannot be asked for it."""
+    number = (last or "").rpartition(".")[2]
+    return TurnId(f"{session_id}.{int(number) + 1 if number.isdecimal() else 1}")
+
+
 def new_session_id(now: float) -> SessionId:
     """An id such as ``20261121-101512-k3f9``: the time (UTC) for people, chance for uniqueness."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))

@@ -84,30 +84,6 @@ async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
         assert app.store.kept_texts(session.session_id) == ("and this",)
 
 
-async def test_a_step_that_cannot_be_stored_changes_nothing_and_can_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with talking(tmp_path) as (app, session, told):
-        await session.submit("run `touch one`")
-        await settled(session)
-        (pending,) = session.pending
-        with monkeypatch.context() as broken:
-            broken.setattr(app.store, "commit", _full)
-            assert not await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        assert str(session.trouble) == "the disk is full"
-        assert session.pending == (pending,)
-        assert not (tmp_path / "one").exists()
-        assert any(isinstance(event, Notice) and "Not saved" in event.text for event in told)
-        assert await session.retry()
-        assert await settled(session) is TurnStatus.ANSWERED
-        assert session.trouble is None
-        assert (tmp_path / "one").exists()
-
-
-def _full(step: Step) -> None:
-    raise StoreError("the disk is full")
-
-
 async def test_a_tool_that_was_taken_away_stays_away(tmp_path: Path) -> None:
     async with talking(tmp_path) as (_, session, _told):
         await session.submit("run `touch one`")

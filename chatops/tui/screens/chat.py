@@ -233,14 +233,15 @@ class ChatScreen(ChatKeys):
         if self._desk is not None:
             self._desk.update()
         failed = snapshot.status is TurnStatus.FAILED and not (self._desk is not None and self._desk.owns_last_turn)
-        self.composer.retry_offered = failed or (self.run is not None and self.run.trouble is not None)
+        troubled = self._session.trouble is not None or (self.run is not None and self.run.trouble is not None)
+        self.composer.retry_offered = failed or troubled
         self.show_banner(snapshot, failed=failed)
         self._asking.offer(snapshot)
 
     def show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
         """Say the most urgent thing that needs the person; nothing if there is none."""
         text, tone = self._banner(snapshot, failed=failed)
-        self.query_one(Banner).say(text, tone=tone)
+        self.query_one(Banner).say(text, tone=tone, standing=snapshot.unsaved)
 
     def _banner(self, snapshot: "Snapshot", *, failed: bool) -> banner_text.Said:
         if self._desk is not None and (hindered := self._desk.hindrance()):

@@ -18,9 +18,10 @@ class Banner(Sturdy, Static):
         super().__init__("", id=id, markup=False)
         self.display = False
 
-    def say(self, text: str, *, tone: Tone) -> None:
-        """Show a text; an empty one hides the banner."""
-        self.display = bool(text)
+    def say(self, text: str, *, tone: Tone, standing: str = "") -> None:
+        """Show a text below one that stands while something is not well; without both the banner is hidden."""
+        shown = "\n".join(part for part in (standing, text) if part)
+        self.display = bool(shown)
         for name in ("waiting", "error", "quiet"):
-            self.set_class(name == tone, f"-{name}")
-        self.update(Content(sanitize(text)))
+            self.set_class(name == ("error" if standing else tone), f"-{name}")
+        self.update(Content(sanitize(shown)))

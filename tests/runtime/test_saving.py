@@ -1,0 +1,208 @@
+"""A conversation whose store takes nothing: talk goes on in memory, nothing is approved or run, nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved, Rejected
+from chatops.domain.errors import NotSaved, StoreError
+from chatops.domain.events import Notice, TurnStatus
+from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.engine.effects import Step
+from chatops.engine.state import Finished
+from chatops.runtime import runner
+from chatops.runtime.session import ChatSession
+from chatops.store.sqlite import SqliteStore
+from chatops.wiring import App
+from tests.runtime.test_session import settled, talking, until, users
+
+
+def fill_up(app: App) -> None:
+    """From now on the file may not grow, which SQLite reports just as it does a full disk."""
+    store = app.store
+    assert isinstance(store, SqliteStore)
+    store._rows.pragma("max_page_count = 1")
+
+
+def shut(app: App) -> None:
+    """From now on not a byte can be written."""
+    store = app.store
+    assert isinstance(store, SqliteStore)
+    store._rows.pragma("query_only = 1")
+
+
+def make_room(app: App) -> None:
+    store = app.store
+    assert isinstance(store, SqliteStore)
+    store._rows.pragma("max_page_count = 1000000")
+    store._rows.pragma("query_only = 0")
+
+
+def stored(app: App, session: ChatSession) -> list[Message]:
+    return [m for m in app.store.history(session.session_id) if isinstance(m, UserMessage | AssistantMessage)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tried again by itself but where a test wants it."""
+    monkeypatch.setattr(runner, "RETRY_S", 3600.0)
+
+
+async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works(tmp_path: Path) -> None:
+    long = "word " * 4000
+    async with talking(tmp_path) as (app, session, told):
+        await session.submit("hello")
+        assert await settled(session) is TurnStatus.ANSWERED
+        before = stored(app, session)
+        fill_up(app)
+        for text in (f"one {long}", f"two {long}"):
+            assert await session.submit(text)
+            assert await settled(session) is TurnStatus.ANSWERED
+        assert session.unsaved.startswith("Disk full: this turn is not saved.")
+        assert session.snapshot().unsaved == session.unsaved
+        assert len(users(session)) == 3
+        assert stored(app, session) == before
+        # Said once, however often it is tried.
+        with pytest.raises(NotSaved):
+            await session.retry()
+        assert len([event for event in told if isinstance(event, Notice) and "Not saved" in event.text]) == 1
+        make_room(app)
+        assert await session.retry()
+        assert session.unsaved == ""
+        seen = [m for m in session.snapshot().messages if isinstance(m, UserMessage | AssistantMessage)]
+        assert stored(app, session) == seen
+        assert app.store.check() == []
+        assert await session.submit("three")
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert len(users(session)) == 4
+
+
+async def test_saving_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "RETRY_S", 0.01)
+    async with talking(tmp_path) as (app, session, told):
+        await session.submit("hello")
+        await settled(session)
+        fill_up(app)
+        await session.submit("and " * 4000)
+        await settled(session)
+        assert session.unsaved
+        make_room(app)
+        await until(lambda: session.unsaved == "")
+        assert len(stored(app, session)) == 4
+        assert any(isinstance(event, Notice) and "Saving works again" in event.text for event in told)
+
+
+async def test_a_call_is_neither_approved_nor_denied_while_that_cannot_be_recorded(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("run `touch one`")
+        assert await settled(session) is TurnStatus.PAUSED
+        (pending,) = session.pending
+        shut(app)
+        for decision in (Approved(), Rejected()):
+            with pytest.raises(NotSaved, match="cannot be written"):
+                await session.decide(pending.call.id, digest=pending.digest, decision=decision)
+        assert session.pending == (pending,)
+        make_room(app)
+        assert await session.retry()
+        await settled(session)
+        # An answer that was refused is none: it is not taken later either.
+        assert session.pending == (pending,)
+        assert not (tmp_path / "one").exists()
+        assert app.store.decisions() == []
+        assert await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert (tmp_path / "one").exists()
+        assert len(app.store.decisions()) == 1
+
+
+async def test_a_permitted_call_does_not_run_before_its_intent_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "there.txt").write_text("x")
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("hello")
+        await settled(session)
+        shut(app)
+        await session.submit("search there")
+        await session.settle()
+        assert session.state is not None
+        if isinstance(session.state.phase, Finished):
+            pytest.fail("the demo proposed no call")
+        make_room(app)
+        assert await session.retry()
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert session.state is not None
+        assert [row.outcome is not None for row in app.store.journal(session.state.turn_id)] == [True]
+
+
+async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("run `echo x >> one`")
+        await settled(session)
+        (pending,) = session.pending
+        commit = app.store.commit
+        full = True
+
+        def refuse_results(step: Step) -> None:
+            if full and step.results:
+                raise NotSaved("Disk full: this is not saved.", advice="Make room.", reason="disk full")
+            commit(step)
+
+        monkeypatch.setattr(app.store, "commit", refuse_results)
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await until(lambda: bool(session.unsaved))
+        assert session.snapshot().status is TurnStatus.RUNNING
+        full = False
+        assert await session.retry()
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert (tmp_path / "one").read_text() == "x\n"
+
+
+async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(step: Step) -> None:
+        raise StoreError("the store is broken")
+
+    async with talking(tmp_path) as (app, session, told):
+        await session.submit("run `touch one`")
+        await settled(session)
+        (pending,) = session.pending
+        with monkeypatch.context() as context:
+            context.setattr(app.store, "commit", broken)
+            assert await session.cancel() is False
+            with pytest.raises(StoreError, match="broken"):
+                await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        assert str(session.trouble) == "the store is broken"
+        assert any(isinstance(event, Notice) and "Not saved" in event.text for event in told)
+        assert await session.retry()
+        assert session.trouble is None
+        assert session.pending == (pending,)
+
+
+async def test_a_first_message_that_cannot_be_stored_is_given_back_and_why_stays_on_the_screen(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        shut(app)
+        with pytest.raises(NotSaved):
+            await session.submit("hello")
+        assert session.unsaved.startswith("Home is read-only: this turn is not saved.")
+        make_room(app)
+        assert await session.retry()
+        assert session.unsaved == ""
+        assert await session.submit("hello")
+        assert await settled(session) is TurnStatus.ANSWERED
+
+
+async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("hello")
+        await settled(session)
+        fill_up(app)
+        await session.submit("and " * 4000)
+        await settled(session)
+        with pytest.raises(NotSaved):
+            await session.switch_role("researcher")
+        make_room(app)
+        await session.switch_role("coder")
+        kinds = [message.kind for message in app.store.history(session.session_id)]
+        assert kinds == ["user", "assistant", "user", "assistant", "role_switch"]
