@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from chatops.commands.context import app, find_call, open_store, screen, with_app
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.decisions import Approved, Decision, Edited, Principal, Rejected
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import CallDecided
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
-from chatops.headless.pending import describe, describe_json, mention
+from chatops.headless.pending import answers, describe, describe_json, mention
 from chatops.headless.screen import Screen
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
@@ -38,12 +38,13 @@ def run(arguments: Namespace) -> int:
             with open_store() as store:
                 found = find_call(store, arguments.id)
                 check_digest(found.pending, arguments.digest)
+                check_doubt(found.pending, arguments)
                 session = found.session_id
             return with_app(
                 arguments, lambda opened: _edit(opened, arguments.id, edited), via=VIA, session=session, broken_ok=True
             )
         case "approve":
-            return _post(arguments, Approved())
+            return _post(arguments, MarkedDone() if arguments.done else Approved())
         case "deny":
             return _post(arguments, Rejected(reason=arguments.reason))
         case "show":
@@ -75,6 +76,23 @@ def check_digest(pending: PendingCall, digest: str | None) -> None:
         raise ChatopsError(
             f"{pending.call.id} is not what was shown under the digest {digest!r}; nothing was approved.",
             advice=f"Look at what waits now: chatops approvals show {pending.call.id}",
+        )
+
+
+def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
+    """Raises ChatopsError unless what may have run already is said to be done or to be run again, in so many words, and
+    what has not is not."""
+    said = "--done" if arguments.done else "--again" if arguments.again else ""
+    call = pending.call.id
+    if pending.in_doubt and not said:
+        raise ChatopsError(
+            f"{call} was interrupted and may have taken effect; nothing was approved.",
+            advice="\n".join(["Say which it is, once you have looked:", *(f"  {one}" for one in answers(pending))]),
+        )
+    if said and not pending.in_doubt:
+        raise ChatopsError(
+            f"{call} has not been started yet, so {said} means nothing; nothing was approved.",
+            advice=f"To let it run: chatops approvals approve {call}",
         )
 
 
@@ -116,7 +134,10 @@ def _show(arguments: Namespace) -> int:
         view.say(f"Already decided: {_standing(queued)}. Then: chatops resume {queued.session_id}")
     else:
         shown = queued.pending.digest[:SHOWN_DIGEST]
-        view.say(f"Decide with: chatops approvals approve {call} --digest {shown}")
+        again = " --again" if queued.pending.in_doubt else ""
+        if again:
+            view.say(f"Decide with: chatops approvals approve {call} --done")
+        view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
         view.say(f"or: chatops approvals deny {call} --reason TEXT")
     return 0
 
@@ -124,16 +145,27 @@ def _show(arguments: Namespace) -> int:
 def _post(arguments: Namespace, decision: Decision) -> int:
     with app(arguments, via=VIA, broken_ok=True) as opened:
         queued = find_call(opened.store, arguments.id)
-        if isinstance(decision, Approved):
+        if not isinstance(decision, Rejected):
             check_digest(queued.pending, arguments.digest)
+            check_doubt(queued.pending, arguments)
         posted = post(opened.store, queued.pending, decision, opened.principal)
     view = screen()
-    word = "Denied" if isinstance(decision, Rejected) else "Approved"
+    word = _word(decision, again=queued.pending.in_doubt)
     if not posted:
         return _too_late(view, queued)
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(_then(queued))
     return 0
+
+
+def _word(decision: Decision, *, again: bool) -> str:
+    match decision:
+        case Rejected():
+            return "Left unknown" if again else "Denied"
+        case MarkedDone():
+            return "Marked as done"
+        case _:
+            return "To be run again" if again else "Approved"
 
 
 def post(store: Store, pending: PendingCall, decision: Decision, by: Principal) -> bool:
@@ -219,7 +251,7 @@ def _then(queued: QueuedCall) -> str:
 
 def _standing(queued: QueuedCall) -> str:
     if queued.decided is None:
-        return "waits"
+        return "outcome unknown" if queued.pending.in_doubt else "waits"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 

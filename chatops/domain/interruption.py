@@ -16,7 +16,7 @@ class Processes(StrEnum):
     RUNNING = "running"
     """Some could not be stopped."""
     ELSEWHERE = "elsewhere"
-    """The chatops that started it is alive, so they are its own."""
+    """Some are running; the chatops that started them is alive, so they are left alone."""
     RESTARTED = "restarted"
     """This is not the machine any more that it was started on, or not since its last start."""
     UNSEEN = "unseen"

@@ -31,7 +31,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.grant import Grant
 
-LOST = "the app stopped while it ran, and nothing tells whether it took effect"
+LOST = "the app stopped while it ran"
 NO_EFFECT = "Interrupted before it took effect."
 
 

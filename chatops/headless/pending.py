@@ -1,6 +1,7 @@
 """A pending call in words: the same facts as the dialog shows, nothing left out and nothing able to hide."""
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
@@ -8,6 +9,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.headless.report import arguments_value, pending_json
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
+from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
 SHOWN_IN_LISTS = 100
 """Characters of the arguments in a one-line mention."""
@@ -16,10 +18,7 @@ REASONS = {
     AskReason.POLICY: "",
     AskReason.CHANGED: "What had been approved is no longer what would run, so it asks again.",
     AskReason.EDITED: "A person edited the arguments; this is what would run now.",
-    AskReason.OUTCOME_UNKNOWN: (
-        "It was started and interrupted: it may or may not have taken effect. "
-        "Approving runs it again, denying reports the outcome as unknown."
-    ),
+    AskReason.OUTCOME_UNKNOWN: "",
 }
 
 
@@ -31,7 +30,8 @@ def describe(pending: PendingCall) -> str:
         f"Asked by: role {_one_line(pending.role)}, model {_one_line(pending.model)}",
         f"Tool:     {_one_line(pending.call.name)}",
         f"Why:      {_one_line(pending.why)}",
-        *_some("Note:     ", [REASONS[pending.reason]]),
+        *_some("Note:     ", [UNKNOWN if pending.in_doubt else "", REASONS[pending.reason]]),
+        *_known(pending),
         *_some("Caution:  ", [facts.caution]),
         *_some("Read with repairs: ", facts.repairs),
         *_some("Program:  ", [" ".join(facts.interpreter)]),
@@ -46,6 +46,8 @@ def describe(pending: PendingCall) -> str:
         "Arguments:",
         _block(reveal(_pretty(facts.arguments))),
     ]
+    if pending.interruption is not None and pending.interruption.output:
+        lines += ["", "Its output until then:", _block(reveal(pending.interruption.output.removesuffix("\n")))]
     if facts.command:
         what = "Code" if facts.interpreter else "Command"
         lines += ["", f"{what}, exactly as it would run:", _block(reveal(facts.command))]
@@ -86,24 +88,64 @@ def mention(pending: PendingCall) -> str:
     return f"{pending.call.id}  {_one_line(pending.call.name)}  {cut}"
 
 
+def answers(pending: PendingCall) -> list[str]:
+    """The commands that answer a call, each with what it means where that is not plain."""
+    call = pending.call.id
+    if not pending.in_doubt:
+        return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
+    return [
+        f"chatops approvals approve {call} --done     (it took effect)",
+        f"chatops approvals approve {call} --again    (run it once more)",
+        f"chatops approvals deny {call}               (tell the model that nobody knows)",
+    ]
+
+
 def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str = "resume") -> str:
     """What waits, and the exact commands that go on; `resume` is the one for the session."""
     count = "1 call waits" if len(pending) == 1 else f"{len(pending)} calls wait"
-    lines = [f"Paused: {count} for approval."]
+    asked = "you" if any(one.in_doubt for one in pending) else "approval"
+    lines = [f"Paused: {count} for {asked}."]
     for one in pending:
         lines += [
             f"  {mention(one)}",
             *(f"    path: {_one_line(path)}" for path in one.facts.paths),
+            *(f"    {line}" for line in _doubt(one)),
             f"    why: {_one_line(one.why)}",
             f"    chatops approvals show {one.call.id}",
-            f"    chatops approvals approve {one.call.id}    (or: deny {one.call.id} --reason TEXT)",
+            *(f"    {line}" for line in answers(one)),
         ]
     lines.append(f"Then: chatops {resume} {session_id}")
     return "\n".join(lines)
 
 
+def _doubt(pending: PendingCall) -> list[str]:
+    if not pending.in_doubt:
+        return []
+    known = pending.interruption
+    started = f", started {since(known, now=time.time())}" if known is not None else ""
+    ended = f"; processes {processes(known, pending.facts)}" if known and processes(known, pending.facts) else ""
+    return [f"interrupted, outcome unknown{started}{ended}"]
+
+
+def _known(pending: PendingCall) -> list[str]:
+    """What is known of an attempt that may have taken effect."""
+    known = pending.interruption
+    if known is None:
+        return []
+    return [
+        f"Started:  {since(known, now=time.time())}",
+        *_some("Processes: ", [processes(known, pending.facts)]),
+        *([] if known.output else [f"Output:   {NO_OUTPUT}"]),
+    ]
+
+
 def _scope(pending: PendingCall) -> list[str]:
     """What an approval covers here, and what the chat's own dialog could grant beyond it."""
+    if pending.in_doubt:
+        return [
+            "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
+            "          deny tells the model that nobody knows what came of it.",
+        ]
     tool, facts = pending.call.name, pending.facts
     session = show_rule(tool, suggest_exact(tool, facts))
     rule = show_rule(tool, suggest_rule(tool, facts))

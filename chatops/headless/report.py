@@ -10,6 +10,7 @@ from typing import assert_never
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.interruption import Interruption
 from chatops.domain.messages import ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome
@@ -165,6 +166,18 @@ def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
         "tool": pending.call.name,
         "arguments": arguments_value(pending.facts.arguments),
         "why": pending.why,
+        **({"interrupted": _interrupted_json(pending.interruption)} if pending.interruption is not None else {}),
+    }
+
+
+def _interrupted_json(known: Interruption) -> JsonValue:
+    """What is known of an attempt that may have taken effect."""
+    return {
+        "attempt": known.attempt,
+        "started_at": known.started_at,
+        "output": known.output,
+        "processes": known.processes.value,
+        "process_count": known.count,
     }
 
 

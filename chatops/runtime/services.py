@@ -12,6 +12,7 @@ from chatops.runtime.offload import Offload
 from chatops.runtime.perform import Toolbox
 from chatops.runtime.rights import Rights
 from chatops.store.base import Holder, Store
+from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 
 
@@ -43,6 +44,7 @@ class Services:
     rights: Rights
     by: Principal
     holder: Holder
+    outputs: Outputs
     workspace: Path
     attended: bool = True
     """A person is at the screen: messages kept for later are sent by themselves when a turn ends."""

@@ -11,7 +11,16 @@ from pathlib import Path
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
 from chatops.domain.errors import Busy, ChatopsError, ConfigError, Conflict, NotSaved
-from chatops.domain.events import Event, Notice, PendingCall, Published, TurnFinished, TurnPaused, TurnStatus
+from chatops.domain.events import (
+    Event,
+    Notice,
+    PendingCall,
+    Published,
+    ToolFinished,
+    TurnFinished,
+    TurnPaused,
+    TurnStatus,
+)
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.engine.effects import Step
@@ -30,6 +39,7 @@ from chatops.engine.view import in_flight, pending_calls
 from chatops.policy.grant import Grant, tool_difference
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import revoked
+from chatops.runtime.aftermath import Aftermath
 from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.doors import KeptTexts, PostedDecisions
 from chatops.runtime.lease import Lease
@@ -81,6 +91,7 @@ class ChatSession:
             publish=self._bus.publish,
         )
         self._runner.attach(self._performer)
+        self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
         self._kept = KeptTexts(services.store, services.offload)
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
         self._bus.subscribe(self._heard)
@@ -252,7 +263,9 @@ class ChatSession:
                 self.tell(text, advice=gone.advice)
             else:
                 self._grant = grant
-            await self._runner.take(Recovered(grant=grant))
+            interrupted = await self._aftermath.of(state)
+            if await self._runner.take(Recovered(grant=grant, interrupted=interrupted)):
+                self._services.offload.later(self._aftermath.clear, interrupted)
             if not self._leader and (state.contract is not None or state.gate is not None):
                 # Its run is over: it was ended before this turn could be.
                 await self._runner.take(TurnCancelled())
@@ -511,6 +524,8 @@ class ChatSession:
                 self._watching = self._spawn(self._posted.watch())
             case TurnFinished(result=result) if result is not TurnStatus.FAILED:
                 self._spawn(self._send_kept())
+            case ToolFinished(id=call_id):
+                self._services.offload.later(self._services.outputs.forget, call_id)
             case _:
                 pass
 

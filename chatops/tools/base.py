@@ -24,7 +24,7 @@ class ToolContext:
     protected: tuple[Path, ...] = ()
     """Resolved files and folders that no tool may touch (our own state, credentials)."""
     output: Callable[[str], None] = lambda text: None
-    """Takes output while the tool runs, for the screen only."""
+    """Takes output while the tool runs: for the screen, and for a person should the call be interrupted."""
 
     @property
     def idempotency_key(self) -> str:

@@ -41,12 +41,17 @@ def can_look() -> bool:
     return hasattr(os, "pidfd_open") and os.path.isdir("/proc/self")
 
 
+def left_over(call_id: CallId, attempt: int) -> int:
+    """How many processes of an attempt there are."""
+    return len(_tree(_entry(call_id, attempt)))
+
+
 def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
     """Stop every process of an attempt, and all below it. Blocks until they are gone, for 3 s at most.
 
     Only for an attempt whose app is dead; the caller has looked.
     """
-    wanted = f"{MARK}={named(call_id, attempt)}/".encode()
+    wanted = _entry(call_id, attempt)
     deadline = time.monotonic() + _KILL_S
     stopped: set[int] = set()
     while left := _tree(wanted):
@@ -56,6 +61,10 @@ def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
         stopped |= _kill(left, wanted)
         time.sleep(_PAUSE_S)
     return Stopped(count=len(stopped))
+
+
+def _entry(call_id: CallId, attempt: int) -> bytes:
+    return f"{MARK}={named(call_id, attempt)}/".encode("utf-8", "surrogateescape")
 
 
 def _kill(pids: set[int], wanted: bytes) -> set[int]:

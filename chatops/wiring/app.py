@@ -29,6 +29,7 @@ from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo, Store
+from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
 from chatops.wiring.rights import Limits, RegistryRights
@@ -112,6 +113,11 @@ class App:
         from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
 
         return SqliteStore(self.paths.store)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What running tools have put out so far."""
+        return Outputs(self.paths.data / "running")
 
     @cached_property
     def settings(self) -> Settings:
@@ -271,6 +277,7 @@ class App:
             rights=self.rights,
             by=self.principal,
             holder=this_process(),
+            outputs=self.outputs,
             workspace=self.workspace,
             attended=attended,
         )
@@ -292,7 +299,7 @@ class App:
             attempt=attempt,
             timeout_s=self.rights.timeout_of(tool.spec),
             protected=self.protected_paths(),
-            output=output,
+            output=self.outputs.keeping(call_id, attempt, output),
         )
 
     def protected_paths(self) -> tuple[Path, ...]:

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.interruption import Interruption, Processes
 from chatops.engine.view import pending_calls
-from chatops.headless.pending import describe, describe_json, mention
+from chatops.headless.pending import describe, describe_json, mention, next_steps
+from chatops.runtime.interrupted import processes, since
 from tests.support.turns import CALL, paused
 
 
@@ -54,8 +56,49 @@ def test_a_long_command_is_shown_whole() -> None:
     assert "show has all of it" in mention(pending(command))
 
 
-def test_an_unknown_outcome_is_explained() -> None:
-    assert "may or may not have taken effect" in describe(pending(reason=AskReason.OUTCOME_UNKNOWN))
+KNOWN = Interruption(
+    call_id=CALL, attempt=1, started_at=1e9, output="half\x1b[2J\n", processes=Processes.STOPPED, count=2
+)
+
+
+def test_an_unknown_outcome_is_explained_with_all_that_is_known() -> None:
+    one = replace(pending(reason=AskReason.OUTCOME_UNKNOWN), interruption=KNOWN)
+    text = describe(one)
+    for expected in (
+        "it may have taken effect", "Started:  2001-09-09 ", " days ago)", "Processes: stopped now: 2 were still run",
+        "Its output until then:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
+    ):  # fmt: skip
+        assert expected in text
+    assert "runs this one call once" not in text
+    value = describe_json(one)["interrupted"]
+    assert value == {
+        "attempt": 1, "started_at": 1e9, "output": "half\x1b[2J\n", "processes": "stopped", "process_count": 2,
+    }  # fmt: skip
+    assert "interrupted" not in describe_json(pending())
+
+
+def test_the_next_steps_after_an_interruption_have_a_word_for_each_answer() -> None:
+    one = replace(pending(reason=AskReason.OUTCOME_UNKNOWN), interruption=replace(KNOWN, output=""))
+    text = next_steps("s", [one])
+    assert "interrupted, outcome unknown, started 2001-09-09" in text
+    for answer in (f"approve {CALL} --done ", f"approve {CALL} --again ", f"deny {CALL} "):
+        assert f"chatops approvals {answer}" in text
+    assert f"approve {CALL}\n" not in text
+    assert "Output:   none was kept" in describe(one)
+
+
+def test_an_interruption_is_told_in_words_that_fit() -> None:
+    facts = pending().facts
+    now = 1e9 + 0.4
+    ages = {0: "just now", 1: "1 second ago", 119: "1 minute ago", 7300: "2 hours ago", 86400 * 9: "9 days ago"}
+    for age, words in ages.items():
+        assert since(KNOWN, now=now + age).endswith(f" ({words})")
+    assert "ago" not in since(KNOWN, now=now - 5), "the clock was set back"
+    assert since(replace(KNOWN, started_at=None), now=now) == "not known"
+    told = {kind: processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
+    assert len(set(told.values())) == len(Processes)
+    assert "1 was still running" in told[Processes.STOPPED]
+    assert processes(replace(KNOWN, processes=Processes.GONE), replace(facts, command="")) == ""
 
 
 def test_the_json_form_has_the_facts_as_they_are() -> None:

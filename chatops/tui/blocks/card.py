@@ -97,7 +97,7 @@ def _result_words(card: ToolCardBlock) -> str:
         case Outcome.SUCCESS:
             return duration(card.duration_ms)
         case Outcome.FAILED:
-            return f"failed after {duration(card.duration_ms)}"
+            return f"{one_line(card.reason) or 'failed'} after {duration(card.duration_ms)}"
         case Outcome.INVALID:
             return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
         case Outcome.DENIED:

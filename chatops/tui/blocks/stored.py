@@ -1,11 +1,12 @@
 """Blocks out of what is stored, and the pieces that events make in the same way."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.events import AskReason, Notice, PendingCall, TurnStatus
+from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -16,7 +17,7 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import KILLED, Outcome
 from chatops.engine import feedback
 from chatops.engine.pairing import Results, results_of
 from chatops.tui.blocks.model import (
@@ -31,6 +32,8 @@ from chatops.tui.blocks.model import (
 )
 from chatops.tui.blocks.steps import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
 
+_BY_A_KILL = re.compile(rf"\[{re.escape(KILLED)}, exit code \d+\](\n\[\d+ background [^\n]*\])?\Z")
+"""How the result of a program ends that was killed; what stands before it is the program's own."""
 _BEFORE_REASON, _, _AFTER_REASON = feedback.denied("\0").partition("\0")
 
 
@@ -150,15 +153,15 @@ def surplus_card(round_id: str, count: int) -> ToolCardBlock:
 
 def asked_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
     """A card that waits for a person."""
-    unknown = pending.reason is AskReason.OUTCOME_UNKNOWN
+    interruption = pending.interruption
     return replace(
         card,
         tool=pending.call.name,
         arguments=pending.facts.arguments,
-        status=CardStatus.UNKNOWN_WAITING if unknown else CardStatus.WAITING,
+        status=CardStatus.UNKNOWN_WAITING if pending.in_doubt else CardStatus.WAITING,
         why=pending.why,
         decided_by="",
-        output="",
+        output=interruption.output if interruption is not None else "",
     )
 
 
@@ -189,7 +192,10 @@ def settled_card(
 
 
 def _reason(content: str, outcome: Outcome) -> str:
-    """Why it did not run. A person's reason is taken out of what the model is told; policy's is the text itself."""
+    """Why it did not run, or what ended it. A person's reason is taken out of what the model is told; policy's is the
+    text itself."""
+    if outcome is Outcome.FAILED:
+        return KILLED if _BY_A_KILL.search(content) else ""
     if outcome is Outcome.INTERRUPTED:
         return "stopped" if content == feedback.STOPPED else ""
     if outcome is Outcome.INVALID:

@@ -74,12 +74,13 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
 
 def reason_question(pending: PendingCall) -> Question[Decision]:
     """Why not, in words for the model."""
+    tool = line(pending.call.name)
     return Question[Decision](
-        f"Deny {line(pending.call.name)}",
+        f"Not {tool} again, its outcome is unknown" if pending.in_doubt else f"Deny {tool}",
         explain="Tell the model why, or what to do instead. The turn goes on.",
         text="",
         check=lambda text: Rejected(reason=text.strip()),
-        done="denies",
+        done="tells the model" if pending.in_doubt else "denies",
         enter_answers=True,
     )
 

@@ -13,7 +13,6 @@ from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
-    AskReason,
     CallDecided,
     Event,
     PendingCall,
@@ -22,6 +21,7 @@ from chatops.domain.events import (
     TurnFinished,
 )
 from chatops.domain.sanitize import sanitize
+from chatops.runtime.answered import told
 from chatops.tui.screens.answers import arguments_question, exact_grant, reason_question, rule_question, scope
 from chatops.tui.screens.approval_frame import LIST_ROWS, calls, heading, keys
 from chatops.tui.screens.approval_text import describe, line
@@ -31,7 +31,7 @@ from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.question import Question
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
 
 _APPROVING = frozenset("asryA")
 
@@ -43,7 +43,7 @@ class ApprovalScreen(GuardedDialog):
 
     def __init__(
         self,
-        session: "ChatSession",
+        session: "Conversation",
         *,
         clock: Callable[[], float],
         typed_at: float | None,
@@ -92,6 +92,11 @@ class ApprovalScreen(GuardedDialog):
             case _:
                 pass
 
+    def follow(self) -> None:
+        """The conversation has been read anew."""
+        if self.can_draw:
+            self._refresh()
+
     def _refresh(self) -> None:
         shown = self._docket.current
         waited = shown is not None and shown.waits
@@ -99,9 +104,37 @@ class ApprovalScreen(GuardedDialog):
             self._note = "This call has changed since it was shown. Look again."
             self._moved_on = True
             self.arm()
-        if shown is not None and waited and shown.mark is Mark.ELSEWHERE:
+        if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._docket.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
+            self.app.run_worker(self._tell_who(shown), group="who decided")
         self._go_on()
+
+    async def _was_second(self, item: Item) -> None:
+        """The answer from here does not count: if another one is known, it does, and is told."""
+        if await self._who_answered(item):
+            item.mark = Mark.ELSEWHERE
+            await self._tell_who(item)
+
+    async def _who_answered(self, item: Item) -> str:
+        try:
+            answer = await self._session.answer_to(item.pending.call.id)
+        except ChatopsError:
+            return ""
+        name = sanitize(item.pending.call.name, newlines=False)
+        return f"Answered elsewhere: {name} was {told(answer)}." if answer is not None else ""
+
+    async def _tell_who(self, item: Item) -> None:
+        """Who was first, where and when."""
+        who = await self._who_answered(item)
+        if self.can_draw:
+            if who:
+                self.say(who)
+        elif not self._docket.open:
+            self._say_at_the_end(who or "Decided elsewhere: nothing waits here any more.")
+
+    def _say_at_the_end(self, text: str) -> None:
+        if self._parting is not None:
+            self._parting(text)
 
     def _go_on(self) -> None:
         """Show the next call that waits, or close when nothing is left to do."""
@@ -117,8 +150,9 @@ class ApprovalScreen(GuardedDialog):
     def _close(self) -> None:
         if not self.is_attached or self._finished:
             return
-        if any(item.mark is Mark.ELSEWHERE for item in self._docket.items):
-            self.app.notify("Decided elsewhere: nothing waits here any more.", markup=False)
+        for item in self._docket.items:
+            if item.mark is Mark.ELSEWHERE:
+                self.app.run_worker(self._tell_who(item), group="who decided")
         self.finish()
 
     # Keys
@@ -158,7 +192,7 @@ class ApprovalScreen(GuardedDialog):
         elif key in _APPROVING and not item.seen:
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)
-        elif item.pending.reason is AskReason.OUTCOME_UNKNOWN:
+        elif item.pending.in_doubt:
             self._answer_unknown(item, key)
         else:
             self._answer_asked(item, key)
@@ -223,14 +257,15 @@ class ApprovalScreen(GuardedDialog):
             item.mark = mark_of(decision) if taken else Mark.UNDECIDED
             if not taken:
                 self._note = "It no longer waits for that."
+                await self._was_second(item)
         if self.is_attached:
             self._refresh()
 
     def _failed(self, text: str) -> None:
         if self.is_attached:
             self.say(text)
-        elif self._parting is not None:
-            self._parting(text)
+        else:
+            self._say_at_the_end(text)
 
     def _ask_rule(self, item: Item) -> None:
         question = rule_question(item.pending)

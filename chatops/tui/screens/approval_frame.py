@@ -2,7 +2,6 @@
 
 from textual.content import Content
 
-from chatops.domain.events import AskReason
 from chatops.tui.screens.approval_text import title
 from chatops.tui.screens.docket import Docket, Item
 
@@ -12,6 +11,8 @@ LIST_ROWS = 4
 def heading(docket: Docket, *, narrow: bool) -> str:
     """Which of how many is shown."""
     items, index = docket.items, docket.index
+    if len(items) == 1 and items[0].pending.in_doubt:
+        return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
     if len(items) == 1:
         return "A call waits for you"
     if narrow:
@@ -41,9 +42,9 @@ def keys(docket: Docket, item: Item, *, left: int, narrow: bool) -> str:
 def _long(docket: Docket, item: Item, left: int) -> str:
     more = f"{left} more line{'s' if left != 1 else ''} below"
     deny = "d deny   D deny with a reason   Esc later"
-    if item.pending.reason is AskReason.OUTCOME_UNKNOWN:
+    if item.pending.in_doubt:
         again = "y run it again" if item.seen else f"y scrolls, {more}"
-        return f"{again}   u tell the model it is unknown   m mark done   Esc later"
+        return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
     rest = "   A approve the rest" if len(docket.approvable()) > 1 else ""
@@ -51,6 +52,6 @@ def _long(docket: Docket, item: Item, left: int) -> str:
 
 
 def _short(item: Item, left: int) -> str:
-    if item.pending.reason is AskReason.OUTCOME_UNKNOWN:
+    if item.pending.in_doubt:
         return "y u m Esc" if item.seen else f"y+{left} u m Esc"
     return "a s r e d D Esc" if item.seen else f"a +{left} lines e d Esc"

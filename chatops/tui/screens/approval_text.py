@@ -5,6 +5,7 @@ only, so that no other character can fake the end of a line. What the model said
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import CallFacts
+from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
 Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
 
@@ -36,8 +38,8 @@ class Description:
 
 def describe(pending: PendingCall, *, scope: str, unfolded: bool) -> Description:
     """All that a person has to see. `scope` is the rule that `s` would grant."""
-    payload = (*_head(pending), *_command(pending.facts), *_labels(pending, scope), *_change(pending.facts))
-    payload = (*payload, *_arguments(pending.facts))
+    payload = (*_head(pending), *_command(pending.facts), *_labels(pending, scope), *_output(pending))
+    payload = (*payload, *_change(pending.facts), *_arguments(pending.facts))
     return Description(rows=(*payload, *_said(pending, unfolded=unfolded)), payload=len(payload))
 
 
@@ -59,18 +61,17 @@ def _exact(text: str, tone: Tone = "code") -> Iterator[Row]:
 
 
 def _head(pending: PendingCall) -> Iterator[Row]:
-    verb = "asked to run" if pending.reason is AskReason.OUTCOME_UNKNOWN else "asks to run"
+    verb = "asked to run" if pending.in_doubt else "asks to run"
     model = f"({line(pending.model)})" if pending.model else "(a gate of the workflow, no model)"
     yield Row(text=f"{line(pending.role)} {model} {verb} {line(pending.call.name)}", tone="heading")
+    if pending.in_doubt:
+        yield Row(text=UNKNOWN, tone="caution")
     match pending.reason:
-        case AskReason.OUTCOME_UNKNOWN:
-            text = "It was started and nothing tells whether it took effect: it may have. Look before you answer."
-            yield Row(text=text, tone="caution")
         case AskReason.CHANGED:
             yield Row(text="What was approved is no longer what would run. Look again.", tone="caution")
         case AskReason.EDITED:
             yield Row(text="The arguments were edited: this is what would run now.", tone="caution")
-        case AskReason.POLICY:
+        case AskReason.POLICY | AskReason.OUTCOME_UNKNOWN:
             pass
     if pending.facts.caution:
         yield Row(text=line(pending.facts.caution), tone="caution")
@@ -87,6 +88,10 @@ def _command(facts: CallFacts) -> Iterator[Row]:
 def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     facts = pending.facts
     yield Row()
+    if pending.interruption is not None:
+        yield Row(label="started", text=since(pending.interruption, now=time.time()))
+        if ended := processes(pending.interruption, facts):
+            yield Row(label="processes", text=ended)
     if facts.interpreter:
         yield Row(label="program", text=line(" ".join(facts.interpreter)))
     if facts.cwd:
@@ -100,10 +105,20 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     )
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if pending.why:
-        since = "since" if pending.reason is AskReason.OUTCOME_UNKNOWN else "why"
-        yield Row(label=since, text=line(pending.why))
-    if scope and pending.reason is not AskReason.OUTCOME_UNKNOWN:
+        yield Row(label="why", text=line(pending.why))
+    if scope and not pending.in_doubt:
         yield Row(label="s grants", text=f"{line(scope)}  (this session, as {line(pending.role)})")
+
+
+def _output(pending: PendingCall) -> Iterator[Row]:
+    """What an interrupted attempt had put out."""
+    if pending.interruption is None:
+        return
+    output = pending.interruption.output.removesuffix("\n")
+    yield Row()
+    yield Row(text="Its output until then" if output else f"Its output until then: {NO_OUTPUT}", tone="heading")
+    if output:
+        yield from _exact(output)
 
 
 def _change(facts: CallFacts) -> Iterator[Row]:

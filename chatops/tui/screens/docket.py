@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
-from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId
 
 
@@ -118,7 +118,7 @@ class Docket:
 
     def approvable(self) -> list[Item]:
         """What `approve the rest` may approve: never a call whose earlier run may have taken effect."""
-        return [item for item in self.waiting if item.pending.reason is not AskReason.OUTCOME_UNKNOWN]
+        return [item for item in self.waiting if not item.pending.in_doubt]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.domain.events import AskReason
+from chatops.domain.interruption import Interruption
 from chatops.domain.tools import CallFacts
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
@@ -122,11 +123,17 @@ def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
 
 
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:
-    call = pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="started today 10:14")
-    text = "\n".join(f"{row.label} {row.text}" for row in describe(call, scope="x", unfolded=False).rows)
-    assert "may have" in text
-    assert "since started today 10:14" in text
+    call = pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped")
+    known = Interruption(call_id=call.call.id, attempt=1, started_at=1e9, output="one\n\x1b[2Jtwo\n")
+    description = describe(replace(call, interruption=known), scope="x", unfolded=False)
+    text = "\n".join(f"{row.label} {row.text}" for row in description.rows[: description.payload])
+    assert "may have taken effect" in text
+    assert "why the app stopped" in text
+    assert "started 2001-09-09 " in text
+    assert "Its output until then\n one\n ␛[2Jtwo" in text, "it has to be on screen before an answer"
     assert "s grants" not in text
+    nothing = describe(replace(call, interruption=replace(known, output="")), scope="", unfolded=False)
+    assert any(row.text == "Its output until then: none was kept" for row in nothing.rows)
 
 
 def test_folds_stand_for_exactly_what_was_pasted() -> None:

@@ -1,0 +1,77 @@
+"""After the death of an app: what is left of the calls that it was running. Their processes are stopped first.
+
+What is found goes into `Recovered`, so that every door to the conversation says the same of it.
+"""
+
+import asyncio
+import logging
+
+from chatops.domain.errors import StoreError
+from chatops.domain.ids import CallId
+from chatops.domain.interruption import Interruption, Processes
+from chatops.engine.recovery import attempts_in_doubt
+from chatops.engine.state import TurnState
+from chatops.runtime.offload import Offload
+from chatops.store.base import Holder, JournalRow, Store
+from chatops.store.outputs import Outputs
+from chatops.store.process import is_alive
+from chatops.tools.left_over import can_look, left_over, stop_left_over
+
+log = logging.getLogger(__name__)
+
+
+class Aftermath:
+    """Looks at what an earlier process left of a turn, and clears it away once that is stored."""
+
+    def __init__(self, store: Store, offload: Offload, outputs: Outputs, here: Holder) -> None:
+        self._store = store
+        self._offload = offload
+        self._outputs = outputs
+        self._here = here
+
+    async def of(self, state: TurnState) -> tuple[Interruption, ...]:
+        """What is known of the attempts that were under way when `state` was stored; nothing of them runs any more,
+        unless it says so."""
+        attempts = attempts_in_doubt(state)
+        rows = await self._rows(state) if attempts else {}
+        await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
+        return tuple([await asyncio.to_thread(self._look, *one, rows.get(one)) for one in attempts])
+
+    def clear(self, interrupted: tuple[Interruption, ...]) -> None:
+        """What is known of these attempts is stored with the turn."""
+        for one in interrupted:
+            self._outputs.forget(one.call_id)
+
+    async def _rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
+        try:
+            rows = await self._offload(self._store.journal, state.turn_id)
+        except StoreError:
+            log.exception("the journal of turn %s cannot be read", state.turn_id)
+            return {}
+        return {(row.call_id, row.attempt): row for row in rows}
+
+    def _look(self, call_id: CallId, attempt: int, row: JournalRow | None) -> Interruption:
+        processes, count = self._stop(call_id, attempt, row)
+        return Interruption(
+            call_id=call_id,
+            attempt=attempt,
+            started_at=row.started_at if row is not None else None,
+            # After its processes are stopped: then it is all that there ever will be.
+            output=self._outputs.read(call_id, attempt),
+            processes=processes,
+            count=count,
+        )
+
+    def _stop(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
+        if row is None or not can_look():
+            return Processes.UNSEEN, 0
+        by = Holder(host=self._here.host, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
+        if by.boot_id != self._here.boot_id:
+            return Processes.RESTARTED, 0
+        if by != self._here and is_alive(by):
+            running = left_over(call_id, attempt)
+            return (Processes.ELSEWHERE, running) if running else (Processes.GONE, 0)
+        stopped = stop_left_over(call_id, attempt)
+        if stopped.running:
+            return Processes.RUNNING, len(stopped.running)
+        return (Processes.STOPPED, stopped.count) if stopped.count else (Processes.GONE, 0)

@@ -1,0 +1,112 @@
+"""What tools that run have put out so far, so that it is known should nobody be left to hear the end.
+
+One file for each attempt, 0600 in a 0700 folder, beside the store and not in it: output comes often, and survives the
+death of the app as soon as it is written. It goes when the result is stored, or when what is left of it is.
+"""
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from chatops.domain.ids import CallId, SessionId
+
+log = logging.getLogger(__name__)
+
+HEAD, TAIL = 2_000, 14_000
+"""Bytes of an output that are kept; what is between them is left out."""
+SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
+"""Characters of it that a person, or a model, gets to see: the end says most of how far it came."""
+LEFT_OUT = "\n[… some of the output is left out here …]\n"
+_ROOM = 2 * (HEAD + TAIL)
+
+
+class Outputs:
+    """Used from any thread. What cannot be written is logged and not kept: a tool never fails for it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is made before something is put out."""
+        self._folder = folder
+        self._lock = threading.Lock()
+
+    def keeping(self, call_id: CallId, attempt: int, show: Callable[[str], None]) -> Callable[[str], None]:
+        """What takes the output of an attempt: it is kept, and then given to `show`."""
+
+        def take(text: str) -> None:
+            self._keep(call_id, attempt, text)
+            show(text)
+
+        return take
+
+    def read(self, call_id: CallId, attempt: int) -> str:
+        """What an attempt has put out, cut to size; empty if that is nothing."""
+        try:
+            text = self._file(call_id, attempt).read_bytes().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        if len(text) <= SHOWN_HEAD + SHOWN_TAIL:
+            return text
+        return text[:SHOWN_HEAD] + LEFT_OUT + text[-SHOWN_TAIL:]
+
+    def forget(self, call_id: CallId) -> None:
+        """The call has its result."""
+        self._remove(self._folder.glob(f"{_named(call_id)}.*"))
+
+    def forget_others(self, session_id: SessionId, keep: Iterable[tuple[CallId, int]]) -> None:
+        """Of a session nothing but these attempts is under way; with none of them: the session is gone."""
+        kept = {self._file(call_id, attempt) for call_id, attempt in keep}
+        self._remove(file for file in self._folder.glob(f"{_prefix(session_id)}-*") if file not in kept)
+
+    def _keep(self, call_id: CallId, attempt: int, text: str) -> None:
+        if not text:
+            return
+        file = self._file(call_id, attempt)
+        with self._lock:
+            try:
+                if _append(file, text.encode("utf-8", "replace")) > _ROOM:
+                    _shorten(file)
+            except OSError as error:
+                log.warning("output of call %s is not kept: %s", call_id, error)
+
+    def _file(self, call_id: CallId, attempt: int) -> Path:
+        return self._folder / f"{_named(call_id)}.{attempt}"
+
+    def _remove(self, files: Iterable[Path]) -> None:
+        for file in list(files):
+            with suppress(OSError):
+                file.unlink()
+
+
+def _named(call_id: CallId) -> str:
+    """Session and call by digests: an id, which may come with an imported session, is never a path."""
+    session = SessionId(call_id.rsplit(".", 3)[0])
+    return f"{_prefix(session)}-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def _prefix(session_id: SessionId) -> str:
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _append(file: Path, data: bytes) -> int:
+    """Add to a file, made if need be; its size now."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(file, flags, 0o600)
+    try:
+        os.write(descriptor, data)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _shorten(file: Path) -> None:
+    """Head and tail in the place of all, at no moment less than that."""
+    data = file.read_bytes()
+    shorter = file.with_name(f".{file.name}")
+    with suppress(FileNotFoundError):
+        shorter.unlink()
+    _append(shorter, data[:HEAD] + LEFT_OUT.encode() + data[-TAIL:])
+    shorter.replace(file)
