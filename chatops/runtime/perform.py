@@ -271,7 +271,11 @@ class Performer:
             try:
                 answer = await tool.reconcile(effect.facts, context)
                 found = ToolReconciled(
-                    call_id=call.id, attempt=effect.attempt, result=answer.result, repeat=answer.repeat
+                    call_id=call.id,
+                    attempt=effect.attempt,
+                    result=answer.result,
+                    repeat=answer.repeat,
+                    found=answer.found,
                 )
             except Exception:
                 log.exception("reconciling %s failed", call.name)

@@ -38,6 +38,7 @@ class Reconciled:
 
     result: ToolResult | None
     repeat: bool = False
+    found: str = ""
 
 
 class Tool(Protocol):
@@ -57,5 +58,6 @@ class Tool(Protocol):
         ...
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """After a crash: did the started attempt take effect? Default: nobody knows."""
+        """After a crash: did the started attempt take effect? What it left half done is cleared away; otherwise without
+        effect. Default: nobody knows."""
         ...

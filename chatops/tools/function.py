@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Inspector = Callable[[Mapping[str, Any], CallFacts, ToolContext], CallFacts]
 """Adds to the facts of a call with valid arguments: no effects, runs in a thread."""
 Reconciler = Callable[[CallFacts, ToolContext], Reconciled]
-"""Looks at the world after a crash: no effects, runs in a thread."""
+"""Looks at the world after a crash, and clears away what was left half done: runs in a thread."""
 
 _GRACE_S = 1.5
 """How long a cancelled thread that may be half way through a change is waited for."""

@@ -7,9 +7,9 @@ crash in between is cleared up.
 
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,16 +144,22 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
 
 
 def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
-    """Whether a started call has put its content in place: both contents are known by their hashes."""
+    """Whether a started call has put its content in place: both contents are known by their hashes. Its temporary file,
+    which nothing else has the name of, is removed."""
     path = Path(facts.paths[0])
     before, after = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     try:
+        with suppress(FileNotFoundError), opened_folder(path.parent, context=context) as folder:
+            _discard(_temporary(path, context=context), folder=folder)
         now = _hash(content_of(path, context=context, limit=MAX_EDITED))
-    except ToolFailed:
-        return Reconciled(result=None)
+    except ToolFailed as error:
+        return Reconciled(result=None, found=str(error))
     if now == after:
         return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=_done(path, context=context)))
-    return Reconciled(result=None, repeat=now == before)
+    if now == before:
+        return Reconciled(result=None, repeat=True)
+    there = "is gone now" if now == ABSENT else "is neither as it was before nor as it was to become"
+    return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}: something else has changed it")
 
 
 @tool(inspect=_inspect_write, reconcile=reconcile_put, timeout_s=20.0)
@@ -191,7 +197,7 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
         before = content_of(path, context=context, limit=MAX_EDITED)
         if tuple(expected) != (_hash(before), _hash(after)):
             raise ToolFailed(_moved(path))
-        temporary = f".{path.name[:80]}.{secrets.token_hex(4)}.tmp"
+        temporary = _temporary(path, context=context)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
         try:
@@ -208,6 +214,12 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
             raise
         os.fsync(folder)
     return _done(path, context=context)
+
+
+def _temporary(path: Path, *, context: ToolContext) -> str:
+    """The name of the file that an attempt writes beside its target: found again after a crash, and by nobody else."""
+    token = hashlib.sha256(f"{context.call_id}/{context.attempt}/{path.name}".encode()).hexdigest()[:16]
+    return f".chatops-{token}.tmp"
 
 
 def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:

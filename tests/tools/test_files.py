@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,46 @@ async def test_after_a_crash_the_content_tells_what_happened(tmp_path: Path) -> 
     path.write_text("other", encoding="utf-8")
     unknown = await file_edit.reconcile(facts, context)
     assert (unknown.result, unknown.repeat) == (None, False)
+    assert "neither as it was before nor as it was to become" in unknown.found
+    path.unlink()
+    gone = await file_edit.reconcile(facts, context)
+    assert (gone.result, gone.repeat) == (None, False)
+    assert "is gone now" in gone.found
+
+
+async def test_what_a_crash_left_half_written_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "a.txt", "old")
+    context = context_for(tmp_path)
+    facts = await inspected(file_edit, context, {"path": "a.txt", "old": "old", "new": "new"})
+
+    class Died(BaseException):
+        """Stands for the end of the process: nothing is cleared away."""
+
+    def die(*names: object, **folders: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as dying:
+        dying.setattr("chatops.tools.write_files.os.rename", die)
+        dying.setattr("chatops.tools.write_files._discard", lambda name, folder: None)
+        with pytest.raises(Died):
+            file_edit.function("a.txt", "old", "new", context, facts)
+    half = tmp_path / next(name for name in os.listdir(tmp_path) if name != "a.txt")
+    assert half.read_text(encoding="utf-8") == "new"
+    mine = put(tmp_path / ".chatops-0123456789abcdef.tmp", "mine")
+    other = replace(context, attempt=2)
+    assert (await file_edit.reconcile(facts, other)).repeat
+    assert half.exists(), "it belongs to another attempt"
+    assert (await file_edit.reconcile(facts, context)).repeat
+    assert not half.exists()
+    assert mine.exists()
+
+
+async def test_a_file_with_the_longest_name_can_be_written(tmp_path: Path) -> None:
+    name = "𝒜" * 60 + ".txt"
+    await done(file_write, context_for(tmp_path), {"path": name, "content": "new"})
+    assert os.listdir(tmp_path) == [name]
 
 
 async def test_a_write_that_never_began_may_be_repeated(tmp_path: Path) -> None:
