@@ -16,6 +16,7 @@ from chatops.tui.blocks.summary import argument_summary, decider, duration
 from chatops.tui.blocks.theme import BlockTheme
 
 _LONGEST_REASON = 100
+_LONGEST_FAILURE = 300
 _MOST_LINES = 400
 """An opened card shows so many lines of a result at most, the first and the last of them."""
 _LEAST_SUMMARY = 14
@@ -95,9 +96,10 @@ def _result_words(card: ToolCardBlock) -> str:
         case None:
             return "no result"
         case Outcome.SUCCESS:
-            return duration(card.duration_ms)
+            return duration(card.duration_ms) + _further(card, ", ")
         case Outcome.FAILED:
-            return f"{one_line(card.reason) or 'failed'} after {duration(card.duration_ms)}"
+            ended = one_line(card.reason)
+            return f"{ended or 'failed'} after {duration(card.duration_ms)}" + _further(card, ", " if ended else ": ")
         case Outcome.INVALID:
             return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
         case Outcome.DENIED:
@@ -108,6 +110,10 @@ def _result_words(card: ToolCardBlock) -> str:
             return "outcome unknown"
         case _ as never:
             assert_never(never)
+
+
+def _further(card: ToolCardBlock, joint: str) -> str:
+    return joint + truncated(one_line(card.also), width=_LONGEST_FAILURE, ellipsis="…") if card.also.strip() else ""
 
 
 def _denial(card: ToolCardBlock) -> str:

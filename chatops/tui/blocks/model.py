@@ -73,7 +73,9 @@ class ToolCardBlock:
     why: str = ""
     """Why it waits for a person."""
     reason: str = ""
-    """Why it did not run; empty if it did, or if nothing more is known."""
+    """Why it did not run, or what ended it; empty if it ended by itself, or if nothing more is known."""
+    also: str = ""
+    """What else there is to say of its end: what was stopped behind it, or how it failed."""
     kind: Literal["tool"] = "tool"
 
 

@@ -1,11 +1,11 @@
 """Blocks out of what is stored, and the pieces that events make in the same way."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from chatops.domain.endings import ending_of
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
@@ -17,7 +17,7 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import KILLED, Outcome
+from chatops.domain.tools import Outcome
 from chatops.engine import feedback
 from chatops.engine.pairing import Results, results_of
 from chatops.tui.blocks.model import (
@@ -32,8 +32,6 @@ from chatops.tui.blocks.model import (
 )
 from chatops.tui.blocks.steps import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
 
-_BY_A_KILL = re.compile(rf"\[{re.escape(KILLED)}, exit code \d+\](\n\[\d+ background [^\n]*\])?\Z")
-"""How the result of a program ends that was killed; what stands before it is the program's own."""
 _BEFORE_REASON, _, _AFTER_REASON = feedback.denied("\0").partition("\0")
 
 
@@ -188,6 +186,7 @@ def settled_card(
         duration_ms=duration_ms,
         decided_by=decided_by,
         reason=_reason(content, outcome),
+        also=_also(content, outcome),
     )
 
 
@@ -195,7 +194,7 @@ def _reason(content: str, outcome: Outcome) -> str:
     """Why it did not run, or what ended it. A person's reason is taken out of what the model is told; policy's is the
     text itself."""
     if outcome is Outcome.FAILED:
-        return KILLED if _BY_A_KILL.search(content) else ""
+        return ending_of(content).how
     if outcome is Outcome.INTERRUPTED:
         return "stopped" if content == feedback.STOPPED else ""
     if outcome is Outcome.INVALID:
@@ -205,6 +204,14 @@ def _reason(content: str, outcome: Outcome) -> str:
     if content.startswith(_BEFORE_REASON) and content.endswith(_AFTER_REASON):
         return content[len(_BEFORE_REASON) : len(content) - len(_AFTER_REASON)]
     return "" if content == feedback.denied("") else content
+
+
+def _also(content: str, outcome: Outcome) -> str:
+    """What was stopped behind it, or the one sentence that a failure is."""
+    ending = ending_of(content)
+    if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
+        return content
+    return ending.stopped if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
 def _what_is_wrong(content: str) -> str:

@@ -1,0 +1,39 @@
+"""A card's line says how a program ended: stopped at its limit, with what code, and what was stopped behind it."""
+
+import pytest
+
+from chatops.domain.endings import closed, exited, left, stopped_after
+from chatops.domain.tools import Outcome
+from chatops.tui.blocks.card import card_lines
+from chatops.tui.blocks.stored import settled_card
+from chatops.tui.blocks.theme import PLAIN
+
+SENTENCE = "The sandbox could not be set up for this command, so nothing was run: bwrap: no. Call it again."
+CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
+LINES = {
+    (Outcome.FAILED, closed("so far", how=stopped_after(3))): "stopped after 3.0 s",
+    (Outcome.FAILED, CODE_AND_TWO): "exit code 2 after 3.0 s, 2 background processes stopped",
+    (Outcome.SUCCESS, closed("done", stopped=left(1))): "3.0 s, 1 background process stopped",
+    (Outcome.SUCCESS, "done"): "3.0 s",
+    (Outcome.FAILED, SENTENCE): f"failed after 3.0 s: {SENTENCE}",
+    (Outcome.FAILED, "a\nb"): "failed after 3.0 s",
+    (Outcome.FAILED, "a \x1b[2J" + "b" * 900): "failed after 3.0 s: a ",
+}
+
+
+@pytest.mark.parametrize(("outcome", "content"), LINES)
+def test_the_line_says_how_it_ended(outcome: Outcome, content: str) -> None:
+    card = settled_card(
+        "c1",
+        tool="shell_exec",
+        arguments='{"command":"make"}',
+        outcome=outcome,
+        content=content,
+        truncated=False,
+        duration_ms=3_000,
+        decided_by="",
+    )
+    shown = " ".join(line.plain.strip() for line in card_lines(card, width=100, theme=PLAIN, expanded=False))
+    assert LINES[outcome, content] in shown
+    assert "\x1b" not in shown
+    assert len(shown) < 500
