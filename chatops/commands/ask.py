@@ -8,6 +8,7 @@ from argparse import Namespace
 from typing import TextIO
 
 from chatops.commands.context import (
+    Storage,
     check_role,
     find_session,
     last_session,
@@ -53,7 +54,7 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    return with_app(arguments, work, via="headless", session=arguments.session or "")
+    return with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:

@@ -74,7 +74,9 @@ def _parting_words(screen: ChatopsApp, opening: "list[asyncio.Task[Opened]]") ->
         return USAGE if isinstance(failure, ConfigError) else 1
     session = screen.chat.session_id
     if session:
-        sys.stdout.write(f"Go on with: chatops -r {session}\n")
+        # Nobody may be there to read it any more.
+        with contextlib.suppress(OSError):
+            sys.stdout.write(f"Go on with: chatops -r {session}\n")
     return screen.return_code or 0
 
 
@@ -93,10 +95,10 @@ def _leave(code: int) -> NoReturn:
 
 
 async def _open(arguments: "Namespace") -> "Opened":
-    from chatops.commands.context import in_its_workspace, options
+    from chatops.commands.context import Storage, in_its_workspace, options
     from chatops.wiring.host import open_for_tui
 
-    chosen = options(arguments, via="tui")
+    chosen = options(arguments, via="tui", storage=Storage.WANTED)
     if arguments.session:
         chosen = await asyncio.to_thread(in_its_workspace, chosen, arguments.session)
     return await open_for_tui(

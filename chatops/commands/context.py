@@ -16,6 +16,7 @@ from chatops.headless.screen import Screen
 from chatops.store.base import QueuedCall, SessionInfo, Store
 from chatops.wiring import App, Options, open_app
 from chatops.wiring.names import unknown as unknown
+from chatops.wiring.stored import Storage as Storage
 from chatops.wiring.stored import open_store as open_store
 
 
@@ -24,7 +25,7 @@ def screen() -> Screen:
     return Screen(out=sys.stdout, err=sys.stderr)
 
 
-def options(arguments: Namespace, *, via: str) -> Options:
+def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED) -> Options:
     """The flags as wiring takes them. `via` is the door that decisions are recorded under."""
     access = getattr(arguments, "access", None)
     registry = getattr(arguments, "registry", None)
@@ -38,18 +39,19 @@ def options(arguments: Namespace, *, via: str) -> Options:
         max_rounds=getattr(arguments, "max_rounds", None),
         approvals=tuple(getattr(arguments, "approve", ())),
         summary=bool(getattr(arguments, "summary", False)),
+        storage=storage,
         via=via,
     )
 
 
 @contextmanager
-def app(arguments: Namespace, *, via: str, broken_ok: bool = False) -> Iterator[App]:
+def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Storage = Storage.NEEDED) -> Iterator[App]:
     """The app for one command that opens no conversation, closed in any case.
 
     Raises the ConfigError of a broken registry and says notices first, unless `broken_ok`: for commands whose
     answer does not depend on the registry, or that are there to find out.
     """
-    opened = open_app(options(arguments, via=via))
+    opened = open_app(options(arguments, via=via, storage=storage))
     try:
         if not broken_ok:
             check_configuration(opened)
@@ -65,12 +67,13 @@ def with_app(
     via: str,
     session: str = "",
     broken_ok: bool = False,
+    storage: Storage = Storage.NEEDED,
 ) -> int:
     """The app for one command that drives a conversation: `work` and the closing share an event loop.
 
     With `session` the app works where that session belongs, whatever the current folder is. `broken_ok` as in `app`.
     """
-    chosen = options(arguments, via=via)
+    chosen = options(arguments, via=via, storage=storage)
     if session:
         chosen = in_its_workspace(chosen, session)
 
@@ -91,7 +94,7 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
 
     Raises NoSuchSession, and ConfigError if that folder is gone or --workspace names another one.
     """
-    with open_store() as store:
+    with open_store(chosen.storage) as store:
         info = find_session(store, name)
     home = Path(info.workspace)
     if chosen.workspace is not None and chosen.workspace.resolve() != home:

@@ -22,6 +22,7 @@ from chatops.headless.stop import Stop
 from chatops.runtime.session import ChatSession
 
 NOBODY = "nobody is there to approve it"
+NOWHERE = "nothing can be saved here, so it cannot wait for approval"
 
 
 class ExitCode(IntEnum):
@@ -110,16 +111,19 @@ async def _settled(
 ) -> TurnState | None:
     await begin()
     state = await session.settle()
-    while on_approval is OnApproval.DENY and state is not None and (waiting := pending_calls(state)):
-        if not await deny_all(session, waiting):
+    # What waits has to be found again by whoever approves it, in another process.
+    denies = on_approval is OnApproval.DENY or session.passing
+    reason = NOWHERE if session.passing else NOBODY
+    while denies and state is not None and (waiting := pending_calls(state)):
+        if not await deny_all(session, waiting, reason=reason):
             break
         state = await session.settle()
     return state
 
 
-async def deny_all(session: ChatSession, waiting: tuple[PendingCall, ...]) -> bool:
+async def deny_all(session: ChatSession, waiting: tuple[PendingCall, ...], *, reason: str = NOBODY) -> bool:
     """Deny what waits. Whether at least one call took the answer; the others have been decided through another door."""
-    taken = [await session.decide(one.call.id, digest=one.digest, decision=Rejected(reason=NOBODY)) for one in waiting]
+    taken = [await session.decide(one.call.id, digest=one.digest, decision=Rejected(reason=reason)) for one in waiting]
     return any(taken)
 
 
@@ -171,6 +175,9 @@ def _end(
     result = report(state, workspace=workspace, trouble=trouble)
     printer.finished(result)
     _explain(result, screen, unsaved=trouble is not None and not _over(state))
+    if trouble is not None and _over(state):
+        screen.say_once(f"Not saved: {trouble} {trouble.advice}".strip())
+        return ExitCode.ERROR
     return exit_code(result.status)
 
 

@@ -139,6 +139,11 @@ class ChatSession:
         return unsaved_text(self._services.store, self._runner.trouble)
 
     @property
+    def passing(self) -> bool:
+        """Whether it ends with this process, since nothing can be stored: nobody else can ever find it."""
+        return bool(self._services.store.unsaved)
+
+    @property
     def gone(self) -> ChatopsError | None:
         """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
         return self._runner.gone

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chatops.domain.errors import StoreError
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
 from chatops.store.faults import translated
 from chatops.store.opening import must_be_ours, refuse_newer, uri
@@ -38,13 +39,24 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"The session store {path} cannot be read: {error.strerror or error}.",
+            advice="Check the file and its rights.",
+        ) from error
+
+
 def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
     """A copy in memory of what can be read of the conversations at `path`, and how much that is; nothing in it goes on.
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises Unreadable for a file of a newer
     version or another program.
     """
-    with translated(path):
+    with translated(path), _system_errors(path):
         target = empty_in_memory()
         salvage = Salvage(sessions=0, messages=0)
         refuse_newer(path)

@@ -34,6 +34,7 @@ from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
 from chatops.wiring.rights import Limits, RegistryRights
 from chatops.wiring.settings import Settings
+from chatops.wiring.stored import Storage, make_store
 
 if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
@@ -59,6 +60,7 @@ class Options:
     approvals: tuple[str, ...] = ()
     """Rules in the spelling of ``--approve``, for this run."""
     summary: bool = False
+    storage: Storage = Storage.NEEDED
     via: str = "tui"
     """The door that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
 
@@ -110,9 +112,7 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The store of this person. Raises StoreError."""
-        from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
-
-        return SqliteStore(self.paths.store)
+        return make_store(self.paths.store, self.options.storage)
 
     @cached_property
     def outputs(self) -> Outputs:
@@ -159,7 +159,7 @@ class App:
 
     def notices(self) -> tuple[str, ...]:
         """What the person has to know about configuration, one sentence each."""
-        return (*self.loaded.notices, *self.concerns(), *self.store.notices)
+        return (*self.paths.notices, *self.loaded.notices, *self.concerns(), *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
         """What can be read in the configuration and has no effect here: tools, personas, models that do not exist."""

@@ -1,22 +1,73 @@
-"""The store alone, for what can be answered without registry, tools and models."""
+"""The person's store: as a file, or as a copy of it in memory where there is no writing, or none wanted."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
+from pathlib import Path
 
 from chatops.config.paths import find_paths
+from chatops.domain.errors import NotSaved, StoreError
 from chatops.store.base import Store
 
 
-@contextmanager
-def open_store() -> Iterator[Store]:
-    """The store of this person, closed in any case. Raises ConfigError without a home folder, and StoreError."""
-    from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
+class Storage(Enum):
+    """What a command needs the store for."""
 
+    NEEDED = auto()
+    """What it does has to be stored, or is not done."""
+    WANTED = auto()
+    """A conversation: where nothing can be stored it goes on in memory, and says so."""
+    READ = auto()
+    """To look at: the file is not touched, and of a damaged one whatever can be read is there."""
+
+
+@contextmanager
+def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
+    """The store of this person, closed in any case. Raises ConfigError without a home folder, and StoreError."""
     paths = find_paths(os.environ)
     paths.prepare()
-    store = SqliteStore(paths.store)
+    store = make_store(paths.store, storage)
     try:
         yield store
     finally:
         store.close()
+
+
+def make_store(path: Path, storage: Storage) -> Store:
+    """The store at `path`, which is made if it is not there and `storage` is not READ. Raises StoreError."""
+    from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
+
+    match storage:
+        case Storage.NEEDED:
+            return SqliteStore(path)
+        case Storage.WANTED:
+            try:
+                return SqliteStore(path)
+            except NotSaved as error:
+                return _in_memory(path, error)
+        case Storage.READ:
+            return _copy(path, unsaved="the store is only read")
+
+
+def _copy(path: Path, *, unsaved: str) -> Store:
+    from chatops.store.reading import conversations_of
+    from chatops.store.sqlite import SqliteStore
+
+    rows, salvage = conversations_of(path, unsaved=unsaved)
+    rows.notices += [] if salvage.whole else [f"The session store {path} is damaged. {salvage.text}"]
+    return SqliteStore(rows)
+
+
+def _in_memory(path: Path, why: NotSaved) -> Store:
+    """A copy to go on with; an empty one where the file cannot even be read."""
+    from chatops.store.connection import Connection, empty_in_memory
+    from chatops.store.reading import conversations_of
+    from chatops.store.sqlite import SqliteStore
+
+    try:
+        rows, _ = conversations_of(path, unsaved=why.reason)
+    except StoreError:
+        rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
+    rows.notices.append(f"{why} What is said now is gone when chatops ends, and no call can be approved. {why.advice}")
+    return SqliteStore(rows)

@@ -18,7 +18,7 @@ from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
 from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat
-from chatops.headless.run import NOBODY, OnApproval, ask, go_on, show_end
+from chatops.headless.run import NOBODY, NOWHERE, OnApproval, ask, go_on, show_end
 from chatops.headless.screen import Screen
 from chatops.runtime.session import ChatSession
 from chatops.runtime.snapshot import Snapshot
@@ -42,10 +42,15 @@ class Scripted(ChatSession):
         self.accepts = True
         self.cancels = True
         self.in_the_way: ChatopsError | None = None
+        self.ends_with_the_process = False
 
     @property
     def session_id(self) -> SessionId:
         return SESSION
+
+    @property
+    def passing(self) -> bool:
+        return self.ends_with_the_process
 
     @property
     def trouble(self) -> ChatopsError | None:
@@ -191,6 +196,21 @@ async def test_deny_tells_the_model_and_goes_on() -> None:
         (CALL, "d2", Rejected(reason=NOBODY)),
     ]
     assert desk.out == "The answer\n"
+
+
+async def test_where_nothing_can_be_saved_a_call_is_denied_and_does_not_wait() -> None:
+    session, desk = Scripted(paused(), finished()), Desk()
+    session.ends_with_the_process = True
+    assert await run_ask(session, desk) == 0
+    assert session.decided == [(CALL, "d1", Rejected(reason=NOWHERE))]
+
+
+async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None:
+    session, desk = Scripted(finished()), Desk()
+    session.in_the_way = NotSaved("Disk full: this is not saved.", advice="Free some space.")
+    assert await run_ask(session, desk) == 1
+    assert desk.out == "The answer\n"
+    assert "Not saved: Disk full" in desk.err
 
 
 async def test_deny_does_not_loop_when_the_call_takes_no_answer() -> None:
