@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from chatops.domain.decisions import Decision, Rejected
-from chatops.domain.errors import ChatopsError, Conflict, StoreError
+from chatops.domain.errors import ChatopsError, Conflict, NotSaved, StoreError
 from chatops.domain.events import AskReason, Event, Notice, Published, ToolFinished, TurnStatus
 from chatops.domain.events import Status as NodeStatus
 from chatops.domain.ids import CallId, SessionId
