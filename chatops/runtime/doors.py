@@ -9,6 +9,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.state import Finished
 from chatops.engine.view import turn_status
+from chatops.runtime.answered import answer_to
 from chatops.runtime.offload import Offload
 from chatops.runtime.runner import Runner
 from chatops.store.base import DecisionRow, Store
@@ -81,10 +82,3 @@ class PostedDecisions:
             except StoreError:
                 log.exception("the queue could not be read")
             await asyncio.sleep(WATCH_S)
-
-
-def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
-    """The decision on a call: one that is left for the turn, else the last one that it took. None if there is none."""
-    left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
-    taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
-    return next((one for one in left if one is not None), None) or next(taken, None)

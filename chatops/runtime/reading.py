@@ -21,14 +21,15 @@ from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
+from chatops.runtime.answered import answer_to
 from chatops.runtime.bus import Bus, Listener
-from chatops.runtime.doors import answer_to
 from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.record import Record
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot
 from chatops.runtime.standing import Standing
 from chatops.store.base import DecisionRow, Hold, SessionInfo, Store
+from chatops.store.derive import since
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,11 @@ class ReadAlong:
     @property
     def trouble(self) -> ChatopsError | None:
         """Nothing is done here that could fail."""
+        return None
+
+    @property
+    def gone(self) -> ChatopsError | None:
+        """It was never here."""
         return None
 
     @property
@@ -279,6 +285,11 @@ class ReadAlong:
         if hold is None:
             return "this conversation is open nowhere now"
         return f"this conversation is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
+
+    def since(self) -> str:
+        """Since when it is open there, in this place's time."""
+        hold = self._found.hold
+        return since(hold, now=time.time()) if hold is not None else ""
 
     def _grant_or_default(self) -> Grant:
         rights = self._services.rights

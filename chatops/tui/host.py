@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from chatops.domain.ids import SessionId
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
 
 TextTopic = Literal["tools", "policy", "permissions", "doctor"]
@@ -121,15 +121,20 @@ class Host(Protocol):
         word or was interrupted, if any."""
         ...
 
-    async def open_session(self, session_id: SessionId) -> "ChatSession":
-        """Open a stored conversation; the present one is closed by the caller after success."""
+    async def open_session(self, session_id: SessionId) -> "Conversation":
+        """Open a stored conversation, to be read along with if another process has it; the present one is closed by
+        the caller after success."""
         ...
 
-    async def new_session(self, *, role: str) -> "ChatSession":
+    async def read_along(self, session_id: SessionId) -> "Conversation":
+        """Read along with a conversation that another process has, or is about to have."""
+        ...
+
+    async def new_session(self, *, role: str) -> "Conversation":
         """Begin an empty conversation."""
         ...
 
-    async def fork_session(self, session_id: SessionId) -> "ChatSession":
+    async def fork_session(self, session_id: SessionId) -> "Conversation":
         """A copy of a conversation up to now, opened."""
         ...
 
@@ -146,8 +151,8 @@ class Host(Protocol):
         ...
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: "ChatSession", warn: Callable[[str], None]
-    ) -> "ChatSession":
+        self, workflow: str, *, query: str, beside: "Conversation", warn: Callable[[str], None]
+    ) -> "Conversation":
         """A run in a conversation of its own, under the role and model of the conversation `beside`.
 
         It is not begun: see `run_of`. `warn` is told what is doubtful about the workflow. Raises ConfigError with all
@@ -155,7 +160,7 @@ class Host(Protocol):
         """
         ...
 
-    def run_of(self, session: "ChatSession") -> "WorkflowRun | None":
+    def run_of(self, session: "Conversation") -> "WorkflowRun | None":
         """The run whose conversation this is, if it is one; whoever shows it says `go_on`, and closes it."""
         ...
 
@@ -167,11 +172,11 @@ class Host(Protocol):
         """Store how long each step of a run has worked."""
         ...
 
-    async def text(self, topic: TextTopic, *, session: "ChatSession", argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: "Conversation", argument: str = "") -> str:
         """A text to look at; `argument` is what stood after the slash command."""
         ...
 
-    async def revoke(self, session: "ChatSession", *, number: int) -> str:
+    async def revoke(self, session: "Conversation", *, number: int) -> str:
         """Withdraw a remembered permission by its number in the ``permissions`` text; says what was withdrawn."""
         ...
 
@@ -180,7 +185,7 @@ class Host(Protocol):
 class Opened:
     """What the app gets once everything heavy has been loaded."""
 
-    session: "ChatSession"
+    session: "Conversation"
     host: Host
     notices: tuple[str, ...] = ()
     """Sentences to show once at the start (a broken registry, an ignored workspace registry)."""

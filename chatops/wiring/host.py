@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chatops.config.paths import write_new_private
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import ConfigError
+from chatops.domain.errors import ConfigError, SessionHeld
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import ToolMessage
@@ -17,8 +17,8 @@ from chatops.domain.tools import Outcome
 from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
 from chatops.policy.patterns import show_rule
 from chatops.policy.registry import ModelSpec
+from chatops.runtime.conversation import Conversation
 from chatops.runtime.left_off import left_off
-from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow, TextTopic
 from chatops.wiring.app import App, Options
@@ -90,12 +90,12 @@ class TuiHost(HostRuns):
             # The first message tries again, and tells the person what is wrong.
             log.info("the model client could not be prepared", exc_info=True)
 
-    def offer_later(self, chat: ChatSession) -> None:
+    def offer_later(self, chat: Conversation) -> None:
         """Where the demo answers: look for servers on this machine in the background, and say what there is."""
         if chat.snapshot().is_demo:
             self._offering = asyncio.create_task(self._offer(chat), name="offer servers")
 
-    async def _offer(self, chat: ChatSession) -> None:
+    async def _offer(self, chat: Conversation) -> None:
         await asyncio.sleep(WARM_UP_S)
         found = await server_offer()
         if found and chat.snapshot().is_demo:
@@ -162,19 +162,23 @@ class TuiHost(HostRuns):
         wanted = [*(info for info, _ in left if info.pending), *reversed(reviews), *(info for info, _ in left)]
         return wanted[0].id if wanted else None
 
-    async def open_session(self, session_id: SessionId) -> ChatSession:
-        """Open a stored conversation."""
+    async def open_session(self, session_id: SessionId) -> Conversation:
+        """Open a stored conversation; one that another process has is read along with."""
         chat, _ = await self._taken_up(session_id)
         return chat
 
-    async def new_session(self, *, role: str) -> ChatSession:
+    async def read_along(self, session_id: SessionId) -> Conversation:
+        """Read along with a conversation that another process has, or is about to have."""
+        return await self._app.read_along(session_id)
+
+    async def new_session(self, *, role: str) -> Conversation:
         """Begin an empty conversation in `role`."""
         session = await self._app.open_session(None, attended=True)
         if role and role != session.snapshot().role:
             await session.switch_role(role)
         return session
 
-    async def fork_session(self, session_id: SessionId) -> ChatSession:
+    async def fork_session(self, session_id: SessionId) -> Conversation:
         """A copy of a conversation up to now, opened."""
         info = await asyncio.to_thread(self._app.store.fork_session, session_id)
         return await self._app.open_session(info.id, attended=True)
@@ -193,7 +197,7 @@ class TuiHost(HostRuns):
         name = path or f"{session_id}.{suffix}"
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 
-    async def text(self, topic: TextTopic, *, session: ChatSession, argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
         """A text to look at."""
         match topic:
             case "tools":
@@ -207,7 +211,7 @@ class TuiHost(HostRuns):
 
                 return await asyncio.to_thread(doctor_text, self._app)
 
-    async def revoke(self, session: ChatSession, *, number: int) -> str:
+    async def revoke(self, session: Conversation, *, number: int) -> str:
         """Withdraw a remembered permission by its number."""
         grants = await self._grants(session)
         if not 1 <= number <= len(grants):
@@ -216,17 +220,22 @@ class TuiHost(HostRuns):
         await session.withdraw(gone)
         return f"Withdrawn: {show_rule(gone.tool, gone.pattern)} in role {gone.role}."
 
-    async def _taken_up(self, session_id: SessionId | None) -> tuple[ChatSession, tuple[str, ...]]:
+    async def _taken_up(self, session_id: SessionId | None) -> tuple[Conversation, tuple[str, ...]]:
         """A conversation that goes on where it was left, and what there is to say about that.
 
         The screen draws the state it finds, so nothing is lost on it by beginning before it follows.
         """
         if session_id is not None:
             info = await asyncio.to_thread(self._app.store.session, session_id)
-            if info.run is not None:
-                # It goes on when the screen listens: what happens then is part of what it shows.
-                return self.keep(await self._app.open_run(info.id, attended=True)), ()
-        chat = await self._app.open_session(session_id, attended=True)
+            try:
+                if info.run is not None:
+                    # It goes on when the screen listens: what happens then is part of what it shows.
+                    return self.keep(await self._app.open_run(info.id, attended=True)), ()
+                chat = await self._app.open_session(session_id, attended=True)
+            except SessionHeld:
+                return await self._app.read_along(info.id), ()
+        else:
+            chat = await self._app.open_session(None, attended=True)
         said: list[str] = []
 
         def heard(published: Published) -> None:
@@ -277,7 +286,7 @@ class TuiHost(HostRuns):
         model = grant.models[0]
         return RoleRow(name=name, model=model.label or model.name, tools=tuple(t.name for t in grant.tools))
 
-    def _tools(self, session: ChatSession) -> str:
+    def _tools(self, session: Conversation) -> str:
         grant = session.grant()
         lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
         lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
@@ -286,7 +295,7 @@ class TuiHost(HostRuns):
         lines += [f"Hint: {hint}" for hint in self._app.catalog.hints]
         return "\n".join(lines)
 
-    async def _explained(self, session: ChatSession, argument: str) -> str:
+    async def _explained(self, session: Conversation, argument: str) -> str:
         """The verdict on ``TOOL [JSON]`` in this conversation, with what it remembers and has read."""
         tool, _, arguments = argument.partition(" ")
         found = await explain_call(
@@ -300,12 +309,12 @@ class TuiHost(HostRuns):
         )
         return "\n".join([*found.lines, "", *found.remarks]).rstrip()
 
-    async def _grants(self, session: ChatSession) -> tuple[RememberedGrant, ...]:
+    async def _grants(self, session: Conversation) -> tuple[RememberedGrant, ...]:
         if not session.session_id:
             return ()
         return await asyncio.to_thread(self._app.store.grants, session.session_id)
 
-    async def _permissions(self, session: ChatSession) -> str:
+    async def _permissions(self, session: Conversation) -> str:
         grants = await self._grants(session)
         role = session.snapshot().role
         lines = ["Remembered in this session (revoke with /permissions revoke N):", ""]
@@ -324,7 +333,7 @@ def _write(workspace: Path, name: str, text: str) -> str:
     return str(target)
 
 
-def _workspace_was_read(session: ChatSession) -> bool:
+def _workspace_was_read(session: Conversation) -> bool:
     """As the next call would find it, also in a conversation that was opened again and has no turn yet."""
     if session.state is not None:
         return workspace_was_read(session.state)
@@ -333,7 +342,7 @@ def _workspace_was_read(session: ChatSession) -> bool:
     return any(message.tool in WORKSPACE_READERS and message.outcome not in not_run for message in said)
 
 
-def _policy(session: ChatSession) -> str:
+def _policy(session: Conversation) -> str:
     grant = session.grant()
     lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
     for layer in grant.layers:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chatops.domain.ids import SessionId
-from chatops.runtime.session import ChatSession
+from chatops.runtime.conversation import Conversation
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo
 from chatops.tui.host import RunRow, WorkflowRow
@@ -41,8 +41,8 @@ class HostRuns:
         ]
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: ChatSession, warn: Callable[[str], None]
-    ) -> ChatSession:
+        self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
+    ) -> Conversation:
         """A run that has been checked and is not begun."""
         from chatops.wiring.workflows import check_here
 
@@ -56,7 +56,7 @@ class HostRuns:
             warn(warning)
         return self.keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
 
-    def run_of(self, session: ChatSession) -> WorkflowRun | None:
+    def run_of(self, session: Conversation) -> WorkflowRun | None:
         """The run whose conversation this is, if it is one."""
         run = self._runs.get(session.session_id)
         return run if run is not None and run.session is session else None
@@ -69,7 +69,7 @@ class HostRuns:
         """Store how long each step of a run has worked."""
         self._app.settings.set(f"step times:{session_id}", kept(seconds))
 
-    def keep(self, run: WorkflowRun) -> ChatSession:
+    def keep(self, run: WorkflowRun) -> Conversation:
         """Remember a run that was opened; its conversation."""
         self._runs[run.run_id] = run
         return run.session

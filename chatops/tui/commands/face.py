@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
 
@@ -17,7 +17,7 @@ class Face(Protocol):
     """The app as a command sees it."""
 
     @property
-    def session(self) -> "ChatSession":
+    def session(self) -> "Conversation":
         """The open conversation."""
         ...
 
@@ -71,11 +71,15 @@ class Face(Protocol):
         """Let the person read what a step of the run gave."""
         ...
 
+    def action_take_over(self) -> None:
+        """Go on here with a conversation that is open elsewhere."""
+        ...
+
     def action_steps(self) -> None:
         """Let the person choose a step of the run."""
         ...
 
-    async def change_session(self, opening: "Awaitable[ChatSession]") -> None:
+    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
         """Show another conversation; the present one is left as it is and closed."""
         ...
 

@@ -8,7 +8,7 @@ from chatops.tui.commands.face import Face
 from chatops.tui.host import TextTopic
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
 
 
 async def show_help(face: Face, argument: str) -> None:
@@ -45,6 +45,11 @@ async def persona(face: Face, argument: str) -> None:
 async def pending(face: Face, argument: str) -> None:
     """The dialog."""
     face.open_pending()
+
+
+async def take_over(face: Face, argument: str) -> None:
+    """Go on here with what is open elsewhere."""
+    face.action_take_over()
 
 
 async def new(face: Face, argument: str) -> None:
@@ -183,7 +188,7 @@ async def _text(face: Face, title: str, *, topic: TextTopic, argument: str) -> N
     face.show_text(title, text=await face.host.text(topic, session=face.session, argument=argument))
 
 
-def context_text(session: "ChatSession") -> str:
+def context_text(session: "Conversation") -> str:
     """The layers of the system prompt in order, each with its source."""
     snapshot = session.snapshot()
     lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
@@ -194,7 +199,7 @@ def context_text(session: "ChatSession") -> str:
     return "\n".join(lines).rstrip()
 
 
-def cost_text(session: "ChatSession") -> str:
+def cost_text(session: "Conversation") -> str:
     """Usage in words; a server that does not count is said to."""
     snapshot = session.snapshot()
     usage = snapshot.usage

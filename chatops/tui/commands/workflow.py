@@ -10,7 +10,7 @@ from chatops.tui.commands.face import Face, Shown
 from chatops.tui.widgets.completions import Completion
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
 
 VERBS = {
@@ -138,8 +138,8 @@ def _the_run(face: Face) -> "WorkflowRun":
     return face.run
 
 
-async def _change(face: Face, session: "ChatSession") -> None:
-    async def opened() -> "ChatSession":
+async def _change(face: Face, session: "Conversation") -> None:
+    async def opened() -> "Conversation":
         return session
 
     await face.change_session(opened())

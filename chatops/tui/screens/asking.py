@@ -30,6 +30,8 @@ class Asking:
         chat, desk = self._chat, self._chat.desk
         fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
         fresh = fresh or (desk is not None and desk.asks_anew)
+        if chat.reads_along:
+            return  # It opens by itself where the conversation is driven; here ctrl+g opens it.
         if not fresh or not chat.is_active or (desk is not None and desk.hindrance()):
             return
         if chat.composer.idle:

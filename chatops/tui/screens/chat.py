@@ -26,10 +26,12 @@ from chatops.tui.widgets.status import StatusLine
 # made of, come right after it.
 if TYPE_CHECKING:
     from chatops.domain.events import Published
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
     from chatops.runtime.snapshot import Snapshot
+    from chatops.tui.blocks.model import Op
     from chatops.tui.host import Opened
     from chatops.tui.projector import Projector
+    from chatops.tui.screens.reading_desk import ReadingDesk
     from chatops.tui.screens.run_desk import RunDesk
 
 FIRST_KEYS_S = 0.1
@@ -41,12 +43,15 @@ class ChatScreen(ChatKeys):
     """Transcript, banner, message, status line. It is the `Face` that slash commands work on."""
 
     AUTO_FOCUS = "Composer"
-    BINDINGS: ClassVar = [Binding("ctrl+g", "pending", "waiting calls", id="pending")]
+    BINDINGS: ClassVar = [
+        Binding("ctrl+g", "pending", "waiting calls", id="pending"),
+        Binding("f2", "take_over", "take over", id="take-over"),
+    ]
 
     class Batch(Message):
         """Events of a conversation, on their way from its bus to the screen."""
 
-        def __init__(self, session: "ChatSession", published: "list[Published]") -> None:
+        def __init__(self, session: "Conversation", published: "list[Published]") -> None:
             super().__init__()
             self.session = session
             self.published = published
@@ -56,11 +61,14 @@ class ChatScreen(ChatKeys):
         self.clock = clock
         self._unsubscribe: Callable[[], None] = lambda: None
         self._projector: Projector | None = None
+        self._reading: ReadingDesk | None = None
         self._asking = Asking(self)
         self._hurry = asyncio.Event()
         self._unsent: list[str] = []
         self._update_due = False
         self._elsewhere = ""
+        self._going = False
+        """Whether it is being exchanged for reading along with it."""
         self._failed = False
 
     def compose(self) -> ComposeResult:
@@ -109,6 +117,8 @@ class ChatScreen(ChatKeys):
         self._host = opened.host
         self.composer.set_history(opened.host.history())
         self._follow(opened.session)
+        if not self.reads_along:
+            self.drafts.recall()
         self._elsewhere = opened.waiting
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
@@ -132,10 +142,11 @@ class ChatScreen(ChatKeys):
         self._give_back("\n".join(self._unsent))
         self._unsent.clear()
 
-    def _follow(self, session: "ChatSession") -> None:
+    def _follow(self, session: "Conversation") -> None:
         self._unsubscribe()
         self._session = session
         self._asking.forget()
+        windows.close_dialogs(self.app)
         from chatops.tui.projector import Projector
         from chatops.tui.stream import FrameBuffer
 
@@ -150,16 +161,17 @@ class ChatScreen(ChatKeys):
         projector = self._projector = Projector()
         snapshot = session.snapshot()
         self._desk = self._desk_for(session)
+        self._reading = self._reading_of(session)
+        blocks = projector.load(snapshot, self._desk.heads if self._desk is not None else None)
         if self._transcript is not None:
-            self._transcript.set_blocks(projector.load(snapshot, self._desk.heads if self._desk is not None else None))
-        self.drafts.recall()
+            self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
         self._elsewhere = ""
         self.update_now()
         if self._desk is not None:
             # From here on: what it publishes is heard.
             self.run_worker(self._desk.show(), group="run")
 
-    def _desk_for(self, session: "ChatSession") -> "RunDesk | None":
+    def _desk_for(self, session: "Conversation") -> "RunDesk | None":
         run = self.host.run_of(session)
         if run is None:
             return None
@@ -167,30 +179,65 @@ class ChatScreen(ChatKeys):
 
         return RunDesk(self, run)
 
-    def _forward(self, session: "ChatSession", batch: "list[Published]") -> None:
+    def _reading_of(self, session: "Conversation") -> "ReadingDesk | None":
+        from chatops.runtime.reading import ReadAlong
+
+        if not isinstance(session, ReadAlong):
+            return None
+        from chatops.tui.screens.reading_desk import ReadingDesk
+
+        return ReadingDesk(self, session)
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether the open conversation is driven by another process."""
+        return self._reading is not None
+
+    def redraw(self, ops: "list[Op]") -> None:
+        """Change what the transcript shows."""
+        if self._transcript is not None:
+            self._transcript.apply(ops)
+
+    def _forward(self, session: "Conversation", batch: "list[Published]") -> None:
         self.post_message(self.Batch(session, batch))
 
-    async def change_session(self, opening: "Awaitable[ChatSession]") -> None:
+    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
         """Show another conversation; what waits in the present one keeps waiting, what was typed is its draft."""
         following = await opening
-        before, desk = self.session, self._desk
         self.drafts.keep()
         self.composer.clear_all()
-        self._follow(following)
-        await self._let_go(before, desk)
+        await self._show_instead(following)
+        if not self.reads_along:
+            self.drafts.recall()
 
-    async def _let_go(self, session: "ChatSession", desk: "RunDesk | None") -> None:
-        if desk is None:
-            await session.aclose()
-        else:
-            await desk.leave()
+    async def exchange(self, opening: "Awaitable[Conversation]") -> None:
+        """Go on with the same conversation in another way: driven from here, or read along with. What is typed
+        stays where it is."""
+        await self._show_instead(await opening)
+
+    async def _show_instead(self, following: "Conversation") -> None:
+        leaving = self._leaving(self.session)
+        self._follow(following)
+        await leaving()
+
+    def _leaving(self, session: "Conversation") -> "Callable[[], Awaitable[None]]":
+        desk = self._desk or self._reading
+        return session.aclose if desk is None else desk.leave
+
+    async def _read_on(self, gone: ChatopsError) -> None:
+        """Another process has the conversation now: it is read along with from here."""
+        self.say(f"{gone} {gone.advice}".strip())
+        try:
+            await self.exchange(self.host.read_along(self.session.session_id))
+        except ChatopsError as error:
+            self.say(f"{error} {error.advice}".strip())
 
     async def close(self) -> None:
         """Keep the draft, let go of the conversation."""
         self.drafts.keep()
         self._unsubscribe()
         if self._session is not None:
-            await self._let_go(self._session, self._desk)
+            await self._leaving(self._session)()
 
     # Events to drawing
 
@@ -225,14 +272,21 @@ class ChatScreen(ChatKeys):
         self._update_due = False
         if self._session is None or not self.is_attached:
             return
+        if (gone := self._session.gone) is not None:
+            if not self._going:
+                self._going = True
+                self.run_worker(self._read_on(gone), group="read on")
+            return
+        self._going = False
         from chatops.domain.events import TurnStatus
 
         snapshot = self._session.snapshot()
-        running = snapshot.status is TurnStatus.RUNNING
+        running = snapshot.status is TurnStatus.RUNNING and not self.reads_along
         self.query_one(StatusLine).show(snapshot, sandbox=self.host.sandbox(), running=running)
         if self._desk is not None:
             self._desk.update()
-        failed = snapshot.status is TurnStatus.FAILED and not (self._desk is not None and self._desk.owns_last_turn)
+        failed = snapshot.status is TurnStatus.FAILED and not self.reads_along
+        failed = failed and not (self._desk is not None and self._desk.owns_last_turn)
         troubled = self._session.trouble is not None or (self.run is not None and self.run.trouble is not None)
         self.composer.retry_offered = failed or troubled
         self.show_banner(snapshot, failed=failed)
@@ -244,6 +298,8 @@ class ChatScreen(ChatKeys):
         self.query_one(Banner).say(text, tone=tone, standing=snapshot.unsaved)
 
     def _banner(self, snapshot: "Snapshot", *, failed: bool) -> banner_text.Said:
+        if self._reading is not None:
+            return self._reading.banner(snapshot)
         if self._desk is not None and (hindered := self._desk.hindrance()):
             return hindered, "error" if self._desk.run.trouble else "quiet"
         if snapshot.pending and windows.open_approval(self.app) is None:
@@ -315,8 +371,7 @@ class ChatScreen(ChatKeys):
 
     async def interrupt(self) -> str:
         """First ctrl+c: stop what runs, else keep the text in the history; says what was done."""
-        if self._session is not None and self._answering(self._session):
-            await self._session.cancel()
+        if self._session is not None and self._answering(self._session) and await self._session.cancel():
             return "Stopped."
         if self.composer.text:
             text = self.composer.clear_all()
@@ -326,7 +381,7 @@ class ChatScreen(ChatKeys):
             return "The text is in the history: Up brings it back."
         return ""
 
-    def _answering(self, session: "ChatSession") -> bool:
+    def _answering(self, session: "Conversation") -> bool:
         from chatops.domain.events import TurnStatus
 
         return session.snapshot().status is TurnStatus.RUNNING
@@ -337,6 +392,13 @@ class ChatScreen(ChatKeys):
             self.run_worker(self._asking.open_elsewhere(), group="sessions", exclusive=True)
         else:
             self.open_pending()
+
+    def action_take_over(self) -> None:
+        """F2: go on here with a conversation that is open elsewhere."""
+        if self._reading is not None:
+            self._reading.take_over()
+        elif self.opened:
+            self.say("This conversation is open here already.")
 
     def open_pending(self) -> None:
         """Show what waits for the person; only one dialog is ever open."""

@@ -15,7 +15,7 @@ from chatops.tui.screens import windows
 from chatops.tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
-    from chatops.runtime.session import ChatSession
+    from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
     from chatops.tui.screens.run_desk import RunDesk
@@ -34,7 +34,7 @@ class ChatFace(Sturdy, Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._session: ChatSession | None = None
+        self._session: Conversation | None = None
         self._host: Host | None = None
         self._desk: RunDesk | None = None
 
@@ -54,7 +54,7 @@ class ChatFace(Sturdy, Screen[None]):
         return self._session is not None
 
     @property
-    def session(self) -> "ChatSession":
+    def session(self) -> "Conversation":
         """The open conversation."""
         if self._session is None:
             raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
@@ -181,10 +181,14 @@ class ChatFace(Sturdy, Screen[None]):
         """Quit."""
         self.app.run_worker(self.app.action_quit(), group="quit")
 
+    def action_take_over(self) -> None:
+        """F2: go on here with a conversation that is open elsewhere."""
+        raise NotImplementedError
+
     def open_pending(self) -> None:
         """Show what waits for the person: calls, or a step of a run."""
         raise NotImplementedError
 
-    async def change_session(self, opening: "Awaitable[ChatSession]") -> None:
+    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
         """Show another conversation; the present one is left as it is and closed."""
         raise NotImplementedError

@@ -32,8 +32,10 @@ from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.domain.usage import Usage
 from chatops.policy.prompt import PromptLayer
+from chatops.runtime.conversation import Conversation
 from chatops.runtime.session import ChatSession, Snapshot
 from chatops.runtime.workflow import WorkflowRun
+from chatops.store.base import DecisionRow
 from chatops.tui.host import ModelRow, Opened, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
 
 SESSION = SessionId("20261121-101512-k3f9")
@@ -148,6 +150,7 @@ class FakeSession(ChatSession):
         self.said = ""
         self.refuse: ChatopsError | None = None
         self.stale = False
+        self.answers: dict[CallId, DecisionRow] = {}
         self.now = Snapshot(
             session_id=SESSION,
             title="Release notes",
@@ -242,6 +245,17 @@ class FakeSession(ChatSession):
         self.change(pending=tuple(call for call in self.now.pending if call.call.id != call_id))
         self.publish(CallDecided(id=call_id, parent_id=ROUND, decision=decision, by=ANA))
         return True
+
+    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+        return self.answers.get(call_id)
+
+    @property
+    def trouble(self) -> ChatopsError | None:
+        return None
+
+    @property
+    def gone(self) -> ChatopsError | None:
+        return None
 
     async def switch_role(self, name: str) -> None:
         if name not in self.now.roles:
@@ -343,15 +357,18 @@ class FakeHost:
             ),
         )
 
-    async def open_session(self, session_id: SessionId) -> ChatSession:
+    async def open_session(self, session_id: SessionId) -> Conversation:
         if session_id not in self.others:
             raise ChatopsError(f"There is no session {session_id}.", advice="/sessions lists them.")
         return self.others[session_id]
 
-    async def new_session(self, *, role: str) -> ChatSession:
+    async def read_along(self, session_id: SessionId) -> Conversation:
+        return self.others[session_id]
+
+    async def new_session(self, *, role: str) -> Conversation:
         return self.others["new"]
 
-    async def fork_session(self, session_id: SessionId) -> ChatSession:
+    async def fork_session(self, session_id: SessionId) -> Conversation:
         return self.others["fork"]
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
@@ -364,14 +381,14 @@ class FakeHost:
         return tuple(self.left)
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: ChatSession, warn: Callable[[str], None]
-    ) -> ChatSession:
+        self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
+    ) -> Conversation:
         if self.refuse is not None:
             raise self.refuse
         self.begun.append((workflow, query))
         return self.others["run"]
 
-    def run_of(self, session: ChatSession) -> WorkflowRun | None:
+    def run_of(self, session: Conversation) -> WorkflowRun | None:
         return next((run for run in self.led if run.session is session), None)
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
@@ -380,10 +397,10 @@ class FakeHost:
     def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         self.times[session_id] = tuple(seconds)
 
-    async def text(self, topic: TextTopic, *, session: ChatSession, argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
         return f"{topic} of {session.snapshot().role} {argument}".strip()
 
-    async def revoke(self, session: ChatSession, *, number: int) -> str:
+    async def revoke(self, session: Conversation, *, number: int) -> str:
         self.revoked.append(number)
         return f"Withdrawn: {number}."
 

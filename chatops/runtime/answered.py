@@ -1,0 +1,34 @@
+"""Who has answered a call, in words: for a person whose own answer came second."""
+
+from datetime import datetime
+
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.ids import CallId, SessionId
+from chatops.store.base import DecisionRow, Store
+
+
+def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
+    """The decision on a call: one that is left for the turn, else the last one that it took. None if there is none."""
+    left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
+    taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
+    return next((one for one in left if one is not None), None) or next(taken, None)
+
+
+def told(answer: DecisionRow) -> str:
+    """What was decided, by whom, where, when: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
+    by, when = answer.by, datetime.fromtimestamp(answer.decided_at).astimezone()
+    place = ", ".join(part for part in (by.host, by.tty.removeprefix("/dev/")) if part)
+    day = "" if when.date() == datetime.now().astimezone().date() else f"{when:%Y-%m-%d} "
+    return f"{_word(answer.decision)} by {by}{f' on {place}' if place else ''} at {day}{when:%H:%M:%S}"
+
+
+def _word(decision: Decision) -> str:
+    match decision:
+        case Approved():
+            return "approved"
+        case Edited():
+            return "edited"
+        case Rejected():
+            return "denied"
+        case MarkedDone():
+            return "marked as done"
