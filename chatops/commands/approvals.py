@@ -19,7 +19,7 @@ from chatops.engine.inputs import CallDecided
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
 from chatops.headless.pending import answers, describe, describe_json, mention
-from chatops.headless.screen import Screen
+from chatops.runtime.answered import answer_to, told
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
 from chatops.wiring import App
@@ -149,10 +149,10 @@ def _post(arguments: Namespace, decision: Decision) -> int:
             check_digest(queued.pending, arguments.digest)
             check_doubt(queued.pending, arguments)
         posted = post(opened.store, queued.pending, decision, opened.principal)
+        if not posted:
+            return _too_late(opened.store, queued)
     view = screen()
     word = _word(decision, again=queued.pending.in_doubt)
-    if not posted:
-        return _too_late(view, queued)
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(_then(queued))
     return 0
@@ -182,12 +182,12 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     view = screen()
     queued = find_call(opened.store, name)
     if queued.decided is not None:
-        return _too_late(view, queued)
+        return _too_late(opened.store, queued)
     try:
         session = await opened.open_session(queued.session_id, attended=False)
     except SessionHeld:
         if not post(opened.store, queued.pending, Edited(arguments=arguments), opened.principal):
-            return _too_late(view, queued)
+            return _too_late(opened.store, queued)
         view.answer(f"Edited: {queued.pending.call.id}")
         view.say("The session is open in another window: it checks the edit and asks there again.")
         return 0
@@ -196,7 +196,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     finally:
         await session.aclose()
     if not post(opened.store, shown, Approved(), opened.principal):
-        return _too_late(view, queued)
+        return _too_late(opened.store, queued)
     view.answer(describe(shown))
     view.answer(f"\nApproved: {mention(shown)}")
     view.say(_then(queued))
@@ -239,8 +239,11 @@ def _waiting(session: ChatSession, call: str) -> PendingCall | None:
     return next((one for one in pending_calls(state) if one.call.id == call), None) if state else None
 
 
-def _too_late(view: Screen, queued: QueuedCall) -> int:
-    view.say(f"{queued.pending.call.id} has been decided already; the first decision counts.")
+def _too_late(store: Store, queued: QueuedCall) -> int:
+    view, call = screen(), queued.pending.call.id
+    answer = answer_to(store, queued.session_id, call)
+    already = f"was {told(answer)}" if answer is not None else "has been decided"
+    view.say(f"{call} {already} already; the first decision counts.")
     view.say(f"Go on with: chatops resume {queued.session_id}")
     return 1
 

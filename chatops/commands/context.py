@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSession
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
+from chatops.runtime.answered import answer_to, told
 from chatops.store.base import QueuedCall, SessionInfo, Store
 from chatops.wiring import App, Options, open_app
 from chatops.wiring.names import unknown as unknown
@@ -142,6 +143,12 @@ def find_call(store: Store, name: str) -> QueuedCall:
     if found:
         ids = ", ".join(one.pending.call.id for one in found)
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
+    session = SessionId(name.partition(".")[0])
+    if "." in name and (answer := answer_to(store, session, CallId(name))) is not None:
+        raise ChatopsError(
+            f"No pending call {name!r}: it was {told(answer)}, and the first decision counts.",
+            advice="chatops audit list shows what was decided.",
+        )
     near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.6)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
