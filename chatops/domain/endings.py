@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from chatops.domain.tools import KILLED
 
+RUN_PROGRAMS = frozenset({"shell_exec", "python_exec"})
+"""Tools whose results end like this; those of others may hold anything."""
 LOST = "[the command killed the process that watched over it, so its exit code is not known]"
 
 _LINE = re.compile(
-    r"\[(?:(?P<stopped>stopped) after [\d.e+]+ s: the time limit[^\]]*"
+    r"\[(?:(?P<stopped>stopped after [\d.e+]+ s): the time limit[^\]]*"
     rf"|(?P<killed>{re.escape(KILLED)}), exit code \d+"
     r"|(?P<exit>exit code \d+(?: \([A-Z0-9+]+\))?)"
     r"|the command killed the process that watched over it, so its (?P<lost>exit code is not known)"
@@ -54,8 +56,10 @@ def closed(output: str, *, how: str = "", stopped: str = "") -> str:
     return "\n".join(part for part in (own, how, stopped) if part)
 
 
-def ending_of(content: str) -> Ending:
-    """What a result says of the end of its program; nothing if its last line is none of these."""
+def ending_of(tool: str, content: str) -> Ending:
+    """What a result says of the end of its program; nothing if its last line is none of these, or it ran none."""
+    if tool not in RUN_PROGRAMS:
+        return Ending()
     *_, before, last = ("", *content.rsplit("\n", 2)[-2:])
     found = _LINE.fullmatch(last)
     if found is None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol, assert_never
 
 from chatops.domain.canonical import JsonValue
+from chatops.domain.endings import ending_of
 from chatops.domain.events import CallDecided, Notice, Published, Status, ToolFinished, ToolStarted, TurnStatus
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.state import WorkflowState
@@ -149,8 +150,11 @@ def progress(screen: Screen, published: Published) -> None:
             shown = arguments if len(arguments) <= SHOWN_ARGUMENTS else f"{arguments[:SHOWN_ARGUMENTS]}…"
             screen.say(f"running {tool} {shown}" + (f" ({by})" if by else ""))
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
-            first = content.strip().partition("\n")[0]
-            screen.say(f"{tool}: {outcome.value}" + (f": {first}" if first else ""))
+            ending = ending_of(tool, content)
+            told = [ending.how or content.strip().partition("\n")[0], ending.stopped]
+            screen.say(": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": "))
+        case ToolFinished(tool=tool, content=content) if stopped := ending_of(tool, content).stopped:
+            screen.say(f"{tool}: {stopped}")
         case CallDecided(id=call, by=by, decision=decision):
             screen.say(f"{call}: {decision.kind} by {by}")
         case Notice(text=text, advice=advice):

@@ -8,7 +8,7 @@ from chatops.domain.endings import LOST, Ending, closed, ending_of, exited, left
 
 HOWS = {
     "": "",
-    stopped_after(2.5): "stopped",
+    stopped_after(2.5): "stopped after 2.5 s",
     exited(3): "exit code 3",
     exited(139, signal="SIGSEGV"): "exit code 139 (SIGSEGV)",
     exited(137, signal="SIGKILL"): "killed (out of memory?)",
@@ -20,7 +20,7 @@ FORGED = st.sampled_from([*HOWS, *STOPPED, "[exit code 7] ", "[exit code 7", "he
 
 @given(st.lists(FORGED | st.text(max_size=5), max_size=4), st.sampled_from(list(HOWS)), st.sampled_from(list(STOPPED)))
 def test_the_ending_is_ours_whatever_was_put_out(lines: list[str], how: str, stopped: str) -> None:
-    found = ending_of(closed("\n".join(lines), how=how, stopped=stopped))
+    found = ending_of("shell_exec", closed("\n".join(lines), how=how, stopped=stopped))
     said_in_defence = Ending(how="exit code 0", stopped=STOPPED[stopped])
     assert found in (Ending(how=HOWS[how], stopped=STOPPED[stopped]), *((said_in_defence,) if not how else ()))
 
@@ -28,4 +28,8 @@ def test_the_ending_is_ours_whatever_was_put_out(lines: list[str], how: str, sto
 @pytest.mark.parametrize("output", ["", "hello", "hello\n\n", "[note]"])
 def test_an_ordinary_end_adds_nothing(output: str) -> None:
     assert closed(output) == output.rstrip("\n")
-    assert ending_of(closed(output)) == Ending()
+    assert ending_of("shell_exec", closed(output)) == Ending()
+
+
+def test_what_other_tools_found_is_not_taken_for_it() -> None:
+    assert ending_of("file_read", exited(3)) == Ending()

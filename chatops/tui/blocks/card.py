@@ -98,8 +98,7 @@ def _result_words(card: ToolCardBlock) -> str:
         case Outcome.SUCCESS:
             return duration(card.duration_ms) + _further(card, ", ")
         case Outcome.FAILED:
-            ended = one_line(card.reason)
-            return f"{ended or 'failed'} after {duration(card.duration_ms)}" + _further(card, ", " if ended else ": ")
+            return _failure(card)
         case Outcome.INVALID:
             return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
         case Outcome.DENIED:
@@ -110,6 +109,15 @@ def _result_words(card: ToolCardBlock) -> str:
             return "outcome unknown"
         case _ as never:
             assert_never(never)
+
+
+def _failure(card: ToolCardBlock) -> str:
+    ended = one_line(card.reason)
+    if not ended:
+        return f"failed after {duration(card.duration_ms)}{_further(card, ': ')}"
+    # At the time limit the words say how long it was already.
+    words = ended if " after " in ended else f"{ended} after {duration(card.duration_ms)}"
+    return words + _further(card, ", ")
 
 
 def _further(card: ToolCardBlock, joint: str) -> str:

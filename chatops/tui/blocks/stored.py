@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.endings import ending_of
+from chatops.domain.endings import Ending, ending_of
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
@@ -175,6 +175,7 @@ def settled_card(
     decided_by: str,
 ) -> ToolCardBlock:
     """A card with its result."""
+    ending = ending_of(tool, content)
     return ToolCardBlock(
         id=card_id,
         tool=tool,
@@ -185,16 +186,13 @@ def settled_card(
         truncated=truncated,
         duration_ms=duration_ms,
         decided_by=decided_by,
-        reason=_reason(content, outcome),
-        also=_also(content, outcome),
+        reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome),
+        also=_also(content, outcome, ending),
     )
 
 
 def _reason(content: str, outcome: Outcome) -> str:
-    """Why it did not run, or what ended it. A person's reason is taken out of what the model is told; policy's is the
-    text itself."""
-    if outcome is Outcome.FAILED:
-        return ending_of(content).how
+    """Why it did not run. A person's reason is taken out of what the model is told; policy's is the text itself."""
     if outcome is Outcome.INTERRUPTED:
         return "stopped" if content == feedback.STOPPED else ""
     if outcome is Outcome.INVALID:
@@ -206,9 +204,8 @@ def _reason(content: str, outcome: Outcome) -> str:
     return "" if content == feedback.denied("") else content
 
 
-def _also(content: str, outcome: Outcome) -> str:
+def _also(content: str, outcome: Outcome, ending: Ending) -> str:
     """What was stopped behind it, or the one sentence that a failure is."""
-    ending = ending_of(content)
     if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
         return content
     return ending.stopped if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""

@@ -11,7 +11,7 @@ from chatops.tui.blocks.theme import PLAIN
 SENTENCE = "The sandbox could not be set up for this command, so nothing was run: bwrap: no. Call it again."
 CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
 LINES = {
-    (Outcome.FAILED, closed("so far", how=stopped_after(3))): "stopped after 3.0 s",
+    (Outcome.FAILED, closed("so far", how=stopped_after(2.5))): "stopped after 2.5 s",
     (Outcome.FAILED, CODE_AND_TWO): "exit code 2 after 3.0 s, 2 background processes stopped",
     (Outcome.SUCCESS, closed("done", stopped=left(1))): "3.0 s, 1 background process stopped",
     (Outcome.SUCCESS, "done"): "3.0 s",
