@@ -227,6 +227,8 @@ class Performer:
             facts = CallFacts(arguments=call.arguments, problems=(gone,))
         else:
             facts = await self._facts(tool, call)
+        # That the registry has changed was perhaps found on the way: the turn hears of it first.
+        await asyncio.sleep(0)
         reach("after_inspect")
         self._deliver(CallInspected(call_id=call.id, facts=facts))
 

@@ -205,7 +205,9 @@ def _reason(content: str, outcome: Outcome) -> str:
 
 
 def _also(content: str, outcome: Outcome, ending: Ending) -> str:
-    """What was stopped behind it, or the one sentence that a failure is."""
+    """What was stopped behind it, the one sentence that a failure is, or that a person has given this outcome."""
+    if outcome is Outcome.SUCCESS and content.startswith(feedback.MARKED_DONE):
+        return "marked as done"
     if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
         return content
     return ending.stopped if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
