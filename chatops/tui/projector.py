@@ -113,7 +113,8 @@ class Projector:
         if snapshot.status is not None and snapshot.messages:
             self._turn = turn_of(snapshot.messages[-1])
         if snapshot.status is not None and snapshot.messages and self._turn not in self._heads:
-            end = end_of_turn(self._turn, snapshot.status, snapshot.detail, snapshot.advice)
+            said = _told_in(self._turn, blocks)
+            end = end_of_turn(self._turn, snapshot.status, snapshot.detail, snapshot.advice, said)
             if end is not None:
                 blocks.append(end)
         self.blocks = {block.id: block for block in blocks}
@@ -287,14 +288,14 @@ class Projector:
             return [*ops, *self._attempt_ended(event)]
         if event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        end = end_of_turn(event.id, event.result, event.detail, event.advice)
+        said = _told_in(event.id, self.blocks.values())
+        end = end_of_turn(event.id, event.result, event.detail, event.advice, said)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _attempt_ended(self, event: TurnFinished) -> list[Op]:
         """In a run the answer is what was accepted of the model's words, which are there already."""
         ops = self._remove(self._refused)
-        own = (block for key, block in self.blocks.items() if key.startswith(f"{event.id}."))
-        said = frozenset(block.text for block in own if isinstance(block, NoticeBlock))
+        said = _told_in(event.id, self.blocks.values())
         end = end_of_attempt(event.id, self._heads[event.id], event.result, event.detail, said)
         return [*ops, self._put(end)] if end is not None else ops
 
@@ -330,3 +331,9 @@ class Projector:
     def _remove(self, block_id: str) -> list[Op]:
         self._streams.pop(block_id, None)
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
+
+
+def _told_in(turn: str, blocks: Iterable[Block]) -> frozenset[str]:
+    """What the notices of a turn say."""
+    notices = (block for block in blocks if isinstance(block, NoticeBlock))
+    return frozenset(block.text for block in notices if block.id.startswith(f"{turn}."))

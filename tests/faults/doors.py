@@ -127,7 +127,7 @@ class Pipe:
 
 def flat(text: str) -> str:
     """A screen as one line: its words in order, however they were wrapped."""
-    return " ".join(re.sub(r"[│┃╭╮╰╯─▎▌]", " ", text).split())
+    return " ".join(re.sub(r"[│┃╭╮╰╯─▁-█▎▌]", " ", text).split())
 
 
 def patient_registry(url: str, **model: Any) -> dict[str, Any]:

@@ -94,8 +94,6 @@ def test_what_a_crash_has_left_is_mended_once_and_for_good(
     desk: Desk, pipe: Pipe, messages: list[Callable[[str], Message]], results: list[str | None], mended: int
 ) -> None:
     session = left(desk, *messages)
-    before = exported(pipe, session)
-
     ran = pipe.ask("still there?", more=("-r", session, "--output-format", "json"))
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
@@ -107,12 +105,12 @@ def test_what_a_crash_has_left_is_mended_once_and_for_good(
     assert answers_each_call_once(request)
 
     after = exported(pipe, session)
-    assert told(after) == told(before)
     assert all(want is None or want == got for want, got in zip(results, told(after), strict=True))
-    again = pipe.ask("and now?", more=("-r", session))
-    assert "no recorded result" not in again.err
-    assert pipe.asked[0].tool_results == request.tool_results
-    assert pipe.provider.server.violations == []
+    if mended:
+        again = pipe.ask("and now?", more=("-r", session))
+        assert "no recorded result" not in again.err
+        assert pipe.asked[0].tool_results == request.tool_results
+        assert pipe.provider.server.violations == []
     with desk.store() as store:
         stored = [message for message in store.history(session) if isinstance(message, ToolMessage)]
     assert sum(message.content == LOST for message in stored) == mended

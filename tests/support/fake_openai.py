@@ -496,7 +496,7 @@ class FakeOpenAI:
 
     async def _hold(self, event: threading.Event, *, request: SeenRequest, reader: asyncio.StreamReader) -> None:
         while not event.is_set():
-            if reader.at_eof():
+            if reader.at_eof() or reader.exception() is not None:
                 request.gone.set()
                 raise _Stop
             # A threading.Event may be set from any thread, so it is looked at, not awaited.

@@ -239,17 +239,16 @@ def turn_of(message: Message) -> str:
     return message.id.rpartition(".m")[0] or message.id
 
 
-def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str) -> NoticeBlock | None:
-    """The line under a turn that was stopped or ran into a limit; a failure has a notice of its own."""
+def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str, said: frozenset[str]) -> NoticeBlock | None:
+    """The line under a turn that was stopped or ran into a limit, unless one of the notices `said` in it says why; a
+    failure has a notice of its own."""
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.", advice=advice)
-        case TurnStatus.LIMIT:
+        case TurnStatus.LIMIT if detail not in said:
             return NoticeBlock(id=f"{turn}.end", text=detail or "A limit was reached.", advice=advice, level="warning")
-        case TurnStatus.RUNNING | TurnStatus.PAUSED | TurnStatus.ANSWERED | TurnStatus.FAILED:
+        case _:
             return None
-        case _ as never:
-            assert_never(never)
 
 
 def notice_of(notice: Notice | NoticeMessage) -> NoticeBlock:
