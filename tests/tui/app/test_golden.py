@@ -5,11 +5,14 @@ Written pictures are to be looked at before they are committed: they are what a 
 
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chatops.domain.events import AskReason, TurnStatus
+from chatops.domain.interruption import Interruption, Processes
+from chatops.engine.recovery import LOST
 from tests.tui.app.fakes import (
     FakeHost,
     FakeSession,
@@ -76,7 +79,15 @@ async def repaired(running: Stage) -> None:
 
 
 async def unknown(running: Stage) -> None:
-    running.session.ask(pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="started 10:14; the program then ended"))
+    call = pending_call(facts=shell_facts("make deploy"), reason=AskReason.OUTCOME_UNKNOWN, why=LOST)
+    known = Interruption(
+        call_id=call.call.id,
+        attempt=1,
+        output="uploading 1 of 3\nuploading 2 of 3\n",
+        processes=Processes.STOPPED,
+        count=2,
+    )
+    running.session.ask(replace(call, interruption=known))
     await running.settle()
     await running.press("home")
 
@@ -148,6 +159,10 @@ async def test_roles_at_60x14() -> None:
 
 async def test_dialog_at_20x6() -> None:
     await compare(three, name="dialog-20x6", size=(20, 6))
+
+
+async def test_unknown_outcome_at_20x6() -> None:
+    await compare(unknown, name="dialog-unknown-20x6", size=(20, 6))
 
 
 async def compare(scene: Scene, *, name: str, size: tuple[int, int]) -> None:
