@@ -167,6 +167,8 @@ class ToolStarted:
     arguments: str
     attempt: int
     decided_by: str
+    sandbox: str = ""
+    """The level that it runs at, in words; empty for what runs no program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

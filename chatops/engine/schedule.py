@@ -71,6 +71,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
             arguments=facts.arguments,
             attempt=attempt,
             decided_by=status.decided_by,
+            sandbox=facts.sandbox,
         )
     )
 

@@ -146,9 +146,10 @@ def dumps(value: JsonValue, *, indent: int | None = None) -> str:
 def progress(screen: Screen, published: Published) -> None:
     """What a person at the terminal wants to know while waiting."""
     match published.event:
-        case ToolStarted(tool=tool, arguments=arguments, decided_by=by):
+        case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox):
             shown = arguments if len(arguments) <= SHOWN_ARGUMENTS else f"{arguments[:SHOWN_ARGUMENTS]}…"
-            screen.say(f"running {tool} {shown}" + (f" ({by})" if by else ""))
+            unconfined = f"; sandbox: {sandbox}" if sandbox.startswith("off") else ""
+            screen.say(f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined)
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = ending_of(tool, content)
             told = [ending.how or content.strip().partition("\n")[0], ending.stopped]

@@ -245,7 +245,8 @@ class App:
         from chatops.wiring.toolbox import catalog_settings
 
         shell = catalog_settings(self.sandbox(), data=self.paths.data, environ={}).shell
-        return level_for(shell, workspace=self.workspace).words
+        level = level_for(shell, workspace=self.workspace)
+        return f"sandbox: {level.words}" + ("; commands are refused" if level.refusal else "")
 
     async def aclose(self) -> None:
         """Close all conversations, the models' connections and the store."""

@@ -18,6 +18,10 @@ _WORTH_COUNTING = 1_000
 """Characters of a reply from which on it is said how many have come."""
 
 
+SANDBOX_OFF = "sandbox: off"
+"""How the note begins where nothing confines commands."""
+
+
 class _Part(NamedTuple):
     """A piece of the line; the highest `drop` goes first when there is no room."""
 
@@ -45,7 +49,11 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
             parts.append(_Part(f"cost {usage.cost:.4f}", 6))
     elif snapshot.status is not None and not running:
         parts.append(_Part("tokens unknown", 5))
-    if sandbox:
+    if sandbox.startswith(SANDBOX_OFF):
+        # That nothing confines commands is never left out; why, only where there is no room.
+        parts.append(_Part(SANDBOX_OFF, 0, "bold"))
+        parts.append(_Part(sandbox.removeprefix(SANDBOX_OFF).strip(), 3))
+    elif sandbox:
         parts.append(_Part(sandbox, 7))
     return parts
 

@@ -7,7 +7,7 @@ from textual.app import App, ComposeResult
 from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
 from chatops.domain.ids import TurnId
 from chatops.domain.usage import Usage
-from chatops.tui.widgets.status import StatusLine, status_parts
+from chatops.tui.widgets.status import StatusLine, fitted, status_parts
 from tests.tui.app.fakes import ROUND, FakeSession
 
 THOUGHT = f"{ROUND}.thought"
@@ -26,6 +26,14 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
     assert "tokens" not in words(session, running=True)
     session.change(usage=Usage(input_tokens=11, output_tokens=7))
     assert words(session).endswith("11 in 7 out")
+
+
+def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_there_is_room() -> None:
+    off = "sandbox: off (bubblewrap is not installed)"
+    parts = status_parts(FakeSession().now, sandbox=off, running=False)
+    assert " ".join(part.text for part in parts).endswith(off)
+    narrow = [part.text for part in fitted(parts, width=30, separator=" · ")]
+    assert narrow[-1] == "sandbox: off"
 
 
 class Line(App[None]):
