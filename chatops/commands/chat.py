@@ -18,6 +18,7 @@ from chatops.tui.terminal import Traits, look
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from chatops.runtime.conversation import Conversation
     from chatops.tui.host import Opened
 
 USAGE = 2
@@ -76,8 +77,16 @@ def _parting_words(screen: ChatopsApp, opening: "list[asyncio.Task[Opened]]") ->
     if session:
         # Nobody may be there to read it any more.
         with contextlib.suppress(OSError):
-            sys.stdout.write(f"Go on with: chatops -r {session}\n")
+            sys.stdout.write(_way_on(screen.chat.session) + "\n")
     return screen.return_code or 0
+
+
+def _way_on(session: "Conversation") -> str:
+    """How the conversation is found again, and what of it is not."""
+    if not session.unsaved:
+        return f"Go on with: chatops -r {session.session_id}"
+    what = "this conversation" if session.passing else "the last of this conversation"
+    return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 
 
 def _leave(code: int) -> NoReturn:

@@ -28,14 +28,17 @@ class Lease:
         *,
         asked: Callable[[Holder | None], None],
         lost: Callable[[Holder | None], None],
+        looked: Callable[[], None],
     ) -> None:
         """`asked` is called with each process that asks for the conversation, None when it does not any more; `lost`
-        once when it was taken: with the process that has it, None if that has left again."""
+        once when it was taken: with the process that has it, None if that has left again. `looked` is called after
+        each look at the store, which may have found out something about itself."""
         self._store = store
         self._offload = offload
         self._holder = holder
         self._asked = asked
         self._lost = lost
+        self._looked = looked
         self._session: SessionId | None = None
         self._keeping: asyncio.Task[None] | None = None
 
@@ -87,6 +90,7 @@ class Lease:
                     await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._offload(self._store.version)
+                self._looked()
                 if version == seen:
                     continue
                 seen, hold = version, await self._offload(self._store.held, session)

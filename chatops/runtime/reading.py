@@ -111,6 +111,16 @@ class ReadAlong:
         return None
 
     @property
+    def unsaved(self) -> str:
+        """Nothing is said here that would have to be stored."""
+        return ""
+
+    @property
+    def passing(self) -> bool:
+        """It is stored by the process that drives it."""
+        return False
+
+    @property
     def gone(self) -> ChatopsError | None:
         """It was never here."""
         return None

@@ -54,7 +54,7 @@ class Record:
         persona: str,
         rights: Rights,
         queued: int,
-        unsaved: str = "",
+        concern: str = "",
     ) -> Snapshot:
         """The conversation with the turn `state`; `grant` is what the next one would have."""
         grant = grant if state is None or isinstance(state.phase, Finished) else state.grant
@@ -82,7 +82,7 @@ class Record:
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,
             queued=queued,
-            unsaved=unsaved,
+            concern=concern,
             notices=rights.notices(),
         )
 

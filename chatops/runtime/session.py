@@ -72,6 +72,9 @@ class ChatSession:
         """Whether the turn was loaded as another process left it and has not been taken up yet."""
         self._told = 0
         self._last_turn = info.last_turn if info is not None else None
+        self._store_notices = len(services.store.notices)
+        self._store_word = ""
+        """What the store said of itself last, until the person goes on."""
         self._closed = False
         self._bus = Bus()
         self._taking = asyncio.Lock()
@@ -80,7 +83,12 @@ class ChatSession:
         self._handing_over: asyncio.Task[None] | None = None
         self._wanted_by: Holder | None = None
         self._lease = Lease(
-            services.store, services.offload, services.holder, asked=self._asked_for, lost=self._taken_from
+            services.store,
+            services.offload,
+            services.holder,
+            asked=self._asked_for,
+            lost=self._taken_from,
+            looked=self._heed_store,
         )
         self._runner = Runner(store=services.store, offload=services.offload, bus=self._bus)
         self._performer = Performer(
@@ -158,7 +166,7 @@ class ChatSession:
             persona=self._standing.persona,
             rights=self._services.rights,
             queued=self._kept.count,
-            unsaved=self.unsaved,
+            concern=self.unsaved or self._store_word,
         )
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -182,6 +190,7 @@ class ChatSession:
         """Take a message. False: a turn or a run is in the way, the message is kept and sent after it."""
         if not text.strip():
             return True
+        self._store_word = ""
         async with self._taking:
             try:
                 info = await self._ensure_stored()
@@ -201,9 +210,12 @@ class ChatSession:
         """
         if isinstance(decision, Approved) and self._services.store.unsaved:
             raise refused_approval(self._services.store)
-        await self._posted.take()
-        decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
-        return await self._runner.take_or_fail(decided)
+        try:
+            await self._posted.take()
+            decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
+            return await self._runner.take_or_fail(decided)
+        except NotSaved as error:
+            raise NotSaved(f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason) from error
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
         """Who has decided a call, what and when; None if nobody has."""
@@ -524,6 +536,7 @@ class ChatSession:
         return sum(1 for grant in grants if grant.role == self._grant.role)
 
     def _heard(self, published: Published) -> None:
+        self._heed_store()
         match published.event:
             case TurnPaused() if self._watching is None or self._watching.done():
                 self._watching = self._spawn(self._posted.watch())
@@ -533,6 +546,14 @@ class ChatSession:
                 self._services.offload.later(self._services.outputs.forget, call_id)
             case _:
                 pass
+
+    def _heed_store(self) -> None:
+        """Say what the store has found out about itself since it was asked last: that it was deleted, or damaged."""
+        fresh = self._services.store.notices[self._store_notices :]
+        self._store_notices += len(fresh)
+        if fresh:
+            self._store_word = " ".join(fresh)
+            self.tell(self._store_word)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -38,5 +38,5 @@ class Snapshot:
     queued: int
     """Messages kept for after the present turn."""
     notices: tuple[str, ...]
-    unsaved: str = ""
-    """Why what happens here is not saved, for as long as that is so; empty if all is well."""
+    concern: str = ""
+    """What is the matter with the store, for as long as the person should see it; empty if all is well."""

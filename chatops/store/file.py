@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from chatops.domain.errors import NotSaved, StoreError
-from chatops.store.connection import Connection
+from chatops.store.connection import Connection, Row
 from chatops.store.faults import is_damage, refused_by_the_system, translated
 from chatops.store.mending import carried, free_name, mend, new_file, put_aside
 from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
@@ -57,6 +57,13 @@ class StoreFile(Connection):
             log.warning("%s is damaged: %s", path, error)
             said += mend(path, vfs=self._vfs)
         return open_file(path, vfs=self._vfs)
+
+    def pragma(self, name: str) -> Row | None:
+        """The value of a pragma of the file that has the name, outside of any transaction."""
+        with self._lock, translated(self.path):
+            if not self._closed and identity(self.path) != self._file:
+                self._take_up_what_is_there()
+            return super().pragma(name)
 
     def _begin(self, begin: str) -> None:
         """Begin a transaction on the file that has the name: rows written to another one would be lost."""

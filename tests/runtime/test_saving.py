@@ -59,7 +59,7 @@ async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works
             assert await session.submit(text)
             assert await settled(session) is TurnStatus.ANSWERED
         assert session.unsaved.startswith("Disk full: this turn is not saved.")
-        assert session.snapshot().unsaved == session.unsaved
+        assert session.snapshot().concern == session.unsaved
         assert len(users(session)) == 3
         assert stored(app, session) == before
         # Said once, however often it is tried.

@@ -295,7 +295,7 @@ class ChatScreen(ChatKeys):
     def show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
         """Say the most urgent thing that needs the person; nothing if there is none."""
         text, tone = self._banner(snapshot, failed=failed)
-        self.query_one(Banner).say(text, tone=tone, standing=snapshot.unsaved)
+        self.query_one(Banner).say(text, tone=tone, standing=snapshot.concern)
 
     def _banner(self, snapshot: "Snapshot", *, failed: bool) -> banner_text.Said:
         if self._reading is not None:
