@@ -20,8 +20,10 @@ from typing import NoReturn, Self
 from tests.support.command_line import Ran, program_environment
 
 _LOADED = (
+    "anyio._backends._asyncio",
     "chatops.commands.approvals",
     "chatops.commands.ask",
+    "chatops.commands.parser",
     "chatops.commands.resume",
     "chatops.commands.sessions",
     "chatops.commands.workflow",
@@ -29,6 +31,9 @@ _LOADED = (
     "chatops.models.openai_chat",
     "chatops.store.sqlite",
     "chatops.tools.catalog",
+    "chatops.wiring.toolbox",
+    "h11",
+    "httpcore2",
     "openai",
 )
 
