@@ -56,12 +56,16 @@ class Lease:
     async def hand_over(self, to: Holder) -> None:
         """Make it theirs if they still want it, else nobody's; harmless if it is ours no longer."""
         session = self._session
-        hold = await self._offload(self._store.held, session) if session is not None else None
-        if session is not None and hold is not None and (hold.holder, hold.wanted_by) == (self._holder, to):
-            self._forget()
-            await self._offload(self._store.take_over, session, to, of=self._holder, ttl_s=LEASE_S)
-        else:
-            await self.release()
+        if session is None:
+            return
+        try:
+            hold = await self._offload(self._store.held, session)
+            if hold is not None and (hold.holder, hold.wanted_by) == (self._holder, to):
+                self._forget()
+                await self._offload(self._store.take_over, session, to, of=self._holder, ttl_s=LEASE_S)
+        except StoreError:
+            log.exception("the session was not handed over")
+        await self.release()
 
     async def release(self) -> None:
         """Give it back; harmless if it was never taken."""

@@ -82,6 +82,9 @@ class ChatSession:
         self._watching: asyncio.Task[None] | None = None
         self._handing_over: asyncio.Task[None] | None = None
         self._wanted_by: Holder | None = None
+        self._gone: ChatopsError | None = None
+        self._parting = asyncio.Lock()
+        """Held while the conversation changes hands."""
         self._lease = Lease(
             services.store,
             services.offload,
@@ -154,7 +157,7 @@ class ChatSession:
     @property
     def gone(self) -> ChatopsError | None:
         """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
-        return self._runner.gone
+        return self._gone
 
     def snapshot(self) -> Snapshot:
         """The conversation as it stands, consistent with the events published so far."""
@@ -337,7 +340,8 @@ class ChatSession:
 
     async def aclose(self) -> None:
         """Stop what runs, release the session, leave pending calls pending."""
-        self._closed = True
+        async with self._parting:
+            self._closed = True
         for task in self._tasks:
             task.cancel()
         await self._runner.aclose()
@@ -414,7 +418,7 @@ class ChatSession:
 
     async def _let_go(self, by: Holder | None) -> None:
         """Stop what runs here; the conversation as stored is theirs. What is being sent just now is stored first."""
-        async with self._taking:
+        async with self._taking, self._parting:
             if self._closed:
                 return
             self._closed = True
@@ -425,6 +429,7 @@ class ChatSession:
             await self._runner.give_up(gone)
             if by is not None:
                 await self._lease.hand_over(by)
+            self._gone = gone
             self.tell(str(gone), advice=gone.advice)
 
     def _must_be_here(self) -> None:
