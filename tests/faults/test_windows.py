@@ -1,0 +1,152 @@
+"""One conversation in two windows: one drives it, the other reads along, may decide, and may take it over."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from chatops.domain.tools import Outcome
+from tests.e2e.desk import EFFECT, TITLE, ChatTerminal
+from tests.e2e.zygote import Zygote
+from tests.faults.doors import FaultyChat, Pipe, Provider, flat
+from tests.support.fake_openai import call, calls, says
+
+SLOW = f"{EFFECT}; until test -e go; do sleep 0.1; done"
+pytestmark = pytest.mark.fault("E09")
+
+
+@pytest.fixture
+def second(chat: FaultyChat) -> Iterator[ChatTerminal]:
+    """Another window on the conversation, in which a call waits."""
+    ask(chat, EFFECT)
+    chat.terminal.dialog()
+    with chat.desk.open("-c") as terminal:
+        terminal.wait_for("Open elsewhere")
+        yield terminal
+
+
+def ask(chat: FaultyChat, command: str) -> None:
+    chat.say("write it down", calls(call("shell_exec", command=command)), says("Understood."))
+
+
+def seen(terminal: ChatTerminal, pattern: str) -> str:
+    found = re.compile(pattern)
+    return terminal.wait_until(lambda text: found.search(flat(text)) is not None, what=f"{pattern!r}")
+
+
+def well(chat: FaultyChat, terminal: ChatTerminal) -> None:
+    """The next turn works in the window that has the conversation now."""
+    FaultyChat(chat.desk, chat.provider, terminal).assert_well()
+
+
+def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
+    chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
+) -> None:
+    first = chat.terminal
+    where = re.escape(f"(pid {first.pid} on {os.uname().nodename}, since ")
+    seen(second, rf"Open elsewhere {where}\d\d:\d\d\): you read along. F2 takes over. 1 waiting")
+    assert "shell_exec printf x" in flat(second.text())
+    # It can send nothing, and keeps what was typed.
+    second.say("and this")
+    seen(second, r"The message was not sent: this conversation is open")
+    second.wait_for(re.compile(r"^ *and this$", re.MULTILINE))
+    # Neither can a program without a terminal, which is told what to do.
+    pipe = Pipe(chat.desk, provider, zygote)
+    for arguments in (("-p", "hello", "-c"), ("resume", chat.desk.session().id)):
+        refused = pipe.run(*arguments)
+        assert refused.code == 1
+        assert re.search(rf"is open in another chatops .*pid {first.pid}, since \d\d:\d\d", flat(refused.err))
+        assert f"close that chatops (pid {first.pid})" in flat(refused.err)
+    first.press("escape")
+    seen(first, "1 waiting – ctrl.g")
+    first.send("not yet sent")
+    second.press("f2")
+    seen(first, rf"Taken over by another chatops .host \S+, pid {second.pid}")
+    seen(first, f"Open elsewhere .pid {second.pid} on")
+    assert "not yet sent" in first.text()
+    second.wait_gone("Open elsewhere")
+    assert "and this" in second.text()
+    second.press("ctrl+c", "ctrl+g")
+    second.dialog()
+    second.press("a")
+    second.wait_for("Understood.")
+    first.wait_for("Understood.")
+    assert chat.desk.count == 1
+    # Whoever has it may die: it can be had at once.
+    second.kill9()
+    seen(first, "Open elsewhere no longer")
+    first.press("f2")
+    first.wait_gone("Open elsewhere")
+    first.press("ctrl+c")
+    first.wait_gone("not yet sent")
+    well(chat, first)
+    assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == []
+
+
+def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
+    chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
+) -> None:
+    with chat.desk.store() as store:
+        (waiting,) = store.queue()
+    second.press("ctrl+g")
+    second.dialog()
+    chat.terminal.wait_for(TITLE)
+    second.press("d")
+    second.wait_gone(TITLE)
+    chat.terminal.wait_for("Understood.")
+    seen(chat.terminal, r"Answered elsewhere: shell_exec was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d")
+    chat.terminal.wait_gone(TITLE)
+    second.wait_for("Understood.")
+    late = Pipe(chat.desk, provider, zygote).run("approvals", "approve", waiting.pending.call.id)
+    assert late.code == 1
+    assert re.search(r"it was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d", flat(late.err))
+    assert chat.desk.count == 0
+    well(chat, chat.terminal)
+    seen(second, "You said: still there")
+
+
+def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> None:
+    ask(chat, SLOW)
+    chat.terminal.dialog()
+    chat.terminal.press("a")
+    chat.terminal.wait_until(lambda _: chat.desk.count == 1, what="the effect")
+    with chat.desk.open("-c") as second:
+        second.wait_for("Open elsewhere")
+        second.press("f2")
+        seen(second, f"pid {chat.terminal.pid} on .* hands over when what runs there is done")
+        (chat.desk.workspace / "go").touch()
+        second.wait_for("Understood.")
+        second.wait_gone("hands over")
+        chat.terminal.wait_for("Open elsewhere")
+        assert chat.desk.count == 1
+        assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == [(1, Outcome.SUCCESS)]
+        well(chat, second)
+
+
+def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: FaultyChat) -> None:
+    ask(chat, SLOW)
+    first = chat.terminal
+    first.dialog()
+    first.press("a")
+    first.wait_until(lambda _: chat.desk.count == 1, what="the effect")
+    with chat.desk.open("-c") as second:
+        second.wait_for("Open elsewhere")
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            second.press("f2")
+            seen(second, f"pid {first.pid} on .* does not answer. F2 takes over all the same")
+            second.press("f2")
+            second.wait_for("u tell the model it is unknown")
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        seen(first, f"Open elsewhere .pid {second.pid} on")
+        (chat.desk.workspace / "go").touch()
+        second.press("u")
+        second.wait_for("Understood.")
+        first.wait_for("Understood.")
+        assert chat.desk.count == 1
+        assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == [(1, Outcome.UNKNOWN)]
+        assert first.processes() == [first.pid]
+        well(chat, second)
