@@ -4,7 +4,7 @@ import asyncio
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,6 +41,7 @@ def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED
         approvals=tuple(getattr(arguments, "approve", ())),
         summary=bool(getattr(arguments, "summary", False)),
         storage=storage,
+        store=Path(store).expanduser() if (store := getattr(arguments, "store", None)) else None,
         via=via,
     )
 
@@ -58,6 +59,8 @@ def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Sto
             check_configuration(opened)
         yield opened
     finally:
+        if broken_ok:
+            _tell_of_files(opened)
         asyncio.run(opened.aclose())
 
 
@@ -90,12 +93,20 @@ def with_app(
     return asyncio.run(run())
 
 
+def _tell_of_files(opened: App) -> None:
+    """What there is to know about where things are kept, whatever became of the command."""
+    with suppress(ChatopsError):
+        for notice in (*opened.paths.notices, *opened.store.notices):
+            screen().say(notice)
+
+
 def in_its_workspace(chosen: Options, name: str) -> Options:
     """`chosen` with the workspace of session `name`: what was approved there must not run elsewhere.
 
     Raises NoSuchSession, and ConfigError if that folder is gone or --workspace names another one.
     """
-    with open_store(chosen.storage) as store:
+    # Only looked at: what there is to say about a damaged store is said by who goes on with the session.
+    with open_store(Storage.READ) as store:
         info = find_session(store, name)
     home = Path(info.workspace)
     if chosen.workspace is not None and chosen.workspace.resolve() != home:

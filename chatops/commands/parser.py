@@ -143,6 +143,11 @@ def _run_flags(group: "argparse._ActionsContainer") -> None:
     )
 
 
+def _with_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    command.add_argument("--store", metavar="FILE", help="read this file: a store that was moved aside, a backup")
+    return command
+
+
 def _positive(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
@@ -201,17 +206,18 @@ class _Group:
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored conversations")
-        listing = self._listing(actions, "list", "newest first")
+        listing = _with_store(self._listing(actions, "list", "newest first"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
-        self._listing(actions, "show", "print a conversation").add_argument("session", metavar="SESSION")
-        search = self._listing(actions, "search", "find text in conversations")
+        show = _with_store(self._listing(actions, "show", "print a conversation"))
+        show.add_argument("session", metavar="SESSION")
+        search = _with_store(self._listing(actions, "search", "find text in conversations"))
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
         rename = self._action(actions, "rename", "give a conversation another title")
         rename.add_argument("session", metavar="SESSION")
         rename.add_argument("title", metavar="TITLE")
         self._action(actions, "fork", "copy a conversation up to now").add_argument("session", metavar="SESSION")
-        export = self._action(actions, "export", "write a conversation to stdout or a file")
+        export = _with_store(self._action(actions, "export", "write a conversation to stdout or a file"))
         export.add_argument("session", metavar="SESSION")
         export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")

@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import app, find_session, screen
+from chatops.commands.context import Storage, app, find_session, screen
 from chatops.commands.table import table, when
 from chatops.commands.workflow_show import standing
 from chatops.config.paths import write_new_private
@@ -24,6 +24,8 @@ AROUND = 40
 """Characters shown on each side of a search hit."""
 
 VIA = "headless"
+READING = ("list", "show", "search", "export")
+"""What works on whatever can still be read of a store, and changes nothing of it."""
 
 
 def run(arguments: Namespace) -> int:
@@ -37,7 +39,13 @@ def run(arguments: Namespace) -> int:
         "export": _export,
         "delete": _delete,
     }
-    with app(arguments, via=VIA, broken_ok=True) as opened:
+    storage = Storage.READ if arguments.action in READING else Storage.NEEDED
+    if getattr(arguments, "store", None):
+        if not Path(arguments.store).expanduser().is_file():
+            raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")
+        # The folders that its conversations belong to may be those of another machine.
+        arguments.all = True
+    with app(arguments, via=VIA, broken_ok=True, storage=storage) as opened:
         return actions[arguments.action](opened, arguments)
 
 

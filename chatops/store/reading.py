@@ -1,36 +1,41 @@
 """Looking into a store's file without touching it: not a byte of it is changed, and no file is left beside it."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import StoreError, Unreadable
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
 from chatops.store.faults import translated
-from chatops.store.opening import must_be_ours, refuse_newer, uri
+from chatops.store.opening import faults_of, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
+from chatops.store.schema import SCHEMA_VERSION
 
 
 @contextmanager
 def only_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """The database at `path`, which must exist, for reading. Raises sqlite3.Error."""
-    # Without a log nobody has it open, and a look that trusts in this makes no log either.
-    mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"
-    raw = _opened(path, mode)
+    raw = _opened_to_read(path)
     try:
-        try:
-            raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            # A log that cannot be read, on a disk that cannot be written: what is in the file itself is left.
-            raw.close()
-            raw = _opened(path, "ro&immutable=1")
-        except sqlite3.DatabaseError:
-            # Damaged: whoever reads it finds out what is left.
-            pass
         yield raw
     finally:
         raw.close()
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    # Without a log nobody has it open, and a look that trusts in this makes no log either.
+    raw = _opened(path, "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1")
+    try:
+        raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # A log that cannot be read, on a disk that cannot be written: what is in the file itself is left.
+        raw.close()
+        return _opened(path, "ro&immutable=1")
+    except sqlite3.DatabaseError:
+        # Damaged: whoever reads it finds out what is left.
+        pass
+    return raw
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
@@ -50,12 +55,31 @@ def _system_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
+    """The store at `path` to be read: the file itself if it is sound and of this version, else a copy in memory of what
+    can be read of it, and how much that is. Nothing is there if there is no file. `unsaved` as in `Store.unsaved`.
+
+    Raises Unreadable for a file of a newer version or of another program, StoreError for one that cannot be read.
+    """
+    with translated(path), _system_errors(path):
+        refuse_newer(path)
+        if path.exists():
+            raw = _opened_to_read(path)
+            if _is_sound(raw, path):
+                return Connection(prepared(raw), path=path, unsaved=unsaved), None
+            raw.close()
+    return _copied(path, unsaved=unsaved, tables=())
+
+
 def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
     """A copy in memory of what can be read of the conversations at `path`, and how much that is; nothing in it goes on.
 
-    Empty if there is no file. `unsaved` says why the copy stands for the file. Raises Unreadable for a file of a newer
-    version or another program.
+    Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
     """
+    return _copied(path, unsaved=unsaved, tables=CONVERSATIONS)
+
+
+def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:
     with translated(path), _system_errors(path):
         target = empty_in_memory()
         salvage = Salvage(sessions=0, messages=0)
@@ -64,5 +88,17 @@ def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
             with only_to_read(path) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
-                salvage = carry_over(prepared(source), target, tables=CONVERSATIONS)
+                salvage = carry_over(prepared(source), target, tables=tables)
         return Connection(target, path=path, unsaved=unsaved), salvage
+
+
+def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
+    try:
+        must_be_ours(raw, path)
+        (version,) = raw.execute("PRAGMA user_version").fetchone()
+        return bool(version == SCHEMA_VERSION and not faults_of(raw))
+    except sqlite3.Error:
+        return False
+    except Unreadable:
+        raw.close()
+        raise

@@ -61,6 +61,8 @@ class Options:
     """Rules in the spelling of ``--approve``, for this run."""
     summary: bool = False
     storage: Storage = Storage.NEEDED
+    store: Path | None = None
+    """Another file than the person's store, to be read."""
     via: str = "tui"
     """The door that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
 
@@ -112,7 +114,7 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The store of this person. Raises StoreError."""
-        return make_store(self.paths.store, self.options.storage)
+        return make_store(self.options.store or self.paths.store, self.options.storage)
 
     @cached_property
     def outputs(self) -> Outputs:

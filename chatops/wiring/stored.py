@@ -47,15 +47,16 @@ def make_store(path: Path, storage: Storage) -> Store:
             except NotSaved as error:
                 return _in_memory(path, error)
         case Storage.READ:
-            return _copy(path, unsaved="the store is only read")
+            return _looked_at(path)
 
 
-def _copy(path: Path, *, unsaved: str) -> Store:
-    from chatops.store.reading import conversations_of
+def _looked_at(path: Path) -> Store:
+    from chatops.store.reading import look_at
     from chatops.store.sqlite import SqliteStore
 
-    rows, salvage = conversations_of(path, unsaved=unsaved)
-    rows.notices += [] if salvage.whole else [f"The session store {path} is damaged. {salvage.text}"]
+    rows, salvage = look_at(path, unsaved="the store is only read")
+    if salvage is not None and not salvage.whole:
+        rows.notices.append(f"The session store {path} is damaged. {salvage.text}")
     return SqliteStore(rows)
 
 

@@ -1,0 +1,109 @@
+"""`chatops sessions` on a store that is damaged, moved aside, of another version or not writable."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatops.store.codec import DAMAGED
+from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.sqlite import SqliteStore
+from tests.store.test_mending import filled, flip, pages_of, waiting
+from tests.support.command_line import CommandLine
+
+
+@pytest.fixture
+def path(chatops_home: Path) -> Path:
+    return chatops_home / "data" / "chatops.db"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+@pytest.mark.parametrize("style", ["md", "html", "jsonl", "openai"])
+def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
+    style: str, chatops: CommandLine, path: Path
+) -> None:
+    one, _ = filled(path)
+    flip(path, pages_of(path, "messages")[5])
+    before = contents(path.parent)
+    listed = chatops("sessions", "list", "--all")
+    assert listed.code == 0
+    assert one in listed.out
+    assert "is damaged" in listed.err
+    assert "could not, and stay as damaged ones" in listed.err
+    exported = chatops("sessions", "export", one, "--format", style)
+    assert exported.code == 0
+    assert "text 0 " in exported.out
+    assert "text 119 " in exported.out
+    assert style == "openai" or DAMAGED in exported.out
+    assert "is damaged" in exported.err
+    assert chatops("sessions", "search", "text 119", "--all").out.count("text 119") >= 1
+    assert contents(path.parent) == before
+
+
+def test_the_file_that_was_moved_aside_can_be_read_by_its_name(chatops: CommandLine, path: Path) -> None:
+    one, _ = filled(path)
+    flip(path, pages_of(path, "messages")[5])
+    # Whatever stores something mends it first, and says so.
+    renamed = chatops("sessions", "rename", one, "Another name")
+    assert renamed.code == 0
+    assert "moved to" in renamed.err
+    bad = Path(f"{path}.bad-1")
+    before = bad.read_bytes()
+    listed = chatops("sessions", "list", "--store", str(bad))
+    assert listed.code == 0
+    assert one in listed.out
+    assert "text 0 " in chatops("sessions", "show", one, "--store", str(bad)).out
+    assert bad.read_bytes() == before
+    assert "Another name" in chatops("sessions", "list", "--all").out
+
+
+def test_a_file_that_is_no_store_is_an_error_or_empty(chatops: CommandLine, tmp_path: Path) -> None:
+    missing = chatops("sessions", "list", "--store", str(tmp_path / "none.db"))
+    assert (missing.code, missing.out) == (2, "")
+    assert "There is no file" in missing.err
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"garbage" * 1000)
+    read = chatops("sessions", "list", "--store", str(garbage))
+    assert (read.code, read.out) == (0, "")
+    assert "Nothing of it could be read" in read.err
+
+
+def test_a_store_of_an_older_version_is_read_without_being_made_a_newer_one(
+    chatops: CommandLine, tmp_path: Path
+) -> None:
+    old = Path(shutil.copy(Path(__file__).parents[1] / "data" / "stores" / "v1.db", tmp_path / "old.db"))
+    before = old.read_bytes()
+    listed = chatops("sessions", "list", "--store", str(old))
+    assert "Notes, kept" in listed.out
+    assert listed.err == ""
+    assert old.read_bytes() == before
+
+
+def test_a_store_of_a_newer_version_is_refused_and_stays_as_it_is(chatops: CommandLine, path: Path) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    before = contents(path.parent)
+    for command in (["sessions", "list"], ["sessions", "list", "--store", str(path)], ["approvals", "list"]):
+        ran = chatops(*command)
+        assert ran.code == 1
+        assert f"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}" in ran.err
+        assert "Update chatops" in ran.err
+    assert contents(path.parent) == before
+
+
+def test_listing_does_not_get_in_the_way_of_a_store_that_is_in_use(chatops: CommandLine, path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = store.create_session(workspace=str(chatops.workspace), role="coder", persona="p").id
+        waiting(store, session_id)
+        listed = chatops("sessions", "list", "--output-format", "json")
+        assert (listed.code, listed.err) == (0, "")
+        # Nothing is left out of a sound store: what waits is seen.
+        assert [(one["id"], one["pending"]) for one in listed.json] == [(session_id, 1)]
+        store.set_setting("still", "works")
+    assert "still" not in chatops("sessions", "list").err
