@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.desk import Desk
 from tests.e2e.zygote import Zygote
 from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
+from tests.faults.stage import Stage
 
 
 @pytest.fixture
@@ -31,6 +33,17 @@ def zygote() -> Iterator[Zygote]:
     """What starts the program for this module."""
     with Zygote() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Both doors, kept open over many faults. `stranger` asks for a model that is not there; `hasty` waits for 2 s."""
+    others: dict[str, dict[str, Any]] = {
+        "stranger": {"model_name": "gone-model"},
+        "hasty": {"timeout_s": {"connect": 5, "first_token": 60, "idle": 2}},
+    }
+    with Zygote() as zygote, Stage.open(tmp_path_factory.mktemp("stage"), zygote, others=others) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -126,8 +126,8 @@ class Pipe:
 
 
 def flat(text: str) -> str:
-    """A screen as one line: its words in order, however they were wrapped."""
-    return " ".join(re.sub(r"[│┃╭╮╰╯─▁-█▎▌]", " ", text).split())
+    """A screen as one line: its words in order, however they were wrapped, without frames and scroll bars."""
+    return " ".join(re.sub(r"[│┃╭╮╰╯─\u2580-\u259f]", " ", text).split())
 
 
 def patient_registry(url: str, **model: Any) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""Both doors, kept open over all the faults of a module: a chat on a terminal and the program in a pipe.
+"""Both doors, kept open over many faults: a chat on a terminal and the program in a pipe.
 
-    @pytest.fixture(scope="module")
-    def stage(tmp_path_factory, zygote):
-        with Stage.open(tmp_path_factory.mktemp("stage"), zygote) as opened:
-            yield opened
+    def test_a04(stage: Stage) -> None:
+        told = stage.ask("hello", error(500, "boom"), error(500, "boom"), error(500, "boom"))
+        assert "boom" in told.err
+        stage.goes_on(told)
+        stage.said("hello", "boom.*Press R", error(500, "boom"), error(500, "boom"), error(500, "boom"))
+        stage.chat.assert_well()
 
-Each door has a home, a workspace and a registry of its own; the provider is one.
+Each door has a home, a workspace and a registry of its own; the provider is one. What is said must be unique, since
+the screen keeps what was said before.
 """
 
 import contextlib
@@ -58,7 +61,7 @@ class Stage:
         self.provider = provider
         self.pipe = pipe
         self.chat = chat
-        self._env = env
+        self.env = env
         self._role = "coder"
 
     @classmethod
@@ -90,7 +93,7 @@ class Stage:
         """One message through the pipe, which is told what came of it as JSON. No traceback, no control character."""
         self.provider.script(*replies)
         before = len(self.provider.requests)
-        ran = self.pipe.run("-p", text, "--output-format", "json", *more, env=self._env)
+        ran = self.pipe.run("-p", text, "--output-format", "json", *more, env=self.env)
         assert "Traceback" not in ran.err
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", ran.err)
         assert ran.out.startswith("{"), ran.err

@@ -2,13 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.e2e.zygote import Zygote
 from tests.faults.stage import KEY, Stage, assistants
 from tests.support.fake_openai import Close, FakeOpenAI, Raw, Reply, SeenRequest, error, says
 
@@ -25,13 +23,6 @@ def page(status: int, body: bytes = PAGE, **options: object) -> Raw:
 
 def as_json(status: int, value: object) -> Raw:
     return Raw(status=status, content_type="application/json", steps=(json.dumps(value).encode(),))
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Stage]:
-    others = {"stranger": {"model_name": "gone-model"}}
-    with Stage.open(tmp_path_factory.mktemp("stage"), zygote, others=others) as opened:
-        yield opened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +53,6 @@ CASES = {
     "A05": Case(
         reply=page(502), says=r"502 from 127\.0\.0\.1:\d+: 502 Bad Gateway\. (→ )?The server is in", requests=3
     ),
-    "A05 503": Case(
-        reply=page(503, b"<html><body><p>No <b>room</b></p></body></html>"),
-        says=r"503 from 127\.0\.0\.1:\d+: No\. (→ )?The server is in",
-        requests=3,
-    ),
     "A06": Case(
         reply=error(401, f"Incorrect API key provided: {KEY}. Find yours elsewhere."),
         says=r"127\.0\.0\.1:\d+ refuses the key of model 'Local' \(401\)\. (→ )?Set the right one before starting: "
@@ -91,13 +77,6 @@ CASES = {
         r"tokens, your messages have 9001\. About [\d,]+ tokens were sent; the registry allows 32,768\. (→ )?"
         r"Choose a role or a model with more room, or start a new conversation; or set context_window",
     ),
-    "A09 n_ctx": Case(
-        reply=error(400, "the request exceeds the available context size (n_ctx=4096)"),
-        says=r"longer than fake-model .*n_ctx=4096",
-    ),
-    "A09 too many": Case(
-        reply=error(400, "too many tokens in the prompt"), says=r"longer than fake-model .*too many tok"
-    ),
     "A11": Case(
         reply=page(413, b"Request Entity Too Large"),
         says=r"does not accept the request \(413\): Request Entity Too Large\.",
@@ -120,7 +99,6 @@ CASES = {
         reply=as_json(200, {"error": {"message": "the engine is asleep"}}),
         says=r"127\.0\.0\.1:\d+ reports an error: the engine is asleep\.",
     ),
-    "A20 other": Case(reply=as_json(200, {"hello": "world"}), says=r"127\.0\.0\.1:\d+ sent JSON that is no reply: "),
 }
 
 

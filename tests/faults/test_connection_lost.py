@@ -142,7 +142,6 @@ def test_a_server_that_cannot_be_reached_is_told_and_the_conversation_goes_on(ne
     assert re.search(words, told.err), told.err
     assert "secret" not in told.ran.err
     assert not [message for message in stage.history(told) if isinstance(message, AssistantMessage)]
-    stage.goes_on(told)
 
     stage.as_role(case.role)
     stage.said(text, f"{words}.*Press R to retry")

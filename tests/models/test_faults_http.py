@@ -65,6 +65,14 @@ CASES = [
         never=("<", "\x1b"),
     ),
     Case(
+        id="A05-503-html-without-a-title",
+        reply=page(503, b"<html><body><p>No <b>room</b></p></body></html>"),
+        kind=FailureKind.SERVER_ERROR,
+        says=("503 from 127.0.0.1", "No"),
+        requests=3,
+        never=("<",),
+    ),
+    Case(
         id="A06-401",
         reply=error(401, f"Incorrect API key provided: {KEY[:6]}****{KEY[-4:]}"),
         kind=FailureKind.UNAUTHORIZED,
@@ -96,6 +104,7 @@ CASES = [
                 ("This model's maximum context length is 8192 tokens, you sent 9000.", "context_length_exceeded"),
                 ("the request exceeds the available context size (n_ctx=4096)", ""),
                 ("prompt is too long: 210000 tokens > 200000 maximum", ""),
+                ("too many tokens in the prompt", ""),
             ]
         )
     ),

@@ -1,0 +1,196 @@
+"""Faults B: streams that break. What has come is kept and marked as cut off, and the rest is asked for by a person."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.e2e.desk import EFFECT, answers_each_call_once
+from tests.faults.stage import MARKED, Stage, assistants, partial_of
+from tests.support.fake_openai import (
+    Close,
+    Hang,
+    Pause,
+    Raw,
+    Reply,
+    Reset,
+    Step,
+    call,
+    calls,
+    delta,
+    says,
+    sse,
+)
+
+SAID = "first half, "
+HALF = sse(delta(SAID), done=False)
+END = sse(delta("and the second", finish="stop"))
+HERE = r"127\.0\.0\.1:\d+"
+TOO_LONG = b"HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n"
+
+
+def shell(arguments: str) -> bytes:
+    wanted = {"index": 0, "id": "call_x", "function": {"name": "shell_exec", "arguments": arguments}}
+    return sse(delta(tool_calls=[wanted]), done=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A reply that breaks off after `SAID`, and what is told of it."""
+
+    steps: tuple[Step, ...]
+    says: str
+    role: str = "coder"
+    bare: bool = False
+    meanwhile: str = ""
+    """What is told while it lasts."""
+
+
+CASES = {
+    "B01": Case(
+        steps=(HALF, Pause(seconds=0.2), Reset()),
+        says=rf"The connection to {HERE} was lost before the reply was complete\.",
+    ),
+    "B02": Case(
+        steps=(HALF + b'data: {"choices": [{"de', Close()),
+        says=rf"{HERE} closed the connection before the reply was complete\.",
+    ),
+    "B03": Case(steps=(HALF,), says=rf"The reply of {HERE} ended without a finish mark\."),
+    "B04": Case(
+        steps=(HALF + shell('{"command": "rm -rf bui'),),
+        says=rf"The reply of {HERE} ended without a finish mark, inside a tool call; the call was not run\.",
+    ),
+    "B04 that can be read": Case(
+        steps=(HALF + shell(json.dumps({"command": EFFECT})),),
+        says=rf"The reply of {HERE} ended without a finish mark, inside a tool call; the call was not run\.",
+    ),
+    "B05": Case(
+        steps=(HALF, Hang()),
+        says=rf"There was no further data from {HERE} for 2 s\.",
+        role="hasty",
+        meanwhile=r"No data for 1 s\. It is given up after 2 s; Esc stops it now\.",
+    ),
+    "B06": Case(
+        steps=(HALF, *(step for _ in range(100) for step in (b": PROCESSING\n\n", Pause(seconds=0.1)))),
+        says=rf"There was no further data from {HERE} for 2 s\.",
+        role="hasty",
+        meanwhile=r"No data for 1 s, but the server is alive\. It is given up after 2 s; Esc stops it now\.",
+    ),
+    "B07": Case(steps=(HALF + b"data: {oops\n\n", END), says=rf"{HERE} sent broken data \(not JSON\)\."),
+    "B08": Case(
+        steps=(HALF + sse({"error": {"message": "GPU on fire", "type": "server_error"}}), END),
+        says=rf"{HERE} reports an error: GPU on fire\.",
+    ),
+    "B09": Case(
+        steps=(HALF + b"event: error\ndata: out of \x1b[2Jcheese\n\n", END),
+        says=rf"{HERE} reports an error: out of \[2Jcheese\.",
+    ),
+    "B12": Case(steps=(HALF + b'data: "\xff\xfe"\n\n', END), says=rf"{HERE} sent invalid bytes \(not UTF-8\)\."),
+    "B18": Case(
+        steps=(TOO_LONG + HALF,), bare=True, says=rf"{HERE} closed the connection before the reply was complete\."
+    ),
+    "C05": Case(steps=(HALF, b"data: [DONE]\n\n"), says=rf"The reply of {HERE} ended without a finish mark\."),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
+)
+def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
+    stage: Stage, case: Case, request: pytest.FixtureRequest
+) -> None:
+    text = f"question {request.node.callspec.id}"
+    reply = Raw(steps=case.steps, bare=case.bare)
+
+    told = stage.ask(text, reply, says("asked again"), more=("--role", case.role))
+    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", SAID, 1)
+    assert told.ran.json["calls"] == []
+    assert re.search(rf"{case.meanwhile}.*{case.says} What has come is kept\. Try again", told.err), told.err
+    stored = partial_of(stage.history(told))
+    assert stored is not None and (stored.text, stored.calls) == (SAID, ())
+
+    stage.as_role(case.role)
+    stage.chat.say(text, reply, says("asked again"))
+    if case.meanwhile:
+        stage.seen(text, case.meanwhile)
+    screen = stage.seen(
+        text, rf"first half, \[cut off here…\] .*{case.says} → What has come is kept\..*Press R to retry"
+    )
+    assert "asked again" not in screen and "A call waits" not in screen
+    assert len(stage.chat.asked) == 1
+    stored = partial_of(stage.chat_history())
+    assert stored is not None and (stored.text, stored.calls) == (SAID, ())
+    stage.as_role("coder")
+    stage.chat.assert_well()
+    assert assistants(stage.provider.requests[-1])[-1] == f"{SAID}\n{MARKED}"
+    assert (stage.chat.desk.count, stage.pipe.desk.count) == (0, 0)
+    assert b"[2Jcheese" not in stage.chat.terminal.raw.replace(b"of [2Jcheese", b"")
+
+
+@pytest.mark.fault("B03", "B04")
+def test_the_model_is_shown_what_it_had_said_and_that_it_was_cut_off(stage: Stage) -> None:
+    told = stage.ask("and then?", Raw(steps=CASES["B03"].steps))
+    again = stage.ask("go on", Raw(steps=CASES["B04"].steps), more=("-r", told.session))
+    assert again.session == told.session
+    assert assistants(stage.goes_on(again)) == [f"{SAID}\n{MARKED}"] * 2
+
+
+@pytest.mark.fault("B01")
+def test_r_asks_the_same_again_and_the_cut_off_reply_stays(stage: Stage) -> None:
+    stage.said("once more with R", "Press R to retry", Raw(steps=(HALF, Reset())))
+    stage.provider.script(says("the whole answer"))
+    stage.chat.terminal.send("R")
+    stage.seen("once more with R", r"first half, \[cut off here…\].*the whole answer")
+    first, second = stage.chat.asked
+    assert first.messages == second.messages
+    stage.chat.assert_well()
+    assert assistants(stage.provider.requests[-1])[-2:] == [f"{SAID}\n{MARKED}", "the whole answer"]
+
+
+@pytest.mark.fault("B01", "B02")
+@pytest.mark.parametrize("end", [Reset(), Close()], ids=["reset", "close"])
+def test_once_a_tool_has_run_nothing_is_asked_again_by_itself_and_r_runs_no_tool_again(
+    stage: Stage, end: Reset | Close
+) -> None:
+    text = f"read it, then {type(end).__name__}"
+    replies: tuple[Reply, ...] = (calls(call("file_read", path="note.txt")), Raw(steps=(HALF, end)))
+    told = stage.ask(text, *replies, says("asked again"))
+    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", SAID, 2)
+    assert [(one["tool"], one["outcome"]) for one in told.ran.json["calls"]] == [("file_read", "success")]
+    assert "due on Friday" in stage.goes_on(told).tool_results[-1]
+
+    stage.said(text, r"first half, \[cut off here…\].*Press R to retry", *replies, says("asked again"))
+    assert len(stage.chat.asked) == 2
+    stage.provider.script(says(f"after {text}"))
+    stage.chat.terminal.send("R")
+    stage.seen(text, f"after {text}")
+    assert len(stage.chat.asked) == 3
+    assert answers_each_call_once(stage.chat.asked[-1])
+    assert stage.chat.asked[-1].messages == stage.chat.asked[-2].messages
+    assert [row.attempt for row in stage.chat.desk.journal()] == [1]
+    stage.chat.assert_well()
+
+
+@pytest.mark.fault("B21")
+def test_esc_in_the_middle_of_a_reply_keeps_what_has_come_and_closes_the_connection(stage: Stage) -> None:
+    stage.said("stop me", "first half,", Raw(steps=(HALF, Hang())))
+    (asked,) = stage.chat.asked
+    assert not asked.gone.is_set()
+    stage.chat.terminal.press("escape")
+    stage.seen("stop me", r"first half, \[cut off here…\] · Stopped by the person\.")
+    assert asked.gone.wait(30)
+    stored = partial_of(stage.chat_history())
+    assert stored is not None and stored.text == SAID
+    stage.chat.assert_well()
+    assert assistants(stage.provider.requests[-1])[-1] == f"{SAID}\n{MARKED}"
+
+
+@pytest.mark.fault("B21", "B05")
+def test_esc_works_while_nothing_comes(stage: Stage) -> None:
+    stage.chat.say("stop me before you speak", Raw(steps=(Hang(),)))
+    stage.chat.terminal.wait_until(lambda _: bool(stage.chat.asked), what="the question to be asked")
+    stage.chat.terminal.press("escape")
+    stage.seen("stop me before you speak", r"Stopped by the person\.")
+    assert stage.chat.asked[0].gone.wait(30)
+    stage.chat.assert_well()
