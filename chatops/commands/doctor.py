@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import screen, with_app
+from chatops.commands.context import Storage, screen, with_app
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Check, Grade, failed, lines
 from chatops.headless.formats import dumps
@@ -12,15 +12,20 @@ from chatops.wiring.doctor import look
 
 
 def run(arguments: Namespace) -> int:
-    """0 if nothing fails, else 1. A configuration that cannot even be read is one of the lines."""
+    """0 if nothing fails, else 1. A configuration that cannot even be read is one of the lines.
+
+    The store is only looked at: a damaged one is not moved, an older one not made a newer one, none is made. Only how
+    the model of `--model` calls tools is remembered in it.
+    """
     model = arguments.model
     arguments.model = None
+    storage = Storage.READ if model is None else Storage.WANTED
 
     async def work(opened: App) -> int:
         return _print(await look(opened, model=model), arguments.output_format)
 
     try:
-        return with_app(arguments, work, via="headless", broken_ok=True)
+        return with_app(arguments, work, via="headless", broken_ok=True, storage=storage)
     except ChatopsError as error:
         check = Check(name="configuration", grade=Grade.FAIL, text=str(error), advice=error.advice)
         return _print([check], arguments.output_format)

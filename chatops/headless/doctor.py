@@ -23,7 +23,8 @@ from chatops.models.formats import NATIVE
 from chatops.models.memory import Calling
 from chatops.models.trial import Finding, Trial
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
-from chatops.store.base import Store
+from chatops.store.health import findings
+from chatops.store.surroundings import Gravity
 from chatops.tools.sandbox import probe
 
 SMALLEST_TERMINAL = (60, 15)
@@ -199,16 +200,12 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
     return found or [Check(name="terminal", grade=Grade.OK, text=f"{term}, {size.columns}x{size.lines}, {encoding}")]
 
 
-def store_checks(store: Store, path: Path) -> list[Check]:
-    """The file with sessions and approvals."""
-    problems = store.check()
-    if not problems:
-        return [Check(name="store", grade=Grade.OK, text=str(path))]
-    return [Check(name="store", grade=_store_grade(problem), text=problem) for problem in problems]
+_GRADES = {Gravity.FINE: Grade.OK, Gravity.DOUBTFUL: Grade.WARN, Gravity.BROKEN: Grade.FAIL}
 
 
-def _store_grade(problem: str) -> Grade:
-    return Grade.FAIL if "damaged" in problem.lower() else Grade.WARN
+def store_checks(path: Path) -> list[Check]:
+    """The file with sessions and approvals, which is only read."""
+    return [Check(name="store", grade=_GRADES[one.gravity], text=one.text, advice=one.advice) for one in findings(path)]
 
 
 def platform_checks(paths: Paths) -> list[Check]:
@@ -218,14 +215,23 @@ def platform_checks(paths: Paths) -> list[Check]:
     if sys.platform != "linux":
         text = f"{sys.platform}: there are no sandbox levels here."
         found.append(Check(name="platform", grade=Grade.WARN, text=text))
+    found += [Check(name="folders", grade=Grade.WARN, text=notice) for notice in paths.notices]
     for folder in dict.fromkeys((paths.config, paths.data, paths.log)):
         found += _folder(folder)
     return found
 
 
 def _folder(folder: Path) -> list[Check]:
-    if not folder.exists():
-        return []
+    try:
+        if not folder.exists():
+            above = next(parent for parent in folder.parents if parent.exists())
+            if os.access(above, os.W_OK):
+                return []
+            text = f"{folder} is not there and cannot be made."
+            return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it, or set CHATOPS_HOME.")]
+    except OSError as error:
+        text = f"{folder} cannot be looked at: {error.strerror or error}."
+        return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it yours, or set CHATOPS_HOME.")]
     if not os.access(folder, os.W_OK):
         text = f"{folder} cannot be written."
         return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it yours, or set CHATOPS_HOME.")]

@@ -1,69 +1,201 @@
-"""What is wrong with a store's file, in sentences for doctor."""
+"""What is wrong with a store and what waits in it, read out of its rows; nothing is changed."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from chatops.domain.errors import StoreError, Unreadable
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import NoticeMessage
-from chatops.store.codec import DAMAGED, decode_message
-from chatops.store.columns import integer
-from chatops.store.connection import Connection
+from chatops.store.base import Holder
+from chatops.store.codec import DAMAGED, decode_message, decode_state
+from chatops.store.columns import integer, text
+from chatops.store.connection import Connection, Row, prepared
+from chatops.store.faults import sentence
+from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
+from chatops.store.process import is_alive
+from chatops.store.reading import only_to_read
 from chatops.store.run_codec import decode_run
+from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.surroundings import Finding, Gravity, doubtful, rights, size, surroundings
+
+NAMED = 5
+"""How many of many things are named."""
+
+
+def findings(path: Path) -> list[Finding]:
+    """Everything about the store at `path`, which is neither changed nor moved, whatever is wrong with it.
+
+    Reads the whole file. Raises nothing.
+    """
+    try:
+        if not path.exists():
+            return [Finding(gravity=Gravity.FINE, text=f"{path}: none yet, the first message makes it")]
+        refuse_newer(path)
+        around = surroundings(path)
+        with only_to_read(path) as raw:
+            must_be_ours(raw, path)
+            return [*_contents(Connection(prepared(raw), path=path)), *around]
+    except sqlite3.Error as error:
+        told: StoreError = sentence(error, path=path)
+    except StoreError as error:
+        told = error
+    except OSError as error:
+        told = StoreError(
+            f"{path} cannot be looked at: {error.strerror or error}.", advice="Check its folder's rights."
+        )
+    return [Finding(gravity=Gravity.BROKEN, text=str(told), advice=told.advice)]
 
 
 def problems(rows: Connection) -> list[str]:
-    """Each problem as a sentence; empty if the store is sound. Reads the whole file. Never raises."""
+    """What is not as it should be in a store that is open, as sentences; empty if it is sound. Never raises."""
     try:
-        return [*_file(rows), *_rights(rows), *_messages(rows), *_runs(rows)]
+        with rows.read():
+            found = [*_pages(rows), *_bodies(rows)]
+        if (rows.pragma("journal_mode") or ("",))[0] not in ("wal", "memory"):
+            found.append(doubtful("The file is on a drive without write-ahead logging; saving is slower there."))
+        found += rights(rows.path) if not rows.unsaved else []
     except StoreError as error:
         return [f"{error} {error.advice}".strip()]
-
-
-def _file(rows: Connection) -> list[str]:
-    found: list[str] = []
-    with rows.read():
-        complaints = [str(row[0]) for row in rows.all("PRAGMA integrity_check(20)")]
-        if complaints != ["ok"]:
-            found.append(f"The file is damaged: {'; '.join(complaints)}. Export what can be read, then move it away.")
-        if rows.all("PRAGMA foreign_key_check"):
-            found.append("Some rows belong to nothing: a conversation may lack its older messages.")
-    if (rows.pragma("journal_mode") or ("",))[0] != "wal":
-        found.append("The file is on a drive without write-ahead logging; saving is slower there.")
-    return found
-
-
-def _rights(rows: Connection) -> list[str]:
-    try:
-        file_mode, folder_mode = rows.path.stat().st_mode, rows.path.parent.stat().st_mode
     except OSError as error:
         return [f"{rows.path} cannot be looked at ({error.strerror})."]
-    found: list[str] = []
-    if file_mode & 0o077:
-        found.append(f"Others may read {rows.path}: run `chmod 600 {rows.path}`.")
-    if folder_mode & 0o022 and not folder_mode & 0o1000:
-        found.append(f"Others may write to {rows.path.parent}: run `chmod 700 {rows.path.parent}`.")
+    return [f"{one.text} {one.advice}".strip() for one in found if one.gravity is not Gravity.FINE]
+
+
+def _contents(rows: Connection) -> list[Finding]:
+    return [*_summary(rows), *_pages(rows), *_bodies(rows), *_waiting(rows), *_in_doubt(rows)]
+
+
+def _summary(rows: Connection) -> list[Finding]:
+    counts = [_one(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
+    version = _one(rows, "PRAGMA user_version")
+    older = f" of {SCHEMA_VERSION}, brought up to date when chatops opens it" if version != SCHEMA_VERSION else ""
+    told = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
+    if None not in counts:
+        told += f", {counts[0]} conversations, {counts[1]} messages"
+    return [Finding(gravity=Gravity.FINE, text=told)]
+
+
+def _pages(rows: Connection) -> list[Finding]:
+    complaints = [str(row[0]) for row in _asked(rows, "PRAGMA integrity_check(100)")]
+    broken = [complaint for complaint in complaints if complaint != "ok" and not is_of_one_row(complaint)]
+    found: list[Finding] = []
+    if broken or not complaints:
+        told = "; ".join(broken[:NAMED]) or "its pages cannot be read"
+        advice = (
+            "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
+            "chatops sessions list --all, chatops sessions export SESSION"
+        )
+        found.append(Finding(gravity=Gravity.BROKEN, text=f"The file is damaged: {told}.", advice=advice))
+    elif _asked(rows, "PRAGMA foreign_key_check"):
+        found.append(doubtful("Some rows belong to nothing: a conversation may lack its older messages."))
+    if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
+        found.append(doubtful(f"Some rows hold values of another type than they should: {'; '.join(odd[:NAMED])}."))
     return found
 
 
-def _messages(rows: Connection) -> list[str]:
-    damaged: list[str] = []
-    with rows.read():
-        for message_id, body in rows.run("SELECT id, body FROM messages"):
-            message = decode_message(body, message_id=MessageId(str(message_id)))
-            if isinstance(message, NoticeMessage) and message.text == DAMAGED:
-                damaged.append(str(message_id))
-    if not damaged:
-        return []
-    return [f"{len(damaged)} messages are damaged and are shown as such: {', '.join(damaged[:5])}."]
+def _bodies(rows: Connection) -> list[Finding]:
+    """Rows whose form is broken, in pages that are sound."""
+    messages = _failing(rows, "SELECT id, body FROM messages", _is_damaged)
+    runs = _failing(rows, "SELECT session_id, version, state FROM runs", _run_is_damaged)
+    turns = _failing(
+        rows,
+        "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
+        _turn_is_damaged,
+    )
+    return [
+        *_named(
+            messages, "{count} messages are damaged and are shown as such", "The rest of each conversation is whole."
+        ),
+        *_named(runs, "{count} runs of workflows cannot be gone on with, only read", "chatops sessions show SESSION"),
+        *_named(
+            turns,
+            "{count} unfinished turns are damaged and cannot be gone on with",
+            "To go on with the conversation in a copy: chatops sessions fork SESSION",
+        ),
+    ]
 
 
-def _runs(rows: Connection) -> list[str]:
-    damaged: list[str] = []
-    with rows.read():
-        for session_id, version, state in rows.run("SELECT session_id, version, state FROM runs"):
-            try:
-                decode_run(state, version=integer(version))
-            except Unreadable:
-                damaged.append(str(session_id))
+def _waiting(rows: Connection) -> list[Finding]:
+    calls = _one(rows, "SELECT count(*) FROM pending")
+    unfinished = _one(rows, "SELECT count(*) FROM sessions WHERE active_turn IS NOT NULL")
+    if not calls and not unfinished:
+        return []
+    told = f"{calls or 0} calls wait for a decision, {unfinished or 0} turns are not finished"
+    return [Finding(gravity=Gravity.FINE, text=told, advice="chatops approvals list, chatops resume SESSION")]
+
+
+def _in_doubt(rows: Connection) -> list[Finding]:
+    """Calls that were begun, and of which nobody who lives will say what became of them."""
+    driven = {row[0] for row in _asked(rows, _LEASES) if _lives(row)}
+    begun = [(session_id, tool) for session_id, tool in _asked(rows, _WITHOUT_RESULT) if session_id not in driven]
+    if not begun:
+        return []
+    named = ", ".join(f"{tool} in {session_id}" for session_id, tool in begun[:NAMED])
+    told = f"{len(begun)} calls were started and have no result: {named}."
+    return [doubtful(told, "To see what is known and decide: chatops -r SESSION")]
+
+
+_LEASES = "SELECT session_id, host, pid, boot_id, pid_started FROM leases"
+_WITHOUT_RESULT = (
+    "SELECT t.session_id, j.tool FROM journal j JOIN turns t ON t.turn_id = j.turn_id "
+    "JOIN sessions s ON s.active_turn = t.turn_id WHERE j.outcome IS NULL ORDER BY j.seq"
+)
+
+
+def _lives(lease: Row) -> bool:
+    try:
+        holder = Holder(host=text(lease[1]), pid=integer(lease[2]), boot_id=text(lease[3]), pid_started=text(lease[4]))
+    except Unreadable:
+        return False
+    return is_alive(holder)
+
+
+def _is_damaged(message_id: object, body: object) -> bool:
+    message = decode_message(body, message_id=MessageId(str(message_id)))
+    return isinstance(message, NoticeMessage) and message.text == DAMAGED
+
+
+def _run_is_damaged(_: object, version: object, state: object) -> bool:
+    try:
+        decode_run(state, version=int(str(version)))
+    except (Unreadable, ValueError):
+        return True
+    return False
+
+
+def _turn_is_damaged(_: object, version: object, state: object) -> bool:
+    try:
+        decode_state(str(state), version=int(str(version)))
+    except (Unreadable, ValueError):
+        return True
+    return False
+
+
+def _failing(rows: Connection, sql: str, is_damaged: Callable[..., bool]) -> list[str]:
+    """The first column of the rows that are damaged; as far as they can be read at all."""
+    found: list[str] = []
+    # The pages have a line of their own; a table that an older version does not have holds nothing.
+    with suppress(sqlite3.Error):
+        found.extend(str(row[0]) for row in rows.run(sql) if is_damaged(*row))
+    return found
+
+
+def _named(damaged: Sequence[str], told: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    named = ", ".join(damaged[:5])
-    return [f"{len(damaged)} runs of workflows cannot be gone on with, only read: {named}."]
+    return [doubtful(f"{told.format(count=len(damaged))}: {', '.join(damaged[:NAMED])}.", advice)]
+
+
+def _asked(rows: Connection, sql: str) -> list[Row]:
+    """The rows of a query; none where they cannot be read, which is said of the pages."""
+    try:
+        return rows.all(sql)
+    except sqlite3.Error:
+        return []
+
+
+def _one(rows: Connection, sql: str) -> object:
+    found = _asked(rows, sql)
+    return found[0][0] if found else None

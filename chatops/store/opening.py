@@ -88,7 +88,12 @@ _ONE_ROW = re.compile(r"(NULL|NUMERIC|TEXT|non-\w+) value in |CHECK constraint f
 def faults_of(raw: sqlite3.Connection) -> list[str]:
     """What is wrong with the pages of a database, the first complaints."""
     found = [str(row[0]) for row in raw.execute("PRAGMA quick_check(20)")]
-    return [complaint for complaint in found if complaint != "ok" and not _ONE_ROW.match(complaint)]
+    return [complaint for complaint in found if complaint != "ok" and not is_of_one_row(complaint)]
+
+
+def is_of_one_row(complaint: str) -> bool:
+    """Whether a complaint of SQLite is about a value and not about the file."""
+    return _ONE_ROW.match(complaint) is not None
 
 
 def examine(path: Path, *, vfs: str = "") -> None:

@@ -48,7 +48,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         *models_found,
         *await asyncio.to_thread(sandbox_checks, require=app.sandbox().require),
         *terminal_checks(os.environ),
-        *await asyncio.to_thread(_store, app),
+        *await asyncio.to_thread(store_checks, app.paths.store),
     ]
 
 
@@ -86,13 +86,6 @@ def _workflows(app: App) -> list[Check]:
         Check(name=f"workflow {one.name}", grade=Grade.WARN, text=str(one.error), advice=one.error.advice)
         for one in known.unusable
     ]
-
-
-def _store(app: App) -> list[Check]:
-    try:
-        return store_checks(app.store, app.paths.store)
-    except ChatopsError as error:
-        return [Check(name="store", grade=Grade.FAIL, text=str(error), advice=error.advice)]
 
 
 def _needed(app: App) -> dict[str, Grade]:

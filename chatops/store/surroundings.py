@@ -1,0 +1,118 @@
+"""What can be said of a store's file from outside: whose it is, how big, on which disk, and what lies beside it."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from chatops.store.mounts import network_drive
+
+LITTLE_SPACE = 100_000_000
+"""Bytes free below which it is said; a tenth of it is too little to rely on."""
+LARGE_LOG = 64_000_000
+"""Bytes of write-ahead log beyond which something keeps it from being taken in."""
+
+
+class Gravity(Enum):
+    """How bad a finding is."""
+
+    FINE = auto()
+    DOUBTFUL = auto()
+    BROKEN = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at: a sentence, and what to do."""
+
+    gravity: Gravity
+    text: str
+    advice: str = ""
+
+
+def doubtful(text: str, advice: str = "") -> Finding:
+    """Something that the person should see to."""
+    return Finding(gravity=Gravity.DOUBTFUL, text=text, advice=advice)
+
+
+def surroundings(path: Path) -> list[Finding]:
+    """Everything about a file that exists; nothing of it is opened. Raises OSError."""
+    return [*rights(path), *_space(path), *_log(path), *_drive(path), *_moved_aside(path)]
+
+
+def rights(path: Path) -> list[Finding]:
+    """Who else may read or write it. Raises OSError."""
+    files = (file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists())
+    found = [
+        doubtful(f"Others may read {file}.", f"Run: chmod 600 {file}") for file in files if file.stat().st_mode & 0o077
+    ]
+    folder = path.parent.stat()
+    if folder.st_mode & 0o022 and not folder.st_mode & 0o1000:
+        found.append(doubtful(f"Others may write to {path.parent}.", f"Run: chmod 700 {path.parent}"))
+    if path.stat().st_uid != os.getuid():
+        found.append(doubtful(f"{path} belongs to another user (uid {path.stat().st_uid}).", "Correct its owner."))
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        told = f"{path} cannot be written: nothing is saved."
+        advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
+        found.append(Finding(gravity=Gravity.BROKEN, text=told, advice=advice))
+    return found
+
+
+def _space(path: Path) -> list[Finding]:
+    free = shutil.disk_usage(path.parent).free
+    if free >= LITTLE_SPACE:
+        return [Finding(gravity=Gravity.FINE, text=f"{size(free)} free on its disk")]
+    bad = Gravity.BROKEN if free < LITTLE_SPACE / 10 else Gravity.DOUBTFUL
+    return [
+        Finding(gravity=bad, text=f"Only {size(free)} free on the disk of {path.parent}.", advice="Free some space.")
+    ]
+
+
+def _log(path: Path) -> list[Finding]:
+    log = Path(f"{path}-wal")
+    bytes_ = log.stat().st_size if log.exists() else 0
+    if not bytes_:
+        return []
+    if bytes_ > LARGE_LOG:
+        text = (
+            f"The write-ahead log {log} has grown to {size(bytes_)}: some program has been reading the store for long."
+        )
+        return [doubtful(text, "Close other programs that have the store open.")]
+    text = (
+        f"{size(bytes_)} are still in the write-ahead log, of a chatops that runs or was killed; nothing is lost by it"
+    )
+    return [Finding(gravity=Gravity.FINE, text=text)]
+
+
+def _drive(path: Path) -> list[Finding]:
+    drive = network_drive(path)
+    if not drive:
+        return []
+    text = f"{path} is on a network drive ({drive}): there is no write-ahead log there, and saving is slower."
+    return [doubtful(text, "Use one machine at a time, or set CHATOPS_HOME to a folder on a local disk.")]
+
+
+def _moved_aside(path: Path) -> list[Finding]:
+    names = sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith((f"{path.name}.bad-", f"{path.name}.old-")) and not file.name.endswith(("-wal", "-shm"))
+    )
+    return [
+        doubtful(
+            f"{file} ({size(file.stat().st_size)}) was moved aside or kept when the store was damaged or replaced.",
+            f"What is left of it: chatops sessions list --store {file}; delete it when it is not needed any more.",
+        )
+        for file in names
+    ]
+
+
+def size(bytes_: int) -> str:
+    """In a unit that people read: ``1.4 MB``."""
+    value = float(bytes_)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
