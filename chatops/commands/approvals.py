@@ -6,23 +6,28 @@ approved, also if the call has come to mean something else since.
 """
 
 import json
+import logging
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from chatops.commands.context import app, find_call, open_store, screen, with_app
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld, Unreadable
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import CallDecided
+from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
 from chatops.headless.pending import answers, describe, describe_json, mention
 from chatops.runtime.answered import answer_to, told
+from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
 from chatops.wiring import App
+
+log = logging.getLogger(__name__)
 
 VIA = "approvals"
 SHORTEST_DIGEST = 8
@@ -99,9 +104,13 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
 def _list(arguments: Namespace) -> int:
     with app(arguments, via=VIA, broken_ok=True) as opened:
         queue = opened.store.queue()
+        interrupted = list(_interrupted(opened.store))
     view = screen()
     if arguments.output_format == "json":
         view.line(dumps([_queued_json(one) for one in queue], indent=2))
+    for session, state in interrupted:
+        view.say(f"Session {session} was {state}. What is to become of it is asked by: chatops resume {session}")
+    if arguments.output_format == "json":
         return 0
     if not queue:
         view.say("No call waits for approval.")
@@ -119,6 +128,18 @@ def _list(arguments: Namespace) -> int:
     ]
     view.answer(table(("ID", "ROLE", "SINCE", "STATE", "TOOL", "ARGUMENTS"), rows))
     return 0
+
+
+def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
+    """Sessions in which a call was running when the app died, and nobody has asked about it yet: id and where it is."""
+    for info in store.sessions():
+        if info.active_turn is None or store.held(info.id) is not None:
+            continue
+        try:
+            if attempts_in_doubt(store.load_turn(info.active_turn)):
+                yield info.id, left_off(store, info)
+        except Unreadable as error:
+            log.info("session %s is left out: %s", info.id, error)
 
 
 def _show(arguments: Namespace) -> int:

@@ -179,6 +179,7 @@ def _delete(opened: App, arguments: Namespace) -> int:
         view.say("Not deleted. Without a question: add --yes.")
         return 1
     opened.store.delete_session(info.id)
+    opened.outputs.forget_others(info.id, ())
     view.say(f"Session {info.id} is deleted; its decisions stay in the audit log.")
     return 0
 

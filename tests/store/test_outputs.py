@@ -1,0 +1,81 @@
+"""What running tools have put out is kept for a while: bounded, private, by attempt."""
+
+import stat
+import threading
+from pathlib import Path
+
+from chatops.domain.ids import CallId, SessionId
+from chatops.store.outputs import HEAD, LEFT_OUT, SHOWN_HEAD, SHOWN_TAIL, TAIL, Outputs
+
+SESSION = SessionId("20261121-101512-k3f9")
+CALL = CallId(f"{SESSION}.1.1.1")
+OTHER = CallId(f"{SESSION}.1.1.2")
+
+
+def test_what_is_put_out_is_shown_and_kept(tmp_path: Path) -> None:
+    shown: list[str] = []
+    take = Outputs(tmp_path / "running").keeping(CALL, 1, shown.append)
+    for text in ("one\n", "", "two \ud83d\n"):
+        take(text)
+    assert shown == ["one\n", "", "two \ud83d\n"]
+    assert Outputs(tmp_path / "running").read(CALL, 1) == "one\ntwo ?\n"
+    assert Outputs(tmp_path / "running").read(CALL, 2) == ""
+
+
+def test_it_is_for_nobody_elses_eyes(tmp_path: Path) -> None:
+    Outputs(tmp_path / "running").keeping(CALL, 1, print)("secret")
+    (file,) = (tmp_path / "running").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_of_much_output_the_beginning_and_the_end_are_kept(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "running")
+    take = outputs.keeping(CALL, 1, lambda text: None)
+    for number in range(40_000):
+        take(f"{number:05}\n")
+    (file,) = (tmp_path / "running").iterdir()
+    assert file.stat().st_size <= 2 * (HEAD + TAIL)
+    text = outputs.read(CALL, 1)
+    assert len(text) == SHOWN_HEAD + len(LEFT_OUT) + SHOWN_TAIL
+    assert text.startswith("00000\n00001\n")
+    assert text.endswith("39998\n39999\n")
+    assert text.count("left out") == 1
+
+
+def test_lines_of_many_threads_are_all_there(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "running")
+    take = outputs.keeping(CALL, 1, lambda text: None)
+    threads = [threading.Thread(target=take, args=(f"line {number}\n",)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outputs.read(CALL, 1).splitlines()) == sorted(f"line {number}" for number in range(20))
+
+
+def test_a_call_or_a_session_is_forgotten_and_no_other(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "running")
+    foreign = CallId("20261121-101512-k3f.1.1.1")
+    for call in (CALL, OTHER, foreign):
+        for attempt in (1, 2):
+            outputs.keeping(call, attempt, print)(f"{call} {attempt}")
+    outputs.forget(OTHER)
+    outputs.forget_others(SESSION, [(CALL, 2)])
+    kept = [(call, attempt) for call in (CALL, OTHER, foreign) for attempt in (1, 2) if outputs.read(call, attempt)]
+    assert kept == [(CALL, 2), (foreign, 1), (foreign, 2)]
+
+
+def test_an_id_is_never_a_path(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "running")
+    call = CallId("../../escaped.1.1.1")
+    outputs.keeping(call, 1, print)("text")
+    assert outputs.read(call, 1) == "text"
+    assert [path.name for path in tmp_path.iterdir()] == ["running"]
+
+
+def test_what_cannot_be_kept_is_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "running").write_text("in the way")
+    shown: list[str] = []
+    Outputs(tmp_path / "running").keeping(CALL, 1, shown.append)("text")
+    assert shown == ["text"]
