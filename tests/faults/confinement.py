@@ -1,0 +1,121 @@
+"""A chat kept open over many faults, where commands are in a sandbox and where they are not."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatops.tools.sandbox import probe
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.faults.doors import FaultyChat, Provider, flat, patient_registry
+from tests.support.command_line import program_environment
+
+IN_DOUBT = "u tell the model it is unknown"
+"""On the screen when an interrupted call is asked about."""
+needs_sandbox = pytest.mark.skipif(bool(probe()[1]), reason=f"no sandbox here: {probe()[1]}")
+
+
+def hiding_bubblewrap(argv: Sequence[str]) -> tuple[str, ...]:
+    """`argv` as the same process, in a mount namespace in which there is no bubblewrap."""
+    program = shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin")
+    if program is None:
+        return tuple(argv)
+    return ("unshare", "-rm", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"', program, *argv)
+
+
+@cache
+def can_hide_bubblewrap() -> bool:
+    """Whether this machine lets a test have such a namespace."""
+    try:
+        return not subprocess.run(hiding_bubblewrap(["true"]), capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+class Bench:
+    """The chat of one person: open whenever it is asked for, also after it has been quit or killed."""
+
+    def __init__(self, folder: Path, provider: Provider, *, sandbox: bool, **more: Any) -> None:
+        workspace, self.home = folder / "project", folder / "home"
+        workspace.mkdir()
+        (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
+        self.home.mkdir(mode=0o700)
+        self.sandbox = sandbox
+        self.provider = provider
+        self.desk = Desk(workspace, self.home)
+        self.desk.use({**patient_registry(provider.server.url), **more})
+        self._terminal: ChatTerminal | None = None
+        self._opened = 0
+
+    @property
+    def chat(self) -> FaultyChat:
+        """The open chat; a call that was interrupted when it was closed is told to the model as unknown."""
+        if self._terminal is None:
+            more = ("-c",) if self._opened else ("--role", "coder")
+            argv = [sys.executable, "-m", "chatops", *self.desk.flags, *more]
+            env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(self.home)}
+            self._terminal = ChatTerminal(
+                argv if self.sandbox else hiding_bubblewrap(argv),
+                env=env | {"HOME": str(self.home.parent)},
+                cwd=self.desk.workspace,
+                cols=110,
+                rows=36,
+            )
+            self._terminal.ready("coder")
+            self._opened += 1
+            if self._opened > 1:
+                self._answer(self._terminal)
+        return FaultyChat(self.desk, self.provider, self._terminal)
+
+    def _answer(self, terminal: ChatTerminal) -> None:
+        """Answer for the call that the last end of the program has interrupted, unless it was cancelled before."""
+        asked = self.provider.requests[-1].last_user
+        terminal.wait_until(
+            lambda text: IN_DOUBT in text or "Stopped by the person" in flat(text).rpartition(asked)[2],
+            what="the interrupted call",
+        )
+        if IN_DOUBT in terminal.text():
+            self.provider.script()
+            terminal.press("u")
+            terminal.wait_gone(IN_DOUBT)
+            terminal.wait_for(f"You said: {asked}")
+
+    def left(self) -> None:
+        """The program has ended: the next chat is a new process."""
+        if self._terminal is not None:
+            self._terminal.wait_exit()
+            self._terminal.close()
+            self._terminal = None
+
+    def close(self) -> None:
+        """End what is open."""
+        if self._terminal is not None:
+            self._terminal.close()
+            self._terminal = None
+
+
+def sleeping(number: str) -> list[int]:
+    """Processes that sleep for exactly that many seconds; wrappers that only name the number are none."""
+    return [pid for pid in _processes() if _words(pid)[-2:] in (["sleep", number], ["/usr/bin/sleep", number])]
+
+
+def naming(number: str) -> list[int]:
+    """Living processes whose command line holds the number anywhere."""
+    return [pid for pid in _processes() if any(number in word for word in _words(pid))]
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
