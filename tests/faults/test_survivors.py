@@ -128,8 +128,10 @@ def ended(bench: Bench, trick: str, end: str, number: str) -> None:
 
 
 def survivors(number: str) -> list[int]:
-    """What still names the number after a while."""
+    """What still names the number after a while; it does not outlive the test."""
     deadline = time.monotonic() + PATIENCE_S
     while (left := naming(number)) and time.monotonic() < deadline:
         time.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
     return left
