@@ -16,6 +16,16 @@ def text_or_none(value: Value) -> str | None:
     return None if value is None else text(value)
 
 
+def text_or(value: Value, instead: str) -> str:
+    """A text column that is only shown: `instead` if damage made it something else."""
+    return value if isinstance(value, str) else instead
+
+
+def number_or_zero(value: Value) -> float:
+    """A number that is only shown: 0 if damage made it something else."""
+    return value if isinstance(value, int | float) else 0
+
+
 def integer(value: Value) -> int:
     """An integer column."""
     if isinstance(value, int):

@@ -9,7 +9,7 @@ from chatops.domain.errors import StoreError, Unreadable
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import NoticeMessage
 from chatops.store.base import Holder
-from chatops.store.codec import DAMAGED, decode_message, decode_state
+from chatops.store.codec import DAMAGED, decode_decision, decode_message, decode_principal, decode_state
 from chatops.store.columns import integer, text
 from chatops.store.connection import Connection, Row, prepared
 from chatops.store.faults import sentence
@@ -104,7 +104,9 @@ def _bodies(rows: Connection) -> list[Finding]:
         "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
         _turn_is_damaged,
     )
+    decisions = _failing(rows, "SELECT call_id, decision, by FROM decisions", _decision_is_damaged)
     return [
+        *_named(decisions, "{count} entries of the decision log are damaged and left out of it", "chatops audit list"),
         *_named(
             messages, "{count} messages are damaged and are shown as such", "The rest of each conversation is whole."
         ),
@@ -169,6 +171,15 @@ def _turn_is_damaged(_: object, version: object, state: object) -> bool:
     try:
         decode_state(str(state), version=int(str(version)))
     except (Unreadable, ValueError):
+        return True
+    return False
+
+
+def _decision_is_damaged(_: object, decision: object, by: object) -> bool:
+    try:
+        decode_decision(decision)
+        decode_principal(by)
+    except Unreadable:
         return True
     return False
 

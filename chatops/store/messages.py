@@ -10,7 +10,10 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.codec import damaged_message, decode_message, encode_message
 from chatops.store.columns import text, text_or_none
-from chatops.store.connection import Connection
+from chatops.store.connection import Connection, Value
+
+LARGEST = 32 * 1024 * 1024
+"""Characters of a stored message; nothing that a person, a model or a tool says comes near it."""
 
 _CHAIN = """
     WITH RECURSIVE chain(seq, id, parent_id, depth) AS (
@@ -38,6 +41,9 @@ def append(
     for message in messages:
         if rows.one("SELECT 1 FROM messages WHERE id = ?", message.id) is not None:
             raise StoreError(f"A message with the id {message.id} is stored already.", advice="Load the session again.")
+        body = encode_message(message)
+        if len(body) > LARGEST:
+            raise StoreError("A message is too large to be saved.", advice="Send it in parts, or name a file instead.")
         rows.run(
             "INSERT INTO messages (id, parent_id, session_id, turn_id, kind, body, created_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -46,7 +52,7 @@ def append(
             session_id,
             turn_id,
             message.kind,
-            encode_message(message),
+            body,
             now,
         )
         parent = message.id
@@ -63,7 +69,7 @@ def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
     )
     if not found:
         return (damaged_message(head),)
-    messages = [decode_message(body, message_id=MessageId(text(id_))) for id_, _, body in found]
+    messages = [_message(body, MessageId(text(id_))) for id_, _, body in found]
     lost = text_or_none(found[0][1])
     return (*((damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
@@ -81,8 +87,15 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for message_id in ids:
         row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
-        messages.append(damaged_message(message_id) if row is None else decode_message(row[0], message_id=message_id))
+        messages.append(damaged_message(message_id) if row is None else _message(row[0], message_id))
     return tuple(messages)
+
+
+def _message(body: Value, message_id: MessageId) -> Message:
+    """A stored message; one that nobody can have said is damage, and is not even read."""
+    if isinstance(body, str) and len(body) > LARGEST:
+        return damaged_message(message_id)
+    return decode_message(body, message_id=message_id)
 
 
 def missing(rows: Connection, ids: Iterable[MessageId]) -> list[MessageId]:

@@ -179,24 +179,31 @@ def posted(rows: Connection, turn_id: TurnId) -> list[CallDecided]:
 
 
 def decisions(rows: Connection, *, session_id: SessionId | None, limit: int) -> list[DecisionRow]:
-    """The newest `limit` entries of the log, oldest first. Raises Unreadable for a damaged one."""
+    """The newest `limit` entries of the log, oldest first; a damaged one is left out, which doctor says."""
     found = rows.all(
         "SELECT call_id, session_id, tool, digest, decision, by, decided_at, role, model FROM decisions "
         "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY seq DESC LIMIT ?2",
         session_id,
         limit,
     )
-    return [
-        DecisionRow(
-            call_id=CallId(text(row[0])),
-            session_id=SessionId(text(row[1])),
-            tool=text(row[2]),
-            digest=text(row[3]),
-            decision=decode_decision(row[4]),
-            by=decode_principal(row[5]),
-            decided_at=real(row[6]),
-            role=text(row[7]),
-            model=text(row[8]),
-        )
-        for row in reversed(found)
-    ]
+    entries: list[DecisionRow] = []
+    for row in reversed(found):
+        try:
+            entries.append(_entry(row))
+        except Unreadable as error:
+            log.warning("an entry of the decision log is left out: %s", error)
+    return entries
+
+
+def _entry(row: Row) -> DecisionRow:
+    return DecisionRow(
+        call_id=CallId(text(row[0])),
+        session_id=SessionId(text(row[1])),
+        tool=text(row[2]),
+        digest=text(row[3]),
+        decision=decode_decision(row[4]),
+        by=decode_principal(row[5]),
+        decided_at=real(row[6]),
+        role=text(row[7]),
+        model=text(row[8]),
+    )

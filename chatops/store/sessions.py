@@ -7,9 +7,11 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
-from chatops.store.columns import integer, real, text, text_or_none
+from chatops.store.columns import integer, number_or_zero, text, text_or
 from chatops.store.connection import Connection, Row
 from chatops.store.derive import AT_MOST_NAMED, ambiguous, title_from
+
+DAMAGED_TITLE = "(damaged)"
 
 _INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
@@ -79,7 +81,8 @@ def listed(rows: Connection, *, workspace: str | None, limit: int, runs_only: bo
     begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3))"
     chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
     found = rows.all(_INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only))
-    return [_session(row) for row in found]
+    # One whose very id is damaged cannot be asked for by any name.
+    return [_session(row) for row in found if isinstance(row[0], str)]
 
 
 def update(
@@ -169,26 +172,27 @@ def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
 
 
 def _session(row: Row) -> SessionInfo:
-    head, forked_from, active, last = (text_or_none(row[index]) for index in (6, 7, 11, 12))
+    """A conversation as its row says; what damage made of single values costs no more than these."""
+    head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
     return SessionInfo(
         id=SessionId(text(row[0])),
-        workspace=text(row[1]),
-        title=text(row[2]),
-        role=text(row[3]),
-        model_pin=text(row[4]),
-        persona=text(row[5]),
-        head=None if head is None else MessageId(head),
-        forked_from=None if forked_from is None else SessionId(forked_from),
-        created_at=real(row[8]),
-        updated_at=real(row[9]),
-        messages=integer(row[10]),
-        active_turn=None if active is None else TurnId(active),
-        last_turn=None if last is None else TurnId(last),
+        workspace=text_or(row[1], ""),
+        title=text_or(row[2], DAMAGED_TITLE),
+        role=text_or(row[3], ""),
+        model_pin=text_or(row[4], ""),
+        persona=text_or(row[5], ""),
+        head=MessageId(head) if head else None,
+        forked_from=SessionId(forked_from) if forked_from else None,
+        created_at=number_or_zero(row[8]),
+        updated_at=number_or_zero(row[9]),
+        messages=int(number_or_zero(row[10])),
+        active_turn=TurnId(active) if active else None,
+        last_turn=TurnId(last) if last else None,
         pending=integer(row[13]),
         run=None if row[14] is None else _mark(row[14:]),
     )
 
 
 def _mark(row: Row) -> RunMark:
-    workflow, phase, step, result = map(text, row)
+    workflow, phase, step, result = (text_or(value, "") for value in row)
     return RunMark(workflow=workflow, phase=phase, step=step, result=result)

@@ -496,3 +496,49 @@ def test_reading_the_protocol_loads_neither_pydantic_nor_sqlite() -> None:
     script = "import sys, chatops.store.base; print({'pydantic', 'sqlite3', 'asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_message_that_nobody_can_have_said_is_damage_and_none_is_stored(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.store.messages.LARGEST", 1000)
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+        store.append_message(session_id, kit.user(session_id, "small", 1))
+        with pytest.raises(StoreError, match="too large"):
+            store.append_message(session_id, kit.user(session_id, "x" * 1000, 2))
+        store.append_message(session_id, kit.user(session_id, "after", 3))
+        body = f'{{"id":"{kit.user(session_id, n=1).id}","text":"{"x" * 1000}","kind":"user"}}'
+        sql(path, "UPDATE messages SET body = ? WHERE id = ?", body, kit.user(session_id, n=1).id)
+        damaged, after = store.history(session_id)
+        assert isinstance(damaged, NoticeMessage)
+        assert after == kit.user(session_id, "after", 3)
+
+
+@pytest.mark.parametrize(
+    "column", ["workspace", "title", "role", "persona", "created_at", "message_count", "last_turn"]
+)
+def test_a_damaged_value_of_a_conversation_costs_no_more_than_that(path: Path, column: str) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id, other = a_session(store), a_session(store)
+        for id_ in (session_id, other):
+            store.append_message(id_, kit.user(id_))
+        sql(path, f"UPDATE sessions SET {column} = x'ff00fe' WHERE id = ?", session_id)
+        assert {info.id for info in store.sessions()} == {session_id, other}
+        assert store.session(session_id).id == session_id
+        assert store.history(session_id) == (kit.user(session_id),)
+        assert store.fork_session(session_id).forked_from == session_id
+
+
+def test_a_damaged_decision_is_left_out_of_the_log_and_told(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+        turn = store.next_turn_id(session_id)
+        calls = [kit.a_call(turn, index) for index in (1, 2)]
+        step = kit.first(turn, session_id)
+        store.commit(step)
+        phase = kit.in_round(*(CallState(call=call, status=kit.settled()) for call in calls))
+        store.commit(kit.then(step, phase, decisions=tuple(kit.record(call) for call in calls)))
+        sql(path, "UPDATE decisions SET by = '{' WHERE call_id = ?", calls[0].id)
+        assert [entry.call_id for entry in store.decisions()] == [calls[1].id]
+        assert any("1 entries of the decision log are damaged" in problem for problem in store.check())
