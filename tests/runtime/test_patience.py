@@ -1,0 +1,55 @@
+"""What is said while a model does not answer, and afterwards."""
+
+import pytest
+
+from chatops.models.base import Retrying, Waiting
+from chatops.models.retry import countdown
+from chatops.runtime.patience import told, told_after
+
+RETRYING = Retrying(reason="It is busy.", attempt=2, of=3, delay_s=8.0, left_s=3.0)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "lefts"), [(0.0, [0.0]), (0.4, [0.4]), (1.0, [1.0]), (1.5, [1.5, 1.0]), (4.0, [4.0, 3.0, 2.0, 1.0])]
+)
+def test_a_pause_is_told_whole_and_then_by_the_second(delay_s: float, lefts: list[float]) -> None:
+    assert countdown(delay_s) == lefts
+
+
+@pytest.mark.parametrize(
+    ("event", "now", "afterwards", "stopped"),
+    [
+        pytest.param(
+            RETRYING,
+            "It is busy. Trying again in 3 s (2 of 3); Esc stops it.",
+            "It is busy. Tried again (2 of 3).",
+            "It is busy. It was not tried again.",
+            id="retrying",
+        ),
+        pytest.param(
+            Waiting(seconds=15, alive=False, limit_s=120),
+            "No data for 15 s. It is given up after 2 min; Esc stops it now.",
+            "There was no data for 15 s.",
+            "There was no data for 15 s.",
+            id="silent",
+        ),
+        pytest.param(
+            Waiting(seconds=15, alive=True, limit_s=60),
+            "No data for 15 s, but the server is alive. It is given up after 60 s; Esc stops it now.",
+            "There was no data for 15 s.",
+            "There was no data for 15 s.",
+            id="alive",
+        ),
+        pytest.param(
+            Waiting(seconds=15, alive=False, limit_s=None),
+            "Waiting for 15 s until other requests to this model are over; Esc stops it.",
+            "Waited for 15 s until other requests to this model were over.",
+            "Waited for 15 s until other requests to this model were over.",
+            id="in-line",
+        ),
+    ],
+)
+def test_a_wait_is_told_as_it_is_and_as_it_was(
+    event: Retrying | Waiting, now: str, afterwards: str, stopped: str
+) -> None:
+    assert (told(event), told_after(event), told_after(event, stopped=True)) == (now, afterwards, stopped)
