@@ -30,10 +30,13 @@ _WATCH = (
     # A lower limit that is already in force stays: raising it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
     "echo ready >&9; read -r s <&9 || exit 1; "
-    '"$@" 9>&-; s=$?; set -- /proc/[0-9]*; echo $(($#-2)) >&9; exit $s'
+    '"$@" 9>&-; s=$?; n=0; '
+    "while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 3 ]; do sleep 0.05; n=$((n+1)); done; "
+    "echo $(($#-2)) >&9; exit $s"
 )
 """Runs the command as a child, once it is told to, and says how many processes it leaves; only init and this shell are
-no leftover. It talks at what is its standard input, see `Command`: a POSIX shell cannot name descriptors above 9."""
+no leftover, and what ends right after the command is none (a pipe's last reader). It talks at what is its standard
+input, see `Command`: a POSIX shell cannot name descriptors above 9."""
 
 
 class SandboxMode(StrEnum):

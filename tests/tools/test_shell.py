@@ -254,6 +254,11 @@ def test_nothing_survives_the_death_of_the_app(tmp_path: Path, mark: str, mode: 
     assert asyncio.run(none_left(mark))
 
 
+async def test_what_ends_right_after_the_command_was_not_stopped(tool: FunctionTool, tmp_path: Path) -> None:
+    result = await done(tool, context_for(tmp_path), {"command": "(sleep 0.02 &) ; echo hi"})
+    assert result.content == "hi"
+
+
 async def test_endless_and_binary_output_is_bounded(tool: FunctionTool, tmp_path: Path) -> None:
     shown: list[str] = []
     context = context_for(tmp_path, timeout_s=0.6, output=shown.append)
