@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from chatops.domain.tools import Outcome
 from tests.e2e.desk import EFFECT, TITLE, Desk, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
@@ -22,6 +24,7 @@ def once_then(answer: str) -> Callable[[SeenRequest], Completion]:
     return lambda request: says(answer) if request.tool_results else ASKED
 
 
+@pytest.mark.fault("D05", "D12")
 def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: Desk) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
         desk.use(registry(server.url))
@@ -30,23 +33,29 @@ def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: 
             before.say("write it down")
             shown = before.dialog()
             digest = digest_of(desk)
+            elsewhere = desk.run("approvals", "show", desk.session().id)
             before.kill9()
         assert EFFECT in shown
+        assert f"Digest:   {digest}" in elsewhere.out
         assert desk.count == 0
         with desk.open("-c") as after:
             assert after.dialog() == shown
             assert digest_of(desk) == digest
+            assert desk.run("approvals", "show", desk.session().id) == elsewhere
             assert len(server.requests) == 1, "the model was asked again although its reply was stored"
             after.press("a")
             after.wait_for("Written down.")
             assert TITLE not in after.text()
+            assert len(server.requests) == 2
+            journal = desk.journal()
+            after.say("is it?")
+            after.wait_until(lambda text: text.count("Written down.") == 2, what="the next turn")
         last = server.requests[-1]
         assert server.violations == []
     assert desk.count == 1
-    assert len(server.requests) == 2
     assert len(last.tool_results) == 1
     assert answers_each_call_once(last)
-    assert [(row.attempt, row.outcome) for row in desk.journal()] == [(1, Outcome.SUCCESS)]
+    assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
 
 
 def test_on_the_demo_model_the_same(desk: Desk) -> None:
