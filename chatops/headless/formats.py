@@ -154,8 +154,10 @@ def progress(screen: Screen, published: Published) -> None:
             ending = ending_of(tool, content)
             told = [ending.how or content.strip().partition("\n")[0], ending.stopped]
             screen.say(": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": "))
-        case ToolFinished(tool=tool, content=content) if stopped := ending_of(tool, content).stopped:
-            screen.say(f"{tool}: {stopped}")
+        case ToolFinished(tool=tool, content=content, truncated=truncated):
+            told = [ending_of(tool, content).stopped, "result shortened" if truncated else ""]
+            if any(told):
+                screen.say(f"{tool}: {', '.join(filter(None, told))}")
         case CallDecided(id=call, by=by, decision=decision):
             screen.say(f"{call}: {decision.kind} by {by}")
         case Notice(text=text, advice=advice):

@@ -121,7 +121,9 @@ def _failure(card: ToolCardBlock) -> str:
 
 
 def _further(card: ToolCardBlock, joint: str) -> str:
-    return joint + truncated(one_line(card.also), width=_LONGEST_FAILURE, ellipsis="…") if card.also.strip() else ""
+    also = truncated(one_line(card.also), width=_LONGEST_FAILURE, ellipsis="…")
+    told = (f"{joint}{also}" if also.strip() else "", ", result shortened" if card.truncated else "")
+    return "".join(told)
 
 
 def _denial(card: ToolCardBlock) -> str:

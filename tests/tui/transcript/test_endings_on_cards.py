@@ -21,6 +21,21 @@ LINES = {
 }
 
 
+def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
+    card = settled_card(
+        "c1",
+        tool="web_fetch",
+        arguments='{"url":"https://example.org"}',
+        outcome=Outcome.SUCCESS,
+        content="the first of it",
+        truncated=True,
+        duration_ms=3_000,
+        decided_by="",
+    )
+    (line,) = card_lines(card, width=100, theme=PLAIN, expanded=False)
+    assert line.plain.endswith("3.0 s, result shortened")
+
+
 @pytest.mark.parametrize(("outcome", "content"), LINES)
 def test_the_line_says_how_it_ended(outcome: Outcome, content: str) -> None:
     card = settled_card(
