@@ -11,7 +11,7 @@ from chatops.domain.model import ModelFailure, ModelReply
 from chatops.domain.tools import CallFacts, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.grant import Grant
-from chatops.policy.verdicts import Layer
+from chatops.policy.verdicts import Answer, Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,8 @@ class GrantNarrowed:
     """Rights were taken away while the turn runs."""
 
     layers: tuple[Layer, ...]
+    answers: tuple[Answer, ...] | None = None
+    """Rules that still answer an ask, of those that do; None: all of them."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
 
 

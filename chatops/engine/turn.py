@@ -168,9 +168,9 @@ def advance(state: TurnState, event: Input) -> Step:
             _retried(draft, grant)
         case RoleSwitched():
             _role_switched(draft, event)
-        case GrantNarrowed(layers=layers):
+        case GrantNarrowed(layers=layers, answers=answers):
             if not isinstance(state.phase, Finished):
-                draft.set_grant(state.grant.narrowed(*layers))
+                draft.set_grant(state.grant.narrowed(*layers).answered_by(answers))
         case GrantsRevoked(grants=gone):
             draft.forget(gone)
         case Recovered(grant=grant, interrupted=interrupted):

@@ -13,13 +13,16 @@ def sandbox(registries: Registries) -> SandboxSpec:
     site, own = registries
     ceiling = site.sandbox if site is not None else None
     wanted = own.sandbox or SandboxSpec()
-    if ceiling is None:
-        return wanted
+    return wanted if ceiling is None else met(ceiling, wanted)
+
+
+def met(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
+    """The stricter of both in everything."""
     return SandboxSpec(
-        require="bubblewrap" if "bubblewrap" in (ceiling.require, wanted.require) else "none",
-        network=ceiling.network and wanted.network,
-        read=tuple(dict.fromkeys(path for path in _both(ceiling.read, wanted.read) if path)),
-        git="protect" if "protect" in (ceiling.git, wanted.git) else "writable",
+        require="bubblewrap" if "bubblewrap" in (one.require, other.require) else "none",
+        network=one.network and other.network,
+        read=tuple(dict.fromkeys(path for path in _both(one.read, other.read) if path)),
+        git="protect" if "protect" in (one.git, other.git) else "writable",
     )
 
 

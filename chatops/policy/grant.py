@@ -38,6 +38,12 @@ class Grant:
         """This grant with further layers: the only way to change what it permits."""
         return _with_layers(self, (*self.layers, *(layer for layer in layers if layer not in self.layers)))
 
+    def answered_by(self, answers: Sequence[Answer] | None) -> "Grant":
+        """This grant without the standing answers that are not among `answers`; None leaves all of them."""
+        if answers is None:
+            return self
+        return replace(self, answers=tuple(one for one in self.answers if one in answers))
+
     def met(self, now: "Grant") -> "Grant":
         """What both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
         offered = {spec.name for spec in self.tools}

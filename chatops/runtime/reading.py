@@ -25,6 +25,7 @@ from chatops.runtime.answered import answer_to
 from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.record import Record
+from chatops.runtime.rights import RegistryNews
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot
 from chatops.runtime.standing import Standing
@@ -167,6 +168,7 @@ class ReadAlong:
             persona=found.info.persona,
             rights=self._services.rights,
             queued=found.kept,
+            registry="",
         )
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
@@ -281,7 +283,7 @@ class ReadAlong:
         """Nothing runs here."""
         return False
 
-    def registry_changed_soon(self, notices: tuple[str, ...]) -> None:
+    def registry_changed_soon(self, news: RegistryNews) -> None:
         """Its rights are those of the process that has it."""
 
     # inside

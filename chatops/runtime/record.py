@@ -54,6 +54,7 @@ class Record:
         persona: str,
         rights: Rights,
         queued: int,
+        registry: str,
         concern: str = "",
     ) -> Snapshot:
         """The conversation with the turn `state`; `grant` is what the next one would have."""
@@ -82,6 +83,7 @@ class Record:
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,
             queued=queued,
+            registry=registry,
             concern=concern,
             notices=rights.notices(),
         )

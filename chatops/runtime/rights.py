@@ -25,8 +25,16 @@ class StepRights:
         return StepPlace(workflow=self.workflow.name, step=self.step.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryNews:
+    """That a file of the registry is no longer what it was."""
+
+    told: tuple[str, ...]
+    """Sentences for the person, besides what it means for a role: see `Rights.change`."""
+
+
 class Rights(Protocol):
-    """Answers from the registry in force at the moment of asking."""
+    """Answers from the registry in force at the moment of asking, less what a file that has changed takes away."""
 
     @property
     def level(self) -> AccessLevel:
@@ -39,6 +47,17 @@ class Rights(Protocol):
 
     def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
         """What `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role or model."""
+        ...
+
+    def change(
+        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
+    ) -> tuple[Grant, Grant] | None:
+        """What `role` may do under the registry in force, and once the one that was read last is; None if it is.
+        Raises ConfigError if the role is not in that one."""
+        ...
+
+    def broken(self) -> str:
+        """Why the registry's file cannot be used as it is now, and what is in force instead; empty if it can."""
         ...
 
     def prompt_layers(

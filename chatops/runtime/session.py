@@ -36,7 +36,7 @@ from chatops.engine.inputs import (
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import in_flight, pending_calls
-from chatops.policy.grant import Grant, tool_difference
+from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import revoked
 from chatops.runtime.aftermath import Aftermath
@@ -45,11 +45,13 @@ from chatops.runtime.doors import KeptTexts, PostedDecisions
 from chatops.runtime.lease import Lease
 from chatops.runtime.perform import Performer
 from chatops.runtime.record import Record
+from chatops.runtime.registry_note import note_on_registry, told_of_change
+from chatops.runtime.rights import RegistryNews
 from chatops.runtime.runner import Runner
 from chatops.runtime.saving import refused_approval, unsaved_text
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot as Snapshot
-from chatops.runtime.standing import Standing, divider
+from chatops.runtime.standing import Standing, divider, role_gone
 from chatops.store.base import DecisionRow, Holder, SessionInfo
 from chatops.store.derive import turn_after
 from chatops.tools.base import Tool, ToolContext
@@ -70,6 +72,7 @@ class ChatSession:
         """The workflow whose run says which turn comes next."""
         self._left_off = False
         """Whether the turn was loaded as another process left it and has not been taken up yet."""
+        self._registry_note = note_on_registry(standing, rights=services.rights)
         self._told = 0
         self._last_turn = info.last_turn if info is not None else None
         self._store_notices = len(services.store.notices)
@@ -169,6 +172,7 @@ class ChatSession:
             persona=self._standing.persona,
             rights=self._services.rights,
             queued=self._kept.count,
+            registry=self._registry_note,
             concern=self.unsaved or self._store_word,
         )
 
@@ -309,28 +313,30 @@ class ChatSession:
         await self._services.offload(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
-    def registry_changed_soon(self, notices: tuple[str, ...]) -> None:
+    def registry_changed_soon(self, news: RegistryNews) -> None:
         """`registry_changed` in its turn: whoever noticed, in whatever thread, may be asking for something now."""
-        self._loop.call_soon_threadsafe(self.registry_changed, notices)
+        self._loop.call_soon_threadsafe(self.registry_changed, news)
 
-    def registry_changed(self, notices: tuple[str, ...]) -> None:
-        """The registry was read anew: say what is different; a turn in progress can only lose by it.
+    def registry_changed(self, news: RegistryNews) -> None:
+        """A file of the registry has changed, or was put in force: say what is different; a turn in progress can only
+        lose by it.
 
         A conversation that was closed here may be driven elsewhere by now, so it is left alone.
         """
         if self._closed:
             return
+        before, rights = self._grant, self._services.rights
+        self._registry_note = note_on_registry(self._standing, rights=rights)
         try:
-            grant = self._standing.grant(self._services.rights)
+            self._grant = self._standing.grant(rights)
+            said = told_of_change(self._standing, before, self._grant, rights=rights)
         except ConfigError as error:
             self.tell(f"The registry has changed. {error}", advice=error.advice)
+            self._runner.deliver(GrantNarrowed(layers=(role_gone(self._standing.role),), answers=()))
             return
-        added, removed = tool_difference(self._grant, grant)
-        self._grant = grant
-        difference = " ".join([*(f"+ {name}" for name in added), *(f"− {name}" for name in removed)])
-        changed = f"for role {grant.role}: {difference}" if difference else f"same tools for role {grant.role}"
-        self.tell(" ".join([f"The registry has changed ({changed}).", *notices]))
-        self._runner.deliver(GrantNarrowed(layers=grant.layers))
+        if text := " ".join([*said, *news.told]):
+            self.tell(text)
+        self._runner.deliver(GrantNarrowed(layers=self._grant.layers, answers=self._grant.answers))
 
     def tell(self, text: str, *, advice: str = "") -> None:
         """Let the faces say something."""
@@ -516,6 +522,7 @@ class ChatSession:
                 suspended=await self._suspended_by(after),
             )
             self._standing, self._grant = standing, after
+            self._registry_note = note_on_registry(standing, rights=self._services.rights)
             if self._unfinished():
                 await self._runner.take(RoleSwitched(grant=after, switch=switch))
             else:

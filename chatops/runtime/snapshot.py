@@ -40,3 +40,5 @@ class Snapshot:
     notices: tuple[str, ...]
     concern: str = ""
     """What is the matter with the store, for as long as the person should see it; empty if all is well."""
+    registry: str = ""
+    """What is the matter with the registry: its file is broken, or has changed and is not in force; else empty."""

@@ -30,13 +30,25 @@ class Standing:
         grant = rights.grant(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
         return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
 
+    def change(self, rights: Rights) -> tuple[Grant, Grant] | None:
+        """What it gives under the registry in force, and would under one that has changed since; None if none has."""
+        both = rights.change(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
+        if both is None:
+            return None
+        layer = revoked(self.revoked)
+        return both[0].narrowed(layer), both[1].narrowed(layer)
+
     def grant_for(self, stored: Grant, rights: Rights) -> tuple[Grant, ConfigError | None]:
         """What an unfinished turn under `stored` may do now: nothing, with the reason, if its role is gone."""
         try:
             return replace(self, role=stored.role).grant(rights), None
         except ConfigError as error:
-            gone = Layer(name=f"role {stored.role} is gone", rules=(), default=Verdict.DENY)
-            return stored.narrowed(gone), error
+            return stored.narrowed(role_gone(stored.role)), error
+
+
+def role_gone(role: str) -> Layer:
+    """What a role that no registry has any more may do: nothing."""
+    return Layer(name=f"role {role} is gone", rules=(), default=Verdict.DENY)
 
 
 def at_step(standing: Standing, run: WorkflowState) -> Standing:

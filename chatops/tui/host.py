@@ -108,6 +108,10 @@ class Host(Protocol):
         """Names of the personas that can be spoken."""
         ...
 
+    async def reload_registry(self) -> None:
+        """Put the registry as its file is now in force. Raises ConfigError if it is broken."""
+        ...
+
     def sandbox(self) -> str:
         """How commands are confined here, in a few words for the status line; empty if there is nothing to say."""
         ...

@@ -18,13 +18,14 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.policy.concerns import registry_warnings
-from chatops.policy.confinement import sandbox
+from chatops.policy.confinement import met, sandbox
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.offload import Offload
 from chatops.runtime.opening import new_run, open_run, open_session
+from chatops.runtime.rights import RegistryNews
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.workflow import WorkflowRun
@@ -32,6 +33,7 @@ from chatops.store.base import SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
+from chatops.wiring.registry_watch import RegistryWatch
 from chatops.wiring.rights import Limits, RegistryRights
 from chatops.wiring.settings import Settings
 from chatops.wiring.stored import Storage, make_store
@@ -88,14 +90,16 @@ class App:
         start_logging(self.paths.log)
         self.workspace = _workspace(options.workspace)
         self.person = current_person()
-        self.loaded: Loaded = load_registry(
-            path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ
+        self._registry = RegistryWatch(
+            load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
         )
         self._offload: Offload | None = None
         self._open: list[Conversation] = []
         self._runs: list[WorkflowRun] = []
         self.rights = RegistryRights(
             registries=self._registries,
+            coming=self._coming,
+            broken=lambda: self._registry.broken_note,
             person=self.person,
             specs=lambda: self.catalog.specs,
             personas=lambda: self.personas,
@@ -110,6 +114,25 @@ class App:
                 summary=options.summary or not self.loaded.registry.respond_with_final,
             ),
         )
+
+    @property
+    def loaded(self) -> Loaded:
+        """The registries in force."""
+        return self._registry.loaded
+
+    def look_at_registry(self) -> None:
+        """Take account of files of the registry that have changed, and tell every open conversation."""
+        news = self._registry.look()
+        if news is not None:
+            for session in self._open:
+                session.registry_changed_soon(news)
+
+    def reload_registry(self) -> None:
+        """Put the registry as it is now in force, with what it adds. Raises ConfigError if it is broken."""
+        self.look_at_registry()
+        self._registry.put_in_force()
+        for session in self._open:
+            session.registry_changed_soon(RegistryNews(told=()))
 
     @cached_property
     def store(self) -> Store:
@@ -239,7 +262,8 @@ class App:
 
     def sandbox(self) -> SandboxSpec:
         """What commands may reach, as both registries say now."""
-        return sandbox(self._registries())
+        now, coming = sandbox(self._registries()), self._coming()
+        return now if coming is None else met(now, sandbox(coming))
 
     def sandbox_note(self) -> str:
         """How commands are confined here, in a few words. May run a probe: call it off the event loop."""
@@ -309,7 +333,8 @@ class App:
         """What no tool may touch, resolved: our own folders, both registries, workflow files, every key file named."""
         keys = (
             Path(model.key.file).expanduser().resolve()
-            for registry in self._registries()
+            for registries in (self._registries(), self._coming() or ())
+            for registry in registries
             if registry is not None
             for model in registry.models
             if model.key.file
@@ -322,12 +347,15 @@ class App:
         return min(caps, default=None)
 
     def _registries(self) -> Registries:
-        changed = self.loaded.reload_if_changed()
-        if changed is not None:
-            self.loaded = changed
-            for session in self._open:
-                session.registry_changed_soon(changed.notices)
-        site, own = self.loaded.registries
+        self.look_at_registry()
+        return self._with_further(self.loaded)
+
+    def _coming(self) -> Registries | None:
+        coming = self._registry.coming
+        return None if coming is None else self._with_further(coming)
+
+    def _with_further(self, loaded: Loaded) -> Registries:
+        site, own = loaded.registries
         further = tuple(role for role in self._roles if own.role(role.name) is None)
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
 

@@ -32,6 +32,8 @@ WARM_UP_S = 0.5
 """After opening, before what the first message needs is loaded: the first keys come first."""
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
+REGISTRY_S = 1.0
+"""How often the files of the registry are looked at while nothing else asks for them."""
 HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
@@ -45,6 +47,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     opened = await host.opened(session, last=last, pick=pick)
     host.warm_up_later(opened.session.snapshot().model)
     host.offer_later(opened.session)
+    host.watch_registry()
     return opened
 
 
@@ -71,6 +74,7 @@ class TuiHost(HostRuns):
         self._sandbox = app.sandbox_note()
         self._warming: asyncio.Task[None] | None = None
         self._offering: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def app(self) -> App:
@@ -141,6 +145,19 @@ class TuiHost(HostRuns):
     def personas(self) -> Sequence[str]:
         """Names of the personas that can be spoken."""
         return self._app.rights.personas()
+
+    async def reload_registry(self) -> None:
+        """Put the registry as its file is now in force."""
+        await asyncio.to_thread(self._app.reload_registry)
+
+    def watch_registry(self) -> None:
+        """From now on a change of the registry is told also while nothing asks for it."""
+        self._watching = asyncio.create_task(self._watch_registry(), name="registry")
+
+    async def _watch_registry(self) -> None:
+        while True:
+            await asyncio.sleep(REGISTRY_S)
+            await asyncio.to_thread(self._app.look_at_registry)
 
     def sandbox(self) -> str:
         """How commands are confined here."""

@@ -53,6 +53,8 @@ class RegistryRights:
         self,
         *,
         registries: Callable[[], Registries],
+        coming: Callable[[], Registries | None],
+        broken: Callable[[], str],
         person: Person,
         specs: Callable[[], Sequence[ToolSpec]],
         personas: Callable[[], Personas],
@@ -64,6 +66,8 @@ class RegistryRights:
         limits: Limits,
     ) -> None:
         self._registries = registries
+        self._coming = coming
+        self._broken = broken
         self._person = person
         self._specs = specs
         self._personas = personas
@@ -77,7 +81,10 @@ class RegistryRights:
     @property
     def level(self) -> AccessLevel:
         """The person's access level here."""
-        return access_level(registries=self._registries(), person=self._person, access_cap=self._access_cap())
+        return min(
+            access_level(registries=registries, person=self._person, access_cap=self._access_cap())
+            for registries in self._all()
+        )
 
     def roles(self) -> tuple[str, ...]:
         """The names of all roles, the person's registry first."""
@@ -132,8 +139,39 @@ class RegistryRights:
         self._choose_model(name)
 
     def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
-        """What `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role, model or persona."""
-        registries = self._registries()
+        """What `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role, model or persona.
+
+        What a file that has changed takes away is gone; what it adds is not there yet.
+        """
+        grant = self._under(self._registries(), role, model_pin=model_pin, persona=persona, step=step)
+        coming = self._coming()
+        if coming is None:
+            return grant
+        # A model that is pinned and not in the changed file goes on answering until that is in force.
+        later = self._under(coming, role, model_pin="", persona="", step=step)
+        return later.met(grant).answered_by(later.answers)
+
+    def change(
+        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
+    ) -> tuple[Grant, Grant] | None:
+        """What `role` may do under the registry in force, and once the one that was read last is; None if it is."""
+        both = [
+            self._under(registries, role, model_pin=model_pin, persona=persona, step=step) for registries in self._all()
+        ]
+        return (both[0], both[1]) if len(both) > 1 else None
+
+    def broken(self) -> str:
+        """Why the registry's file cannot be used as it is now, and what is in force instead; empty if it can."""
+        return self._broken()
+
+    def _all(self) -> tuple[Registries, ...]:
+        # In this order: asking for those in force looks whether a file has changed.
+        now, coming = self._registries(), self._coming()
+        return (now,) if coming is None else (now, coming)
+
+    def _under(
+        self, registries: Registries, role: str, *, model_pin: str, persona: str, step: StepRights | None
+    ) -> Grant:
         spec = find_role(role, registries=registries)
         grant = resolve_grant(
             registries=registries,
@@ -168,7 +206,8 @@ class RegistryRights:
         """The time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
         limits = [
             setting.timeout_s
-            for registry in self._registries()
+            for registries in self._all()
+            for registry in registries
             if registry is not None
             for name, setting in registry.tools
             if name == tool.name and setting.timeout_s

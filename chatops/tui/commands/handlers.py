@@ -47,6 +47,12 @@ async def pending(face: Face, argument: str) -> None:
     face.open_pending()
 
 
+async def reload(face: Face, argument: str) -> None:
+    """Put a registry that has changed in force; what that means is told by the conversation."""
+    await face.host.reload_registry()
+    face.say("The registry is in force as its file is now.")
+
+
 async def take_over(face: Face, argument: str) -> None:
     """Go on here with what is open elsewhere."""
     face.action_take_over()

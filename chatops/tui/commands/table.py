@@ -42,6 +42,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="new", help="begin an empty conversation", run=handlers.new),
     SlashCommand(name="sessions", help="choose another conversation", run=handlers.sessions),
     SlashCommand(name="resume", args="[ID]", help="go on with a conversation", run=handlers.resume),
+    SlashCommand(name="reload", help="put a registry that has changed in force", run=handlers.reload),
     SlashCommand(name="takeover", help="go on here with what is open elsewhere", run=handlers.take_over),
     SlashCommand(name="rename", args="TITLE", help="give this conversation a title", run=handlers.rename),
     SlashCommand(name="fork", help="go on in a copy of this conversation", run=handlers.fork),

@@ -25,6 +25,11 @@ def turn_failed(snapshot: "Snapshot") -> Said:
     return f"{snapshot.advice or snapshot.detail or 'The answer failed.'} Press R to retry.", "error"
 
 
+def of_registry(told: str) -> Said:
+    """The registry's file is broken, or has changed."""
+    return sanitize(told, newlines=False), "waiting"
+
+
 def waits_elsewhere(told: str) -> Said:
     """What waits in other conversations, as the host said it at the start."""
     return sanitize(told, newlines=False), "waiting"

@@ -308,6 +308,8 @@ class ChatScreen(ChatKeys):
             return asked, "waiting"
         if failed:
             return banner_text.turn_failed(snapshot)
+        if snapshot.registry:
+            return banner_text.of_registry(snapshot.registry)
         if self._elsewhere and not snapshot.messages:
             return banner_text.waits_elsewhere(self._elsewhere)
         return banner_text.NOTHING

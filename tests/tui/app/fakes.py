@@ -339,6 +339,10 @@ class FakeHost:
     def personas(self) -> Sequence[str]:
         return ("default", "terse")
 
+    async def reload_registry(self) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+
     def sandbox(self) -> str:
         return "sandbox bubblewrap"
 

@@ -1,0 +1,201 @@
+"""A registry that breaks, goes, changes, or is far too large: at the start, and under a running chat."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.desk import TITLE, Desk
+from tests.e2e.zygote import Zygote
+from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.support.fake_openai import call, calls, says
+
+
+def file_of(desk: Desk) -> Path:
+    """The registry that the desk's programs were started with."""
+    return Path(desk.flags[1])
+
+
+def with_tools(provider: Provider, *tools: str) -> dict[str, Any]:
+    """The registry with this list of tools for its coder."""
+    whole = patient_registry(provider.server.url)
+    whole["roles"]["coder"]["tools"] = list(tools)
+    return whole
+
+
+def broken(whole: dict[str, Any]) -> str:
+    """The file with a comma lost, and in which line and column that is seen."""
+    text = json.dumps(whole, indent=1)
+    return text.replace('"version": 3,', '"version": 3', 1)
+
+
+PLACE = r"registry.json, line 3, column 2"
+"""Where the next key stands in place of the comma."""
+
+
+def offered(chat: FaultyChat) -> list[str]:
+    """Names of the tools in the last request."""
+    return [tool["function"]["name"] for tool in chat.provider.requests[-1].body.get("tools", [])]
+
+
+@pytest.mark.fault("E13")
+def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(
+    chat: FaultyChat, provider: Provider
+) -> None:
+    chat.assert_well()
+    before = offered(chat)
+    file, good = file_of(chat.desk), file_of(chat.desk).read_text()
+    file.write_text(broken(json.loads(good)))
+    chat.wait_for(rf"{PLACE}.*What was in force before stays in force")
+    chat.assert_well()
+    assert offered(chat) == before
+    file.unlink()
+    chat.wait_for(r"registry.json is gone\. What was in force before stays in force")
+    chat.assert_well()
+    assert offered(chat) == before
+    file.write_text(good)
+    chat.wait_for("The registry can be read again")
+    chat.terminal.wait_until(lambda text: "stays in force" not in text.split("\n")[-5:], what="the banner to go")
+    chat.assert_well()
+    assert offered(chat) == before
+
+
+@pytest.mark.fault("E13")
+def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_the_others_answer(
+    desk: Desk, provider: Provider
+) -> None:
+    whole = patient_registry(provider.server.url)
+    whole["roles"]["coder"]["primary"] = "lost"
+    desk.use(whole)
+    with desk.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        chat = FaultyChat(desk, provider, terminal)
+        chat.say("hello")
+        chat.wait_for("lost")
+        chat.wait_for("(?i)no model|not in the registry|unknown")
+        terminal.say("/role operator")
+        terminal.wait_for("operator · operator · ")
+        chat.assert_well()
+
+
+@pytest.mark.fault("E13")
+def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_read(
+    desk: Desk, provider: Provider, zygote: Zygote
+) -> None:
+    whole = with_tools(provider, "file_read")
+    desk.use(whole)
+    pipe = Pipe(desk, provider, zygote)
+    assert pipe.ask("good morning").code == 0
+    whole["roles"]["coder"]["tools"] = ["file_read", "shell_exec"]
+    file_of(desk).write_text(broken(whole))
+    refused = pipe.ask("and now")
+    assert refused.code == 2
+    assert "line 3, column 2" in flat(refused.err)
+    with desk.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        chat = FaultyChat(desk, provider, terminal)
+        chat.wait_for(rf"{PLACE}.*The last version of it that could be read stays in force")
+        chat.assert_well()
+        assert offered(chat) == ["file_read"]
+        # Mended, it says more than before: that waits for the person.
+        file_of(desk).write_text(json.dumps(whole))
+        chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. .* /reload puts the rest in force")
+        chat.assert_well()
+        assert offered(chat) == ["file_read"]
+        terminal.say("/reload")
+        chat.wait_for(r"The registry as it is now is in force .for role coder: \+ shell_exec")
+        chat.assert_well()
+        assert offered(chat) == ["file_read", "shell_exec"]
+
+
+@pytest.mark.fault("E13")
+def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(desk: Desk, provider: Provider) -> None:
+    desk.use(broken(patient_registry(provider.server.url)))
+    with desk.open() as terminal:
+        terminal.wait_for("viewer")
+        chat = FaultyChat(desk, provider, terminal)
+        chat.wait_for(rf"{PLACE}.*at level viewer")
+        terminal.say("run `touch never`")
+        chat.wait_for("which this role does not have")
+        assert not (desk.workspace / "never").exists()
+        assert "Traceback" not in terminal.text()
+
+
+@pytest.mark.fault("E14")
+def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(
+    chat: FaultyChat, provider: Provider
+) -> None:
+    chat.say("write it down", calls(call("shell_exec", command="touch never")), says("Understood."))
+    chat.terminal.dialog()
+    wider = with_tools(provider, "file_read", "web_fetch", "scratch_write")
+    file_of(chat.desk).write_text(json.dumps(wider))
+    chat.wait_for(r"The registry has changed .for role coder: \+ web_fetch − .*shell_exec")
+    assert TITLE in chat.terminal.text()
+    chat.terminal.press("a")
+    chat.wait_for(r"denied")
+    chat.terminal.wait_for("Understood.")
+    assert not (chat.desk.workspace / "never").exists()
+    # What it adds is not there before the person says so.
+    chat.assert_well()
+    assert offered(chat) == ["file_read", "scratch_write"]
+    chat.terminal.say("/reload")
+    chat.wait_for(r"The registry as it is now is in force .for role coder: \+ web_fetch")
+    chat.assert_well()
+    assert offered(chat) == ["file_read", "web_fetch", "scratch_write"]
+
+
+def huge(provider: Provider) -> str:
+    """More than a registry may hold: ten megabytes."""
+    whole = patient_registry(provider.server.url)
+    whole["roles"]["coder"]["system_append"] = "x" * 10_000_000
+    return json.dumps(whole)
+
+
+def includes_itself(provider: Provider) -> str:
+    whole = patient_registry(provider.server.url)
+    whole["include"] = ["registry.json"]
+    return json.dumps(whole)
+
+
+def crowded(provider: Provider) -> str:
+    """Five thousand roles."""
+    whole = patient_registry(provider.server.url)
+    role = whole["roles"]["coder"]
+    whole["roles"] |= {f"clerk-{number:04}": role for number in range(5_000)}
+    return json.dumps(whole)
+
+
+@pytest.mark.fault("E15")
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [(huge, r"registry.json: the file is larger than \d+ bytes"), (includes_itself, "there is no key include|include")],
+)
+def test_a_file_that_cannot_be_meant_is_a_clear_error_or_warning(
+    write: Callable[[Provider], str], told: str, desk: Desk, provider: Provider
+) -> None:
+    desk.use(write(provider))
+    with desk.open() as terminal:
+        terminal.wait_for("context")
+        chat = FaultyChat(desk, provider, terminal)
+        chat.wait_for(told)
+        terminal.say("hello")
+        terminal.wait_for("hello")
+        terminal.wait_until(lambda text: "working" not in text, what="an answer")
+        assert "Traceback" not in terminal.text()
+
+
+@pytest.mark.fault("E15")
+def test_five_thousand_roles_can_be_chosen_from(desk: Desk, provider: Provider) -> None:
+    desk.use(crowded(provider))
+    with desk.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        chat = FaultyChat(desk, provider, terminal)
+        terminal.press("ctrl+r")
+        terminal.wait_for("type to filter")
+        terminal.send("clerk-4321")
+        terminal.wait_for("coder to clerk-4321")
+        terminal.press("enter")
+        terminal.wait_for("clerk-4321 · ")
+        chat.assert_well()

@@ -1,0 +1,104 @@
+"""A registry whose file changes while the program runs: what it takes away counts at once, what it adds waits."""
+
+from typing import Any
+
+import pytest
+
+from chatops.domain.errors import ConfigError
+from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import CallFacts
+from chatops.wiring import App
+from tests.wiring.conftest import Bench
+
+STATUS = CallFacts(arguments='{"command":"git status"}', command="git status", argv=("git", "status"))
+OPERATOR = {"*": {"access_level": "operator"}}
+RULE = {"tool": "shell_exec", "match": ["git", "status"], "verdict": "allow"}
+
+
+def write(bench: Bench, *tools: str, users: Any = OPERATOR, more: dict[str, Any] | None = None, **role: Any) -> None:
+    bench.write(users=users, roles={"coder": {"tools": list(tools), **role}}, default_role="coder", **(more or {}))
+
+
+def offered(app: App) -> list[str]:
+    return sorted(spec.name for spec in app.grant_for("coder").tools)
+
+
+def test_what_is_added_waits_for_a_word_and_what_is_taken_away_does_not(bench: Bench) -> None:
+    write(bench, "file_read", "shell_exec")
+    app = bench.app()
+    write(bench, "file_read", "web_fetch")
+    assert offered(app) == ["file_read"]
+    change = app.rights.change("coder", model_pin="", persona="")
+    assert change is not None
+    assert [sorted(spec.name for spec in grant.tools) for grant in change] == [
+        ["file_read", "shell_exec"],
+        ["file_read", "web_fetch"],
+    ]
+    app.reload_registry()
+    assert offered(app) == ["file_read", "web_fetch"]
+    assert app.rights.change("coder", model_pin="", persona="") is None
+
+
+def test_a_start_is_a_word_too(bench: Bench) -> None:
+    write(bench, "file_read")
+    bench.app()
+    write(bench, "file_read", "shell_exec")
+    assert offered(bench.app()) == ["file_read", "shell_exec"]
+
+
+def test_a_change_taken_back_is_none(bench: Bench) -> None:
+    write(bench, "file_read", "shell_exec")
+    app = bench.app()
+    write(bench, "file_read")
+    assert offered(app) == ["file_read"]
+    write(bench, "file_read", "shell_exec")
+    assert offered(app) == ["file_read", "shell_exec"]
+    assert app.rights.change("coder", model_pin="", persona="") is None
+
+
+def test_level_sandbox_time_limits_and_rules_follow_the_stricter_one(bench: Bench) -> None:
+    settings = {"tools": {"shell_exec": {"timeout_s": 60}}, "sandbox": {"network": True}}
+    write(bench, "shell_exec", "file_read", rules=[RULE], more=settings)
+    app = bench.app()
+    shell = next(spec for spec in app.catalog.specs if spec.name == "shell_exec")
+    assert app.grant_for("coder").judge("shell_exec", STATUS).verdict is Verdict.ALLOW
+    write(bench, "shell_exec", "file_read", more={"tools": {"shell_exec": {"timeout_s": 5}}})
+    assert app.grant_for("coder").judge("shell_exec", STATUS).verdict is Verdict.ASK
+    assert app.rights.timeout_of(shell) == 5
+    assert not app.sandbox().network
+    write(bench, "shell_exec", "file_read", rules=[RULE], more=settings, users={"*": {"access_level": "viewer"}})
+    assert app.rights.level is AccessLevel.VIEWER
+    assert offered(app) == ["file_read"]
+
+
+def test_a_role_that_is_gone_permits_nothing(bench: Bench) -> None:
+    write(bench, "file_read")
+    app = bench.app()
+    bench.write(roles={"assistant": {}})
+    with pytest.raises(ConfigError, match="no role 'coder'"):
+        app.grant_for("coder")
+    with pytest.raises(ConfigError):
+        app.grant_for("assistant")
+
+
+def test_a_file_that_breaks_takes_nothing_away_and_cannot_be_put_in_force(bench: Bench) -> None:
+    write(bench, "file_read", "shell_exec")
+    app = bench.app()
+    bench.own.write_text('{"version": 3,')
+    assert offered(app) == ["file_read", "shell_exec"]
+    assert "line 1" in app.rights.broken()
+    with pytest.raises(ConfigError, match="line 1"):
+        app.reload_registry()
+    write(bench, "file_read", "shell_exec", "web_fetch")
+    assert offered(app) == ["file_read", "shell_exec"]
+    assert app.rights.broken() == ""
+    app.reload_registry()
+    assert offered(app) == ["file_read", "shell_exec", "web_fetch"]
+
+
+def test_what_the_machine_permits_is_watched_too(bench: Bench) -> None:
+    write(bench, "file_read", "shell_exec")
+    bench.write_site(tools={"web_fetch": {"verdict": "deny"}})
+    app = bench.app()
+    bench.write_site(tools={"shell_exec": {"verdict": "deny"}})
+    assert offered(app) == ["file_read"]
