@@ -14,7 +14,7 @@ from chatops.api.assemble import Assembled
 from chatops.api.results import StepReport, WorkflowResult
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
-from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.state import (
     AwaitingReview,
@@ -119,7 +119,7 @@ async def _decision(pending: PendingCall, on_approval: OnApproval) -> Decision |
     match answer:
         case True:
             # Whether a call took effect before a crash is for somebody to look at, and not for a rule.
-            return None if pending.reason is AskReason.OUTCOME_UNKNOWN else Approved()
+            return None if pending.in_doubt else Approved()
         case False:
             return Rejected(reason=REFUSED)
         case str():

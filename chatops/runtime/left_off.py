@@ -6,7 +6,6 @@ Read from the stored state alone, so that it is true before anybody opens the co
 from collections.abc import Mapping
 
 from chatops.domain.errors import Unreadable
-from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import CallFacts, ToolCall
@@ -70,7 +69,7 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
         case AwaitingDecision(facts=facts) if decided is not None:
             word = _DECISIONS.get(decided.decision.kind, decided.decision.kind)
             return f"{word} in another terminal and not gone on with: {_named(one.call, facts)}"
-        case AwaitingDecision(facts=facts, reason=AskReason.OUTCOME_UNKNOWN):
+        case AwaitingDecision(facts=facts) as waiting if waiting.in_doubt:
             return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
             return f"waiting for your approval of {_named(one.call, facts)}"

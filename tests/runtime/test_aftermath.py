@@ -1,0 +1,135 @@
+"""What an app that died has left of a call: found out, stopped where it is ours to stop, and cleared away."""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved
+from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.interruption import Interruption, Processes
+from chatops.engine.effects import RunTool
+from chatops.engine.state import TurnState
+from chatops.engine.turn import start
+from chatops.engine.view import pending_calls
+from chatops.runtime.aftermath import Aftermath
+from chatops.runtime.offload import Offload
+from chatops.store.base import Holder
+from chatops.store.outputs import Outputs
+from chatops.store.process import is_alive, this_process
+from chatops.store.sqlite import SqliteStore
+from chatops.tools.left_over import named
+from chatops.tools.process import MARK
+from tests.engine.world import World, grant, raw, reply
+
+HERE = this_process()
+DEAD = replace(HERE, pid=2**22 + 7, pid_started="1")
+STARTED_AT = 1_790_000_000.0
+
+
+class Scene:
+    """A store in which a call was being run by another process, and a process that belongs to the call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._session = SessionId(f"20261121-101512-{secrets.token_hex(3)}")
+        self._folder = folder
+        self.call = CallId(f"{self._session}.1.1.1")
+        self._offload = Offload()
+        self.outputs = Outputs(folder / "running")
+        environment = {**os.environ, MARK: f"{named(self.call, 1)}/x"}
+        code = "print('up', flush=True); import time; time.sleep(600)"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "up\n"
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+        self._offload.close()
+        self._store.close()
+
+    async def left_by(self, process: Holder) -> tuple[Aftermath, TurnState]:
+        """The turn as `process` has stored it, and what looks at it now."""
+        self._store = SqliteStore(
+            self._folder / "chatops.db",
+            process=lambda: process,
+            clock=lambda: STARTED_AT,
+            new_id=lambda now: self._session,
+        )
+        self._store.create_session(workspace="/ws", role="coder", persona="")
+        turn = TurnId(f"{self._session}.1")
+        first = start(turn_id=turn, session_id=self._session, parent_id=None, grant=grant(), history=(), text="run it")
+        world = World.after(first)
+        world.drain(reply(raw("run")))
+        assert len(pending_calls(world.state)) == 1
+        world.decide(0, Approved())
+        world.perform(0)
+        assert isinstance(world.flying[-1], RunTool)
+        for step in world.steps:
+            self._store.commit(step)
+        return Aftermath(self._store, self._offload, self.outputs, HERE), self._store.load_turn(turn)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """See `Scene`."""
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("by", "processes", "lives"),
+    [
+        (DEAD, Processes.STOPPED, False),
+        (replace(DEAD, boot_id="another boot"), Processes.RESTARTED, True),
+        (replace(HERE, pid=os.getppid(), pid_started=""), Processes.ELSEWHERE, True),
+        (HERE, Processes.STOPPED, False),
+        (replace(HERE, pid_started="1"), Processes.STOPPED, False),
+    ],
+    ids=["dead", "before the last start", "alive", "this very process", "another process has its number now"],
+)
+async def test_only_what_a_dead_app_of_this_boot_has_left_is_stopped(
+    by: Holder, processes: Processes, lives: bool, scene: Scene
+) -> None:
+    assert is_alive(by) == (by == HERE or processes is Processes.ELSEWHERE)
+    aftermath, state = await scene.left_by(by)
+    (found,) = await aftermath.of(state)
+    count = 0 if processes is Processes.RESTARTED else 1
+    assert found == Interruption(call_id=scene.call, attempt=1, started_at=STARTED_AT, processes=processes, count=count)
+    assert (scene.process.poll() is None) == lives
+
+
+async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(scene: Scene) -> None:
+    aftermath, state = await scene.left_by(DEAD)
+    settled = CallId(f"{state.session_id}.1.1.9")
+    for call, text in ((scene.call, "half a line"), (settled, "has its result")):
+        scene.outputs.keeping(call, 1, print)(text)
+    found = await aftermath.of(state)
+    assert [one.output for one in found] == ["half a line"]
+    assert scene.outputs.read(settled, 1) == ""
+    assert scene.outputs.read(scene.call, 1) == "half a line", "it is not stored yet"
+    aftermath.clear(found)
+    assert scene.outputs.read(scene.call, 1) == ""
+
+
+async def test_without_a_row_in_the_journal_nothing_is_claimed_and_nothing_stopped(scene: Scene) -> None:
+    aftermath, state = await scene.left_by(DEAD)
+    (found,) = await aftermath.of(replace(state, turn_id=TurnId("unheard-of.1")))
+    assert (found.started_at, found.processes) == (None, Processes.UNSEEN)
+    assert scene.process.poll() is None
+
+
+async def test_a_turn_in_which_nothing_ran_has_no_aftermath(scene: Scene) -> None:
+    aftermath, state = await scene.left_by(DEAD)
+    over = replace(state, phase=World.begin().state.phase)
+    assert await aftermath.of(over) == ()
+    assert scene.process.poll() is None
