@@ -156,8 +156,23 @@ async def _get(target: Target, *, settings: WebSettings) -> _Page:
             finally:
                 await response.aclose()
     except httpx2.HTTPError as error:
-        reason = visible(str(error), limit=200) or type(error).__name__
-        raise ToolFailed(f"{target.origin} could not be fetched: {reason}") from error
+        raise ToolFailed(f"{target.origin} could not be fetched: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """One clause; a certificate's own trouble instead of a library's line about it."""
+    import ssl
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate was refused ({visible(cause.verify_message, limit=150)})"
+        case ssl.SSLError():
+            return f"no secure connection came about ({visible(cause.reason or 'no reason given', limit=150)})"
+        case _:
+            return visible(str(error), limit=200).rstrip(".") or type(error).__name__
 
 
 def _tls() -> "ssl.SSLContext":
