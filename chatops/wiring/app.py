@@ -17,6 +17,7 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import ToolSpec
 from chatops.policy.concerns import registry_warnings
 from chatops.policy.confinement import met, sandbox
 from chatops.policy.grant import Grant
@@ -95,6 +96,8 @@ class App:
         )
         self._offload: Offload | None = None
         self._open: list[Conversation] = []
+        self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
+        """What is doubtful in which registries, with which tools: it is asked for whenever something is drawn."""
         self._runs: list[WorkflowRun] = []
         self.rights = RegistryRights(
             registries=self._registries,
@@ -188,10 +191,13 @@ class App:
 
     def concerns(self) -> tuple[str, ...]:
         """What can be read in the configuration and has no effect here: tools, personas, models that do not exist."""
-        doubtful = registry_warnings(
-            self._registries(), specs=self.catalog.specs, absent=self.catalog.absent, personas=self.rights.personas()
-        )
-        return (*doubtful, *self.rights.default_concern(), *self.personas.warnings)
+        registries, specs = self._registries(), self.catalog.specs
+        if self._doubts is None or (self._doubts[0], self._doubts[1]) != (registries, specs):
+            found = registry_warnings(
+                registries, specs=specs, absent=self.catalog.absent, personas=self.rights.personas()
+            )
+            self._doubts = (registries, specs, found)
+        return (*self._doubts[2], *self.rights.default_concern(), *self.personas.warnings)
 
     def grant_for(self, role: str, session: SessionInfo | None = None) -> Grant:
         """What `role` may do now. Raises ConfigError for an unknown role, naming the known ones."""

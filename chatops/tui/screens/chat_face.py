@@ -139,7 +139,7 @@ class ChatFace(Sturdy, Screen[None]):
     def open_roles(self) -> None:
         """Let the person choose a role."""
         if self.opened and self.is_active and not self._led():
-            windows.push_roles(self.app, self)
+            self.run_worker(windows.push_roles(self.app, self), group="picker", exclusive=True)
 
     def _led(self) -> bool:
         """Whether a run decides now, which is said then."""

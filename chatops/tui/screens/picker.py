@@ -15,6 +15,9 @@ from textual.widgets.option_list import Option
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
 
+MOST_SHOWN = 200
+"""Rows in the list: more are not looked through but filtered, and would make every key wait."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -108,10 +111,12 @@ class Picker(Sturdy, ModalScreen[str | None]):
         found = [pair for pair in scored if pair[0] > 0]
         if wanted:
             found.sort(key=lambda pair: -pair[0])
-        self._shown = tuple(choice for _, choice in found)
+        self._shown = _first([choice for _, choice in found])
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options([Option(_row(choice)) for choice in self._shown])
+        if (left := len(found) - len(self._shown)) > 0:
+            options.add_option(Option(f"  … and {left} more: type to filter", disabled=True))
         if self._shown:
             at = next((at for at, choice in enumerate(self._shown) if choice.current), 0)
             options.highlighted = 0 if wanted else at
@@ -122,6 +127,13 @@ class Picker(Sturdy, ModalScreen[str | None]):
     def _preview(self, at: int) -> None:
         if at < len(self._shown):
             self.query_one("#picker-preview", Static).update(Content(sanitize(self._shown[at].preview)))
+
+
+def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
+    """As many as are shown, what is in force among them."""
+    shown = tuple(found[:MOST_SHOWN])
+    current = next((choice for choice in found[MOST_SHOWN:] if choice.current), None)
+    return shown if current is None else (current, *shown[:-1])
 
 
 def _row(choice: Choice) -> Content:

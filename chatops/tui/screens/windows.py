@@ -1,5 +1,6 @@
 """Opens the other screens. They are imported when they are first shown, so that the first paint does not wait."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -107,17 +108,18 @@ def push_help(app: "App[Any]", *, first: Place = "message") -> None:
     push_text(app, "Help", text=help_text(first=first))
 
 
-def push_roles(app: "App[Any]", face: Face) -> None:
-    """Choose a role."""
+async def push_roles(app: "App[Any]", face: Face) -> None:
+    """Choose a role. What each of them may use is worked out beside the event loop: there may be thousands."""
     from chatops.tui.screens.roles import role_picker
 
     current = face.session.snapshot().role
+    rows = await asyncio.to_thread(face.host.roles)
 
     async def chosen(name: str) -> None:
         if name != current:
             await face.session.switch_role(name)
 
-    app.push_screen(role_picker(face.host.roles(), current=current), _then(app, face, chosen))
+    app.push_screen(role_picker(rows, current=current), _then(app, face, chosen))
 
 
 def push_models(app: "App[Any]", face: Face) -> None:
