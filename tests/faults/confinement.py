@@ -4,10 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,7 +40,9 @@ def can_hide_bubblewrap() -> bool:
 class Bench:
     """The chat of one person: open whenever it is asked for, also after it has been quit or killed."""
 
-    def __init__(self, folder: Path, provider: Provider, *, sandbox: bool, **more: Any) -> None:
+    def __init__(
+        self, folder: Path, provider: Provider, *, sandbox: bool, env: Mapping[str, str] | None = None
+    ) -> None:
         workspace, self.home = folder / "project", folder / "home"
         workspace.mkdir()
         (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
@@ -49,7 +50,8 @@ class Bench:
         self.sandbox = sandbox
         self.provider = provider
         self.desk = Desk(workspace, self.home)
-        self.desk.use({**patient_registry(provider.server.url), **more})
+        self.desk.use(patient_registry(provider.server.url))
+        self._env = dict(env or {})
         self._terminal: ChatTerminal | None = None
         self._opened = 0
 
@@ -62,7 +64,7 @@ class Bench:
             env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(self.home)}
             self._terminal = ChatTerminal(
                 argv if self.sandbox else hiding_bubblewrap(argv),
-                env=env | {"HOME": str(self.home.parent)},
+                env={**env, "HOME": str(self.home.parent), **self._env},
                 cwd=self.desk.workspace,
                 cols=110,
                 rows=36,

@@ -1,0 +1,267 @@
+"""Commands while they run: what they leave, print, wait for, and what happens without a sandbox (G02-G06).
+
+Mostly one chat on a terminal, kept open.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.faults.confinement import (
+    Bench,
+    can_hide_bubblewrap,
+    hiding_bubblewrap,
+    naming,
+    needs_sandbox,
+)
+from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.support.command_line import program_environment
+from tests.support.fake_openai import call, calls
+
+OPENS_A_CARD = ("\x1b[1;5A", "\x0f")
+"""ctrl+Up, ctrl+o."""
+MOST_MEMORY_KB = 400_000
+"""What the chat may have taken at most; it takes some 100,000 when nothing happens."""
+NEEDS_NAMESPACES = pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
+ASKERS = {"SSH_ASKPASS": "/bin/false", "GIT_ASKPASS": "/bin/false", "SUDO_ASKPASS": "/bin/false", "DISPLAY": ":99"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A chat for all the faults here."""
+    with Provider() as provider:
+        opened = Bench(tmp_path_factory.mktemp("tools"), provider, sandbox=True, env=ASKERS)
+        yield opened
+        opened.close()
+
+
+def ran(chat: FaultyChat, command: str, *, told: str, **more: Any) -> str:
+    """Have a command run, and wait until the screen says `told` and the turn is over; what the model was given."""
+    name = f"run {time.monotonic_ns()}"
+    chat.say(name, calls(call("shell_exec", command=command, **more)))
+    chat.terminal.dialog()
+    chat.terminal.press("a")
+    chat.wait_for(rf"{name} .*{told}.*You said: {name}")
+    return str(chat.provider.requests[-1].tool_results[-1])
+
+
+@contextmanager
+def opened_card(chat: FaultyChat) -> Iterator[FaultyChat]:
+    """The last call's card, opened."""
+    for keys in OPENS_A_CARD:
+        chat.terminal.send(keys)
+    yield chat
+    chat.terminal.send(OPENS_A_CARD[1])
+    chat.terminal.press("end")
+
+
+# G02
+
+
+@pytest.mark.fault("G02")
+def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> None:
+    number = f"7200.{os.getpid()}"
+    told = ran(bench.chat, f"sleep {number} & disown; echo done", told="1 background process stopped")
+    assert told == "done\n[1 background process was stopped when the command ended]"
+    assert naming(number) == []
+    bench.chat.assert_well()
+
+
+@pytest.mark.fault("G02")
+def test_nor_without_a_terminal(pipe: Pipe) -> None:
+    number = f"7300.{os.getpid()}"
+    (pipe.desk.workspace / "leave.sh").write_text(f"sleep {number} &\necho done\n")
+    asked = calls(call("shell_exec", command="sh leave.sh"))
+    done = pipe.ask("go", asked, more=("--approve", "shell_exec:sh leave.sh"))
+    assert (done.code, done.out) == (0, "You said: go\n")
+    assert "shell_exec: 1 background process stopped" in done.err
+    assert naming(number) == []
+    pipe.assert_well()
+
+
+# G03
+
+
+@pytest.mark.fault("G03")
+def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: Bench) -> None:
+    chat = bench.chat
+    name = f"endless {time.monotonic_ns()}"
+    chat.say(name, calls(call("shell_exec", command="seq 1 100000; yes", timeout_s=3)))
+    chat.terminal.dialog()
+    chat.terminal.press("a")
+    chat.wait_for(rf"{name} .*running")
+    chat.terminal.send("typed meanwhile")
+    screen = chat.wait_for("typed meanwhile")
+    assert f"You said: {name}" not in flat(screen), "it was over before anything was typed"
+    chat.wait_for(rf"stopped after 3 s, result shortened.*You said: {name}")
+    chat.terminal.press("ctrl+c")
+    chat.terminal.wait_gone("typed meanwhile")
+    told = str(chat.provider.requests[-1].tool_results[-1])
+    assert told.startswith("1\n2\n3\n")
+    assert told.endswith("y\ny\n[stopped after 3 s: the time limit; above is the output so far]")
+    assert re.search(r"\[… [\d,]{8,} of [\d,]{8,} bytes left out here …\]", told)
+    assert len(told) <= 16_000
+    with opened_card(chat):
+        chat.wait_for(r"y │ \[stopped after 3 s: the time limit; above is the output so far\]|y \[stopped after 3 s")
+    assert peak_memory(chat) < MOST_MEMORY_KB
+    chat.assert_well()
+
+
+@pytest.mark.fault("G03")
+def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
+    told = ran(bench.chat, "head -c 5000000 /dev/urandom", told="result shortened")
+    assert told == "[binary output, 5,000,000 bytes, not shown]"
+    bench.chat.assert_well()
+
+
+@pytest.mark.fault("G03")
+@pytest.mark.parametrize("size", [64_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
+def test_one_line_of_any_length_takes_bounded_memory(bench: Bench, size: int) -> None:
+    chat = bench.chat
+    told = ran(chat, f"head -c {size} /dev/zero | tr '\\0' x", told="result shortened")
+    assert re.fullmatch(rf"x+\n\[… [\d,]+ of {size:,} bytes left out here …\]\nx+", told)
+    assert len(told) <= 16_000
+    assert peak_memory(chat) < MOST_MEMORY_KB
+    chat.assert_well()
+
+
+def peak_memory(chat: FaultyChat) -> int:
+    """The most that the program has taken, in kB."""
+    status = Path(f"/proc/{chat.terminal.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1])
+
+
+# G04
+
+ASKS_SOMEBODY = {
+    "line": ("read line; echo read:$?", "read:1"),
+    "input": ("cat; echo end of input", "end of input"),
+    "terminal": ("tty; (exec 3</dev/tty) && echo open", "not a tty"),
+    "python": ("python3 -c \"open('/dev/tty')\" 2>&1 | tail -1", "No such device or address"),
+    "password": ("python3 -c 'import getpass; getpass.getpass()' 2>&1 | tail -1", "EOFError"),
+    "helpers": ("env; echo all", "all"),
+}
+
+
+@pytest.mark.fault("G04")
+def test_nobody_is_asked_for_input_and_nothing_waits_for_it(bench: Bench) -> None:
+    command = "; ".join(f"echo '<{name}>'; {text}" for name, (text, _) in ASKS_SOMEBODY.items())
+    told = ran(bench.chat, command, told="shell_exec")
+    parts = dict(re.findall(r"<(\w+)>\n(.*?)(?=\n<\w+>\n|\Z)", told, re.DOTALL))
+    for name, (_, wanted) in ASKS_SOMEBODY.items():
+        assert wanted in parts[name], name
+    assert "open" not in parts["terminal"].split()
+    assert not re.search(r"ASKPASS|DISPLAY", parts["helpers"])
+    assert "GIT_TERMINAL_PROMPT=0" in parts["helpers"]
+    bench.chat.assert_well()
+
+
+# G05
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A chat where there is no bubblewrap."""
+    with Provider() as provider:
+        opened = Bench(tmp_path_factory.mktemp("bare"), provider, sandbox=False)
+        yield opened
+        opened.close()
+
+
+@pytest.mark.fault("G05")
+@NEEDS_NAMESPACES
+def test_no_sandbox_is_in_the_status_line_and_in_the_dialog(bare: Bench) -> None:
+    chat = bare.chat
+    chat.wait_for(r"sandbox: off · \(bubblewrap is not installed\)")
+    chat.say("go", calls(call("shell_exec", command="echo hello")))
+    assert re.search(r"sandbox +off \(bubblewrap is not installed\)", chat.terminal.dialog())
+    chat.terminal.resize(cols=60, rows=30)
+    chat.wait_for("sandbox: off")
+    chat.terminal.resize(cols=110, rows=36)
+    chat.terminal.dialog()
+    chat.terminal.press("a")
+    chat.wait_for("You said: go")
+    chat.assert_well()
+
+
+@pytest.mark.fault("G05")
+@NEEDS_NAMESPACES
+@pytest.mark.parametrize("demanded", [False, True])
+def test_no_sandbox_is_said_without_a_terminal_and_a_registry_can_demand_one(
+    desk: Desk, provider: Provider, demanded: bool
+) -> None:
+    desk.use({**patient_registry(provider.server.url), "sandbox": {"require": "bubblewrap" if demanded else "none"}})
+    provider.script(calls(call("shell_exec", command="touch made")))
+    command = [sys.executable, "-m", "chatops", *desk.flags, "--role", "coder", "-p", "go"]
+    argv = (hiding_bubblewrap if demanded else without_namespaces)([*command, "--approve", "shell_exec:touch made"])
+    env = {**program_environment(), "CHATOPS_HOME": str(desk.home)}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=desk.workspace, env=env, check=False)
+    assert (done.returncode, done.stdout) == (0, "You said: go\n"), done.stderr
+    if demanded:
+        assert "Commands need a sandbox here, and there is none: bubblewrap is not installed." in done.stderr
+    else:
+        assert "sandbox: off (bubblewrap does not work here: bwrap: " in done.stderr
+    assert (desk.workspace / "made").exists() is not demanded
+    assert provider.server.violations == []
+
+
+def without_namespaces(argv: Sequence[str]) -> tuple[str, ...]:
+    """`argv` where nobody may make a namespace."""
+    return ("unshare", "-r", "sh", "-c", 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$0" "$@"', *argv)
+
+
+# G06
+
+
+@pytest.mark.fault("G06")
+@needs_sandbox
+@NEEDS_NAMESPACES
+def test_a_sandbox_that_fails_for_one_command_is_no_reason_to_run_it_without(desk: Desk, provider: Provider) -> None:
+    whole = patient_registry(provider.server.url)
+    whole["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": ["touch", "*"], "verdict": "allow"}]
+    desk.use(whole)
+    touch = calls(call("shell_exec", command="touch made"))
+    with namespaces_run_out(desk, provider) as (chat, run_out):
+        chat.say("first", calls(call("shell_exec", command="touch works")))
+        chat.wait_for("You said: first")
+        assert (desk.workspace / "works").exists()
+        run_out()
+        chat.say("second", touch, touch)
+        shown = chat.terminal.dialog()
+        assert not (desk.workspace / "made").exists()
+        assert re.search(r"sandbox +off \(it could not be set up for this command: bwrap: ", shown)
+        assert "it would run outside the sandbox, which could not be set up for it" in shown
+        chat.terminal.press("a")
+        chat.wait_for("The sandbox could not be set up for this command, so nothing was run: bwrap: .*You said: second")
+        assert (desk.workspace / "made").exists()
+        chat.assert_well()
+
+
+@contextmanager
+def namespaces_run_out(desk: Desk, provider: Provider) -> Iterator[tuple[FaultyChat, Callable[[], None]]]:
+    """A chat on a machine on which no namespace can be made any more once the second thing is called."""
+    folder = desk.workspace.parent
+    os.mkfifo(folder / "go")
+    script = '(read x <"$0/go"; echo 0 >/proc/sys/user/max_user_namespaces; : >"$0/gone") & exec "$@"'
+    command = [sys.executable, "-m", "chatops", *desk.flags, "--role", "coder"]
+    env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(desk.home), "HOME": str(folder)}
+    argv = ["unshare", "-r", "sh", "-c", script, str(folder), *command]
+    with ChatTerminal(argv, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+        terminal.ready("coder")
+
+        def run_out() -> None:
+            (folder / "go").write_text("now\n")
+            terminal.wait_until(lambda text: (folder / "gone").exists(), what="the end of namespaces")
+
+        yield FaultyChat(desk, provider, terminal), run_out
