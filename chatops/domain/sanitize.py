@@ -91,3 +91,9 @@ def _mark_lookalikes(found: re.Match[str]) -> str:
     if _ASCII_LETTER.search(word) is None:
         return word
     return _LOOKALIKE_ALPHABETS.sub(lambda letter: letter[0] + _code_point(letter[0]), word)
+
+
+def show_path(path: str) -> str:
+    """A path on one line with nothing hidden, in quotes where a space or a line break could make it look like two."""
+    shown = reveal(path, newlines=False)
+    return f'"{shown}"' if any(char.isspace() for char in path) or shown != path else shown

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.sanitize import reveal, sanitize
+from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.report import arguments_value, pending_json
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
@@ -35,8 +35,8 @@ def describe(pending: PendingCall) -> str:
         *_some("Caution:  ", [facts.caution]),
         *_some("Read with repairs: ", facts.repairs),
         *_some("Program:  ", [" ".join(facts.interpreter)]),
-        *_some("Runs in:  ", [facts.cwd]),
-        *_some("Path:     ", facts.paths),
+        *_some("Runs in:  ", [show_path(facts.cwd)] if facts.cwd else []),
+        *_some("Path:     ", map(show_path, facts.paths)),
         *_some("Host:     ", facts.hosts),
         *_some("Sandbox:  ", [facts.sandbox]),
         f"Network:  {'yes' if facts.network or facts.hosts else 'no'}",
@@ -108,7 +108,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str =
     for one in pending:
         lines += [
             f"  {mention(one)}",
-            *(f"    path: {_one_line(path)}" for path in one.facts.paths),
+            *(f"    path: {show_path(path)}" for path in one.facts.paths),
             *(f"    {line}" for line in _doubt(one)),
             f"    why: {_one_line(one.why)}",
             f"    chatops approvals show {one.call.id}",

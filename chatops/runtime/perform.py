@@ -45,6 +45,7 @@ from chatops.models.base import (
 )
 from chatops.runtime.attempt import attempt, describe
 from chatops.runtime.patience import told, told_after
+from chatops.runtime.workspace import is_gone, workspace_gone
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.threads import in_thread
 
@@ -235,6 +236,8 @@ class Performer:
     async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
         context = self._context_for(call.id, attempt=1, tool=tool, output=_ignore)
         try:
+            if await in_thread(is_gone, context.workspace):
+                return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
             async with asyncio.timeout(30):
                 found = await tool.inspect(call, context)
                 return replace(found, definition=definition_of(tool.spec))

@@ -73,6 +73,7 @@ class ReadAlong:
     def __init__(self, services: Services, found: _Stored) -> None:
         self._services = services
         self._found = found
+        self._loop = asyncio.get_running_loop()
         self._bus = Bus()
         self._changed: Callable[[], None] = lambda: None
         self._asked_at: float | None = None
@@ -189,6 +190,10 @@ class ReadAlong:
         self._told += 1
         number = f"{self.session_id}.reading{self._told}"
         self.publish(Notice(id=number, parent_id=self.session_id, text=text, advice=advice, level="warning"))
+
+    def tell_soon(self, text: str) -> None:
+        """`tell`, from any thread."""
+        self._loop.call_soon_threadsafe(self.tell, text)
 
     def publish(self, event: Event) -> None:
         """Tell the faces something."""

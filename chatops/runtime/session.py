@@ -344,6 +344,10 @@ class ChatSession:
         number = f"{self.session_id}.notice{self._told}"
         self._bus.publish(Notice(id=number, parent_id=self.session_id, text=text, advice=advice, level="warning"))
 
+    def tell_soon(self, text: str) -> None:
+        """`tell`, from any thread."""
+        self._loop.call_soon_threadsafe(self.tell, text)
+
     async def aclose(self) -> None:
         """Stop what runs, release the session, leave pending calls pending."""
         async with self._parting:

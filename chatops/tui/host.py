@@ -108,6 +108,10 @@ class Host(Protocol):
         """Names of the personas that can be spoken."""
         ...
 
+    def workspace_trouble(self) -> str:
+        """Why no tool can work here now; empty if all is well."""
+        ...
+
     async def reload_registry(self) -> None:
         """Put the registry as its file is now in force. Raises ConfigError if it is broken."""
         ...

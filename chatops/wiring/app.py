@@ -30,6 +30,7 @@ from chatops.runtime.rights import RegistryNews
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.workflow import WorkflowRun
+from chatops.runtime.workspace import is_gone, workspace_back, workspace_gone
 from chatops.store.base import SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
@@ -94,6 +95,8 @@ class App:
         self._registry = RegistryWatch(
             load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
         )
+        self.workspace_trouble = ""
+        """That there is no workspace to work in, as found when it was looked at last."""
         self._offload: Offload | None = None
         self._open: list[Conversation] = []
         self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
@@ -129,6 +132,14 @@ class App:
         if news is not None:
             for session in self._open:
                 session.registry_changed_soon(news)
+
+    def look_at_workspace(self) -> None:
+        """Tell every open conversation that the workspace is gone, or there again."""
+        trouble = workspace_gone(self.workspace) if is_gone(self.workspace) else ""
+        if trouble != self.workspace_trouble:
+            self.workspace_trouble = trouble
+            for session in self._open:
+                session.tell_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, with what it adds. Raises ConfigError if it is broken."""

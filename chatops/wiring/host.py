@@ -32,8 +32,8 @@ WARM_UP_S = 0.5
 """After opening, before what the first message needs is loaded: the first keys come first."""
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
-REGISTRY_S = 1.0
-"""How often the files of the registry are looked at while nothing else asks for them."""
+FILES_S = 1.0
+"""How often registry and workspace are looked at while nothing else asks for them."""
 HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
@@ -47,7 +47,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     opened = await host.opened(session, last=last, pick=pick)
     host.warm_up_later(opened.session.snapshot().model)
     host.offer_later(opened.session)
-    host.watch_registry()
+    host.watch_files()
     return opened
 
 
@@ -146,18 +146,23 @@ class TuiHost(HostRuns):
         """Names of the personas that can be spoken."""
         return self._app.rights.personas()
 
+    def workspace_trouble(self) -> str:
+        """Why no tool can work here now."""
+        return self._app.workspace_trouble
+
     async def reload_registry(self) -> None:
         """Put the registry as its file is now in force."""
         await asyncio.to_thread(self._app.reload_registry)
 
-    def watch_registry(self) -> None:
-        """From now on a change of the registry is told also while nothing asks for it."""
-        self._watching = asyncio.create_task(self._watch_registry(), name="registry")
+    def watch_files(self) -> None:
+        """From now on a registry that changes and a workspace that goes are told also while nothing asks for them."""
+        self._watching = asyncio.create_task(self._watch_files(), name="files")
 
-    async def _watch_registry(self) -> None:
+    async def _watch_files(self) -> None:
         while True:
-            await asyncio.sleep(REGISTRY_S)
+            await asyncio.sleep(FILES_S)
             await asyncio.to_thread(self._app.look_at_registry)
+            await asyncio.to_thread(self._app.look_at_workspace)
 
     def sandbox(self) -> str:
         """How commands are confined here."""

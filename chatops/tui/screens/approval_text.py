@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.sanitize import reveal
+from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts
 from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
@@ -95,9 +95,9 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     if facts.interpreter:
         yield Row(label="program", text=line(" ".join(facts.interpreter)))
     if facts.cwd:
-        yield Row(label="runs in", text=line(facts.cwd))
+        yield Row(label="runs in", text=show_path(facts.cwd))
     for index, path in enumerate(facts.paths):
-        yield Row(label="" if index else "touches", text=line(path))
+        yield Row(label="" if index else "touches", text=show_path(path))
     for index, host in enumerate(facts.hosts):
         yield Row(label="" if index else "contacts", text=line(host))
     yield Row(

@@ -20,6 +20,11 @@ def calls_waiting(pending: "Sequence[PendingCall]") -> Said:
     return f"{len(pending)} waiting – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
 
 
+def no_tool_works(trouble: str) -> Said:
+    """The workspace was deleted or moved."""
+    return sanitize(trouble, newlines=False), "error"
+
+
 def turn_failed(snapshot: "Snapshot") -> Said:
     """The last turn has failed."""
     return f"{snapshot.advice or snapshot.detail or 'The answer failed.'} Press R to retry.", "error"

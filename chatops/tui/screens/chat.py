@@ -302,6 +302,8 @@ class ChatScreen(ChatKeys):
             return self._reading.banner(snapshot)
         if self._desk is not None and (hindered := self._desk.hindrance()):
             return hindered, "error" if self._desk.run.trouble else "quiet"
+        if trouble := self.host.workspace_trouble():
+            return banner_text.no_tool_works(trouble)
         if snapshot.pending and windows.open_approval(self.app) is None:
             return banner_text.calls_waiting(snapshot.pending)
         if self._desk is not None and (asked := self._desk.banner()):

@@ -339,6 +339,9 @@ class FakeHost:
     def personas(self) -> Sequence[str]:
         return ("default", "terse")
 
+    def workspace_trouble(self) -> str:
+        return ""
+
     async def reload_registry(self) -> None:
         if self.refuse is not None:
             raise self.refuse
