@@ -563,6 +563,10 @@ class ChatSession:
             case _:
                 pass
 
+    def remark(self, text: str) -> None:
+        """Have something about the store stand on the screen until the person goes on."""
+        self._store_word = text
+
     def _heed_store(self) -> None:
         """Say what the store has found out about itself since it was asked last: that it was deleted, or damaged."""
         fresh = self._services.store.notices[self._store_notices :]

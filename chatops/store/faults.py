@@ -1,6 +1,7 @@
 """SQLite's errors as sentences for a person, each with the next step."""
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
     """`error` as a StoreError: Unreadable for a damaged file, NotSaved for what may pass."""
-    code = _code(error)
+    code = sqlite3.SQLITE_FULL if _no_room(error, path) else _code(error)
     if is_damage(error):
         return Unreadable(
             f"The session store {path} is damaged ({error}).",
@@ -86,6 +87,14 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
     return StoreError(
         f"The session store {path} could not do this ({error}).", advice="Run `chatops doctor` to look at the store."
     )
+
+
+def _no_room(error: sqlite3.Error, path: Path) -> bool:
+    """Whether a failure to read or write is one of a full disk: SQLite does not always tell the two apart."""
+    try:
+        return _code(error) == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0
+    except OSError:
+        return False
 
 
 def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:

@@ -9,10 +9,11 @@ from chatops.domain.errors import StoreError, Unreadable
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import NoticeMessage
 from chatops.store.base import Holder
-from chatops.store.codec import DAMAGED, decode_decision, decode_message, decode_principal, decode_state
+from chatops.store.codec import DAMAGED, decode_decision, decode_principal, decode_state
 from chatops.store.columns import integer, text
-from chatops.store.connection import Connection, Row, prepared
+from chatops.store.connection import Connection, Row, Value, prepared
 from chatops.store.faults import sentence
+from chatops.store.messages import readable
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
@@ -154,8 +155,8 @@ def _lives(lease: Row) -> bool:
     return is_alive(holder)
 
 
-def _is_damaged(message_id: object, body: object) -> bool:
-    message = decode_message(body, message_id=MessageId(str(message_id)))
+def _is_damaged(message_id: object, body: Value) -> bool:
+    message = readable(body, MessageId(str(message_id)))
     return isinstance(message, NoticeMessage) and message.text == DAMAGED
 
 

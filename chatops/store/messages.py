@@ -69,7 +69,7 @@ def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
     )
     if not found:
         return (damaged_message(head),)
-    messages = [_message(body, MessageId(text(id_))) for id_, _, body in found]
+    messages = [readable(body, MessageId(text(id_))) for id_, _, body in found]
     lost = text_or_none(found[0][1])
     return (*((damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
@@ -87,11 +87,11 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for message_id in ids:
         row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
-        messages.append(damaged_message(message_id) if row is None else _message(row[0], message_id))
+        messages.append(damaged_message(message_id) if row is None else readable(row[0], message_id))
     return tuple(messages)
 
 
-def _message(body: Value, message_id: MessageId) -> Message:
+def readable(body: Value, message_id: MessageId) -> Message:
     """A stored message; one that nobody can have said is damage, and is not even read."""
     if isinstance(body, str) and len(body) > LARGEST:
         return damaged_message(message_id)

@@ -19,6 +19,7 @@ from chatops.policy.patterns import show_rule
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.left_off import left_off
+from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow, TextTopic
 from chatops.wiring.app import App, Options
@@ -112,6 +113,8 @@ class TuiHost(HostRuns):
             rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
             session = rows[0].id if rows else None
         chat, notices = await self._taken_up(session)
+        if isinstance(chat, ChatSession) and not app.store.unsaved:
+            chat.remark(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         offered = key_offer(os.environ) if chat.snapshot().is_demo else ()
         return Opened(session=chat, host=self, notices=(*notices, *offered), waiting=waiting, pick=pick)
