@@ -156,8 +156,9 @@ def test_a_pause_that_a_server_asks_for_is_kept_and_shown(stage: Stage) -> None:
     told = stage.ask("wait a second", limited, says("waited"))
     assert (told.ran.code, told.answer, told.asked) == (0, "waited", 2)
     assert re.search(r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\); Esc stops it\.", told.err)
-    stage.said("wait a second", r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\)", limited, says("waited"))
-    stage.seen("wait a second", r"limits the rate: slow down\. Tried again \(2 of 3\)\. waited")
+    stage.said(
+        "wait a second", r"limits the rate: slow down\. Tried again \(2 of 3\)\. waited", limited, says("waited")
+    )
     stage.chat.assert_well()
 
 
