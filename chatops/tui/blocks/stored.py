@@ -18,7 +18,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome
-from chatops.engine import feedback
+from chatops.engine import acceptance, feedback
 from chatops.engine.pairing import Results, results_of
 from chatops.tui.blocks.model import (
     AnswerBlock,
@@ -175,7 +175,8 @@ def settled_card(
     decided_by: str,
 ) -> ToolCardBlock:
     """A card with its result."""
-    ending = ending_of(tool, content)
+    told = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
+    ending = ending_of(tool, told)
     return ToolCardBlock(
         id=card_id,
         tool=tool,
@@ -187,7 +188,7 @@ def settled_card(
         duration_ms=duration_ms,
         decided_by=decided_by,
         reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome),
-        also=_also(content, outcome, ending),
+        also=_also(told, outcome, ending),
     )
 
 
