@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from chatops.domain.errors import NotSaved, StoreError, Unreadable
 
 DISK_FULL = "disk full"
 READ_ONLY = "home is read-only"
+NEEDED_DESCRIPTORS = 8
+"""Open files that a store needs besides those of the rest of the program: database, log, shared memory, folder."""
 
 _LOCKED = (
     "locked by another program",
@@ -78,6 +81,8 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
             f"The session store {path} is damaged ({error}).",
             advice="Run `chatops doctor`; export what can be read, then move the file away and start again.",
         )
+    if code == sqlite3.SQLITE_CANTOPEN and _few_descriptors():
+        return refused_by_the_system(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), path=path)
     if code in _FOR_NOW:
         reason, message, advice = _FOR_NOW[code]
         return NotSaved(message.format(path=path), advice=advice, reason=reason)
@@ -87,6 +92,15 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
     return StoreError(
         f"The session store {path} could not do this ({error}).", advice="Run `chatops doctor` to look at the store."
     )
+
+
+def _few_descriptors() -> bool:
+    """Whether this process may hardly open any more files: SQLite does not say that this was the reason."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        return limit - len(os.listdir("/proc/self/fd")) < NEEDED_DESCRIPTORS
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _no_room(error: sqlite3.Error, path: Path) -> bool:

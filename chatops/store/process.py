@@ -15,10 +15,15 @@ _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/<pid>/stat`` after the command's closing parenthesis, see proc(5)."""
 
 
+_known: dict[int, Holder] = {}
+
+
 def this_process() -> Holder:
-    """The process that asks, as the journal and a lease name it."""
+    """The process that asks, as the journal and a lease name it: always the same, whatever can be read of it later."""
     pid = os.getpid()
-    return Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
+    if pid not in _known:
+        _known[pid] = Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
+    return _known[pid]
 
 
 def is_alive(holder: Holder) -> bool:

@@ -396,19 +396,41 @@ def test_a_network_drive(desk: Desk, provider: Provider, pipe: Pipe, path: Path,
 
 
 @pytest.mark.fault("E16")
-@pytest.mark.parametrize("files", [12, 16, 20, 24, 32])
-def test_few_file_descriptors(files: int, desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+@pytest.mark.parametrize("files", [7, 10, 32])
+def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provider, pipe: Pipe) -> None:
     assert pipe.ask("before").code == 0
-    before = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
     provider.script(calls(*(call("file_read", path="note.txt", id=f"c{n}") for n in range(8))))
-    ran = places.run(desk, "-p", "read it", "-c", before=before)
-    print(files, ran)
+    ran = places.run(desk, "-p", "read it", "-c", before=few_files(files))
     assert "Traceback" not in ran.err
-    if ran.code:
+    if files < 32:
         assert re.search("too many open files", flat(ran.err), re.IGNORECASE)
+    else:
+        assert (ran.code, ran.out) == (0, "You said: read it\n")
     with desk.store() as store:
         assert store.check() == []
     pipe.assert_well()
+
+
+@pytest.mark.fault("E16")
+def test_few_open_files_in_the_chat(desk: Desk, provider: Provider, pipe: Pipe) -> None:
+    with places.open_chat(desk, "--role", "coder", before=few_files(10)) as terminal:
+        ready(desk, provider, terminal).wait_for(r"Not saving: too many open files.*Allow more of them: ulimit -n")
+    with places.open_chat(desk, "--role", "coder", before=few_files(32)) as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.say("run it", calls(call("shell_exec", command=EFFECT)))
+        terminal.dialog()
+        terminal.press("a")
+        chat.wait_for("You said: run it")
+        assert desk.count == 1
+        chat.assert_well()
+    with desk.store() as store:
+        assert store.check() == []
+    pipe.assert_well()
+
+
+def few_files(most: int) -> list[str]:
+    """What to put before a command that may have so many files open."""
+    return ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh"]
 
 
 YEAR = 365 * 86_400
