@@ -1,4 +1,4 @@
-"""Which result answers which call: one rule for everything that reads a history.
+"""Which result answers which call, and which message has no reply: one rule for everything that reads a history.
 
 A history may come from an older crash, a damaged file or a fork in the middle of a round. Then a call may have no
 result or several, and an id may have been given twice. What a model is sent, what is shown and what is exported agree.
@@ -7,11 +7,13 @@ result or several, and an id may have been given twice. What a model is sent, wh
 from collections.abc import Mapping, Sequence
 
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome, ToolCall
 
 LOST = "No result of this call was recorded. It may or may not have taken effect."
 """The content of a result that stands in the place of one that was lost."""
+NO_REPLY = "[There was no reply.]"
+"""What the model is told to have said where it has said nothing: some servers want speakers to take turns."""
 
 Results = tuple[ToolMessage | None, ...]
 """The results of the calls of one message, in call order; None where there is none."""
@@ -49,6 +51,24 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         if isinstance(message, AssistantMessage):
             lost += [call for call, result in zip(message.calls, results, strict=True) if result is None]
     return tuple(lost)
+
+
+def after_no_reply(messages: Sequence[Message]) -> frozenset[int]:
+    """The places of messages of the user since whose last one the model has said nothing, called though it may have:
+    a turn that failed or was stopped leaves it so."""
+    places = []
+    waiting = False
+    for place, message in enumerate(messages):
+        match message:
+            case UserMessage():
+                if waiting:
+                    places.append(place)
+                waiting = True
+            case AssistantMessage(calls=(), text=text) if text.strip():
+                waiting = False
+            case _:
+                pass
+    return frozenset(places)
 
 
 def stand_ins(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:

@@ -75,8 +75,7 @@ class Assembler:
         """Leave out what goes on repeating itself without an end, but for its beginning; None if nothing does."""
         for parts, again in ((self._text, self._said_again), (self._reasoning, self._thought_again)):
             if again.is_endless:
-                whole = "".join(parts)
-                parts[:] = [whole[: len(whole) - again.length + KEPT_OF_REPETITION]]
+                parts[:] = [again.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
                 return again
         return None
 
@@ -133,6 +132,7 @@ class Assembler:
     def _add(self, choice: JsonObject, message: JsonObject, *, whole: bool) -> None:
         for kind, text, field in said(message):
             self._grow(len(text))
+            (self._thought_again if kind == "reasoning" else self._said_again).feed(text)
             if kind == "text":
                 self._waiting.append(self._joiners["text"].feed(text))
                 continue
@@ -164,7 +164,7 @@ class Assembler:
                     self._think(text)
                 case ReclassifiedPiece(text=text):
                     # What has been shown as prose is corrected when the reply ends.
-                    self._text, self._said_again = [], Repetition()
+                    self._text = []
                     self.reasoning_field = IN_CONTENT
                     self._think(text)
                 case _:
@@ -173,13 +173,11 @@ class Assembler:
     def _say(self, text: str) -> None:
         if text:
             self._text.append(text)
-            self._said_again.feed(text)
             self._made.append(TextPiece(text=text))
 
     def _think(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
-            self._thought_again.feed(text)
             self._made.append(ReasoningPiece(text=text))
 
     def _grow(self, size: int) -> None:

@@ -1,13 +1,16 @@
 """Notices that a reply has become one short piece of text, over and over.
 
 Models fall into such loops, and some servers never end them. Nobody waits for an answer whose last fifty thousand
-characters are one word: what is shorter than that, or changes ever so little, is left alone.
+characters are one word, written token by token: what is shorter than that, changes ever so little, or comes in large
+pieces is left alone.
 """
 
 LONGEST_UNIT = 50
 """Characters of what is repeated, at most: so it has come a thousand times at least."""
 MOST_REPEATED = 50_000
 """Characters that may be nothing but repetition."""
+LONGEST_PIECE = 256
+"""Characters that come at once when a model is writing; a larger piece is something that a server had ready."""
 _LOOK_EVERY = 1_000
 _LOOK_AT = 4 * LONGEST_UNIT
 
@@ -38,7 +41,10 @@ class Repetition:
         return (self.unit[space:] + self.unit[:space]).strip(" ") or self.unit
 
     def feed(self, text: str) -> None:
-        """Take more of the text."""
+        """Take what comes next of the text, as it comes."""
+        if len(text) > LONGEST_PIECE:
+            self.unit, self.length, self._tail, self._unread = "", 0, "", 0
+            return
         if self.unit and self._goes_on(text):
             self.length += len(text)
             return
@@ -48,6 +54,13 @@ class Repetition:
         if self._unread >= _LOOK_EVERY:
             self._unread = 0
             self._look()
+
+    def cut_out_of(self, text: str, *, keep: int) -> str:
+        """`text` with at most `keep` characters of repetition at its end."""
+        size, start = len(self.unit), len(text)
+        while size and start > size and text[start - 1] == text[start - 1 - size]:
+            start -= 1
+        return text[: start + keep]
 
     def _goes_on(self, text: str) -> bool:
         """Whether `text` repeats the unit; if so, `unit` is turned to the end of it."""

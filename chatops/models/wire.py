@@ -1,9 +1,9 @@
 """Our messages in the spelling of chat completions, as bytes.
 
 What a strict server demands holds whatever the history looks like: the system prompt first, ids of calls unique,
-after every call exactly one tool message, names of letters and digits, arguments that are a JSON object, and no message
-without content. Role switches and notices are never sent. Each message is encoded once and kept, so that a round costs
-no more than its bytes.
+after every call exactly one tool message, names of letters and digits, arguments that are a JSON object, no message
+without content, and a reply between two messages of the user. Role switches and notices are never sent. Each message is
+encoded once and kept, so that a round costs no more than its bytes.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolSpec
-from chatops.engine.pairing import LOST, results_of
+from chatops.engine.pairing import LOST, NO_REPLY, after_no_reply, results_of
 from chatops.models.reasoning import IN_CONTENT, NOT_GIVEN_BACK, GivenBack
 
 DONE_WITHOUT_OUTPUT = "Tool executed successfully"
@@ -113,6 +113,9 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
     return "".join(letters)
 
 
+_NOTHING_SAID = encode({"role": "assistant", "content": NO_REPLY})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fragment:
     message: Message
@@ -132,13 +135,15 @@ class MessageEncoder:
     def array(self, messages: Iterable[Message], *, system: str, given_back: GivenBack = NOT_GIVEN_BACK) -> bytes:
         """The whole array as JSON bytes."""
         messages = tuple(messages)
-        results = results_of(messages)
+        results, unanswered = results_of(messages), after_no_reply(messages)
         given: Counter[CallId] = Counter()
         turn = max((place for place, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
         fragments = [encode({"role": "system", "content": system})] if system.strip() else []
         for place, message in enumerate(messages):
             match message:
                 case UserMessage():
+                    if place in unanswered:
+                        fragments.append(_NOTHING_SAID)
                     fragments.append(self._once(message))
                 case AssistantMessage() if says_nothing(message):
                     pass

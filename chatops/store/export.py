@@ -22,7 +22,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolCall
-from chatops.engine.pairing import LOST, results_of
+from chatops.engine.pairing import LOST, NO_REPLY, after_no_reply, results_of
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
@@ -114,15 +114,18 @@ def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
 def to_openai(history: Sequence[Message]) -> str:
     """A JSON array of Chat Completions messages that a strict server accepts.
 
-    Ids are unique, each call has exactly one result right behind its message, arguments are JSON objects.
+    Ids are unique, each call has exactly one result right behind its message, arguments are JSON objects, and between
+    two messages of the user there is one of the model.
     Dividers and notices are left out.
     """
-    results = results_of(history)
+    results, unanswered = results_of(history), after_no_reply(history)
     ids = (f"call_{number}" for number in count(1))
     out: list[Mapping[str, object]] = []
     for place, message in enumerate(history):
         match message:
             case UserMessage():
+                if place in unanswered:
+                    out.append({"role": "assistant", "content": NO_REPLY})
                 out.append({"role": "user", "content": message.text if message.text.strip() else _EMPTY})
             case AssistantMessage() if message.text.strip() or message.calls:
                 calls = list(zip(message.calls, ids, strict=False))

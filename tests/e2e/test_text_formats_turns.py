@@ -106,7 +106,7 @@ def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(forma
             terminal.say("write it down")
             screen = terminal.wait_for("I will be shorter.")
             assert TITLE not in screen
-            assert lines_with(screen, ["shell_exec", "not run"])
+            assert lines_with(screen, ["not run: it was cut off"])
         last = server.requests[-1]
         assert server.violations == []
     assert len(server.requests) == 2

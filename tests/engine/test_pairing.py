@@ -8,7 +8,7 @@ from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import ModelFailed, TurnRetried
-from chatops.engine.pairing import LOST, lost_calls, results_of, stand_in, stand_ins
+from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of, stand_in, stand_ins
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
 
@@ -87,3 +87,26 @@ def test_a_turn_stores_what_its_history_lacks_before_a_model_is_asked_and_only_o
     again = advance(over.state, TurnRetried(grant=grant()))
     assert any(isinstance(effect, CallModel) for effect in again.effects)
     assert not any(isinstance(m, ToolMessage) for m in again.messages)
+
+
+def user(id: str) -> UserMessage:
+    return UserMessage(id=MessageId(id), text=id)
+
+
+def says(text: str) -> AssistantMessage:
+    return AssistantMessage(id=MessageId(f"says {text}"), text=text)
+
+
+@pytest.mark.parametrize(
+    ("messages", "places"),
+    [
+        ([user("1"), says("hi"), user("2")], []),
+        ([user("1"), user("2"), user("3"), says("hi")], [1, 2]),
+        ([user("1"), says(" "), user("2")], [2]),
+        ([user("1"), asks("a"), result("a", "x"), user("2")], [3]),
+        ([user("1"), asks("a"), result("a", "x"), says("so"), user("2")], []),
+        ([says("hi"), user("1")], []),
+    ],
+)
+def test_messages_after_no_reply_are_found(messages: list[Message], places: list[int]) -> None:
+    assert sorted(after_no_reply(messages)) == places

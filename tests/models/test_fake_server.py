@@ -70,6 +70,8 @@ DONE = {"role": "tool", "tool_call_id": "a", "content": "ok"}
         ([{"role": "assistant", "content": " "}], "nothing in it"),
         ([{"role": "assistant", "content": None}], "nothing in it"),
         ([{"role": "user", "content": ""}], "nothing in it"),
+        ([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], "without a reply"),
+        ([{"role": "user", "content": "a"}, asks(), DONE, {"role": "user", "content": "b"}], "without a reply"),
         ([{"role": "tool", "tool_call_id": "a", "content": ""}], "no open call"),
         ([{"role": "assistant"}], "without content"),
     ],

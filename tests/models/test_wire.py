@@ -19,7 +19,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST
+from chatops.engine.pairing import LOST, NO_REPLY
 from chatops.models.body import BodyBuilder
 from chatops.models.formats import InField
 from chatops.models.hosts import HOSTS, Host, host_of
@@ -203,6 +203,20 @@ def test_an_encoder_gives_ids_by_their_place_in_each_history() -> None:
     together, alone = (json.loads(encoder.array(h, system="")) for h in ((first, second), (second,)))
     assert together[2]["tool_calls"][0]["id"] != alone[0]["tool_calls"][0]["id"] == together[0]["tool_calls"][0]["id"]
     assert alone[1]["tool_call_id"] == "a_1"
+
+
+def test_between_two_messages_of_the_user_there_is_a_reply_even_if_there_was_none() -> None:
+    body = body_of(user(1, "hi"), user(2, "hello?"), asks(3, a_call("a.1")), result(4, "a.1", "x"), user(5, "well?"))
+    assert violations_of(body) == []
+    said = [(m["role"], m["content"]) for m in body["messages"] if m["role"] != "tool"]
+    assert said[1:] == [
+        ("user", "hi"),
+        ("assistant", NO_REPLY),
+        ("user", "hello?"),
+        ("assistant", ""),
+        ("assistant", NO_REPLY),
+        ("user", "well?"),
+    ]
 
 
 def test_a_reply_that_was_cut_off_is_marked() -> None:

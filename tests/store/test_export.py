@@ -90,7 +90,11 @@ def test_what_the_machine_said_to_a_model_is_not_put_into_the_persons_mouth() ->
     refusal = replace(asked("[chatops] Your response was empty."), by=Speaker.MACHINE)
     text = to_markdown((asked("hello"), refusal))
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## You", "## chatops"]
-    assert [one["role"] for one in json.loads(to_openai((asked("hello"), refusal)))] == ["user", "user"]
+    assert [one["role"] for one in json.loads(to_openai((asked("hello"), said("hi"), refusal)))] == [
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
 def test_an_empty_conversation_has_a_title() -> None:

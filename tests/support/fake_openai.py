@@ -256,8 +256,13 @@ def violations_of(body: Mapping[str, Any]) -> list[str]:
         found.append("tool_choice without tools")
     seen: set[str] = set()
     open_calls: list[str] = []
+    waiting = False
     for message in body.get("messages", []):
         role = message.get("role")
+        if role == "user" and waiting:
+            found.append(f"two user messages without a reply between them: {message.get('content')!r}")
+        if role == "user" or (role == "assistant" and not message.get("tool_calls")):
+            waiting = role == "user"
         if role == "tool":
             if message.get("tool_call_id") not in open_calls:
                 found.append(f"tool message for no open call: {message.get('tool_call_id')!r}")
