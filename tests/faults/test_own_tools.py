@@ -120,7 +120,10 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(desk: Desk, provider: 
 @pytest.mark.fault("G09")
 def test_a_long_list_of_mistakes_is_short_for_the_model_and_whole_in_the_log(pipe: Pipe) -> None:
     pipe.desk.use(patient_registry(pipe.provider.server.url, api_key_env="THE_KEY"))
-    wrong: dict[str, Any] = {"command": {"nested": [VALUE] * 5_000}, **{f"extra{number}": VALUE for number in range(300)}}
+    wrong: dict[str, Any] = {
+        "command": {"nested": [VALUE] * 5_000},
+        **{f"extra{number}": VALUE for number in range(300)},
+    }
     pipe.provider.script(calls(call("shell_exec", **wrong)))
     done = pipe.run("-p", "go", env={"THE_KEY": KEY})
     assert (done.code, done.out) == (0, "You said: go\n"), done.err
