@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from chatops.domain.ids import CallId
-from chatops.tools.process import MARK
+from chatops.tools.marked import MARK
 from chatops.tools.supervisor import descendants
 
 log = logging.getLogger(__name__)

@@ -15,12 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.tools import supervisor
+from chatops.tools.marked import MARK, kill_marked, send, send_group
 from chatops.tools.output import Collector
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,6 @@ log = logging.getLogger(__name__)
 KEPT_VARIABLES = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES"})
 """What a command gets of the app's environment, besides PATH and ``LC_*``. No key is among them."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-MARK = "CHATOPS_CALL"
-"""Names the call in a command's environment, to find what is left of it."""
-
 READY = b"ready\n"
 GO = b"go\n"
 """What a command that `reports` says before it begins, and what it waits for; see `Command`."""
@@ -266,10 +264,10 @@ class _Running:
         self.killed = True
         if self.process.poll() is None:
             if self.contained:
-                _signal_group(self.process.pid, signal.SIGKILL)
+                send_group(self.process.pid, signal.SIGKILL)
             else:
-                _signal(self.process.pid, signal.SIGTERM)
-                _signal(self.process.pid, signal.SIGCONT)
+                send(self.process.pid, signal.SIGTERM)
+                send(self.process.pid, signal.SIGCONT)
 
     async def gone(self, seconds: float) -> None:
         """Wait for the end; what a supervisor did not get is looked for by its mark and killed."""
@@ -281,10 +279,10 @@ class _Running:
             pass
         if self.process.poll() is None:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
-            _signal_group(self.process.pid, signal.SIGKILL)
+            send_group(self.process.pid, signal.SIGKILL)
             await asyncio.sleep(0)
         if not self.contained and (self.process.poll() != 0 or not self.at_end.is_set()):
-            _kill_marked(self.mark)
+            kill_marked(self.mark)
 
     async def drained(self, seconds: float) -> None:
         """Wait until all output has been read, at most `seconds`: somebody else may hold the pipe."""
@@ -330,44 +328,3 @@ def _told(descriptor: int, word: bytes) -> bool:
         return os.write(descriptor, word) == len(word)
     except OSError:
         return False
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
-
-
-def _signal_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number)
-    except OSError:
-        pass
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill every process whose environment names this call, until none is left."""
-    wanted = f"{MARK}={mark}".encode()
-    for _ in range(20):
-        found = [pid for pid in _processes() if wanted in _environment(pid)]
-        if not found:
-            return
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
-                _signal(pid, number)
-
-
-def _processes() -> Sequence[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    except OSError:
-        return []
-
-
-def _environment(pid: int) -> Sequence[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as handle:
-            return handle.read(_PIECE).split(b"\0")
-    except OSError:
-        return []

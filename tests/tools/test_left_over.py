@@ -11,7 +11,7 @@ import pytest
 
 from chatops.domain.ids import CallId
 from chatops.tools.left_over import Stopped, named, stop_left_over
-from chatops.tools.process import MARK
+from chatops.tools.marked import MARK
 from tests.support.processes import running
 
 Start = Callable[..., subprocess.Popen[str]]

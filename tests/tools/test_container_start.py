@@ -1,0 +1,58 @@
+"""A command in the sandbox begins only when its app, alive once its container is there, tells it to."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chatops.tools.process import GO, READY, Command, clean_environment, run_command
+from chatops.tools.sandbox import ShellSettings, level_for, sandboxed
+from tests.tools.running import needs_sandbox
+
+pytestmark = needs_sandbox
+
+
+def touching(workspace: Path) -> Command:
+    """Makes a file in the workspace, inside the sandbox."""
+    settings = ShellSettings()
+    return sandboxed(
+        ("touch", "made"),
+        level=level_for(settings, workspace=workspace),
+        settings=settings,
+        workspace=workspace,
+        protected=(),
+        cwd=workspace,
+        environment=clean_environment({}),
+        call="test.1.1/1",
+    )
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "the app is dead"])
+def test_it_waits_to_be_told_and_ends_itself_if_nobody_is_there(tmp_path: Path, told: bool) -> None:
+    command = touching(tmp_path)
+    ours, theirs = socket.socketpair()
+    with (
+        ours,
+        subprocess.Popen(command.argv, stdin=theirs.fileno(), cwd=tmp_path, env=dict(command.environment)) as process,
+    ):
+        theirs.close()
+        assert ours.recv(100) == READY
+        assert not (tmp_path / "made").exists()
+        if told:
+            ours.sendall(GO)
+        ours.shutdown(socket.SHUT_WR)
+        code = process.wait(30)
+    assert (code == 0, (tmp_path / "made").exists()) == (told, told)
+
+
+async def test_what_it_could_not_begin_is_told_from_what_failed(tmp_path: Path) -> None:
+    whole = touching(tmp_path)
+    ended = await run_command(whole, timeout_s=30, keep=1_000)
+    assert (ended.begun, ended.code) == (True, 0)
+    broken = Command(
+        argv=(whole.argv[0], "--no-such-option"), cwd=tmp_path, environment={}, call="c", contained=True, reports=True
+    )
+    ended = await run_command(broken, timeout_s=30, keep=1_000)
+    assert not ended.begun
+    assert "no-such-option" in ended.output.text()
