@@ -131,6 +131,11 @@ class ChatopsApp(Sturdy, App[None]):
         self._interrupted_at = now
         done = await self._chat.interrupt()
         self.notify(f"{done} ctrl+c again quits.".strip(), markup=False, timeout=TWICE_S)
+        # The time to answer begins when it can be read: on a busy machine that may be a while after the key.
+        self.call_after_refresh(self._asked_whether_to_quit)
+
+    def _asked_whether_to_quit(self) -> None:
+        self._interrupted_at = self._clock()
 
     async def action_quit(self) -> None:
         """Leave: the draft is kept, and what waits keeps waiting."""

@@ -236,7 +236,7 @@ class RegistryRights:
         if spec is None:
             # The model client says what is missing; a backup may still answer.
             return ModelTarget(name=name, label=name)
-        sized = ModelTarget(name=name, label=spec.label or spec.model_name or name, context_window=spec.context_window)
+        sized = ModelTarget(name=name, label=spec.label or name, context_window=spec.context_window)
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)

@@ -20,6 +20,14 @@ def calls_waiting(pending: "Sequence[PendingCall]") -> Said:
     return f"{len(pending)} waiting – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
 
 
+def greeting(snapshot: "Snapshot") -> Said:
+    """An empty conversation: what this is, and how to find out more and to leave."""
+    asks = "Ask for something in this folder; what could change anything asks you first."
+    if snapshot.is_demo:
+        asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   run `ls`"
+    return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"
+
+
 def no_tool_works(trouble: str) -> Said:
     """The workspace was deleted or moved."""
     return sanitize(trouble, newlines=False), "error"

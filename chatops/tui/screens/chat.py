@@ -314,7 +314,8 @@ class ChatScreen(ChatKeys):
             return banner_text.of_registry(snapshot.registry)
         if self._elsewhere and not snapshot.messages:
             return banner_text.waits_elsewhere(self._elsewhere)
-        return banner_text.NOTHING
+        begun = bool(snapshot.messages) or snapshot.status is not None
+        return banner_text.NOTHING if begun else banner_text.greeting(snapshot)
 
     # Keys to calls
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.engine.workflow.state import AwaitingReview
 from chatops.runtime.reading import Handing
 from chatops.tui.blocks.changes import changes
 from chatops.tui.blocks.steps import TurnHead, heads_of
@@ -95,6 +96,8 @@ class ReadingDesk:
     def banner(self, snapshot: "Snapshot") -> Said:
         """Where it is open, what can be done about it, and what waits in it."""
         said, tone = self._standing()
+        if self.reader.run is not None and isinstance(self.reader.run.phase, AwaitingReview):
+            said, tone = f"{said}\nA step waits for a review there.", "waiting"
         if snapshot.pending and windows.open_approval(self._chat.app) is None:
             return f"{said}\n{calls_waiting(snapshot.pending)[0]}", "waiting"
         return said, tone

@@ -111,7 +111,7 @@ def test_spaces_in_a_path_are_kept() -> None:
     facts = replace(edit_facts(), paths=("/home/ana/two  spaces/" + "x" * 60,))
     rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "touches"]
     shown = "".join(part.text for part in wrapped(rows[0], width=40))
-    assert shown == facts.paths[0]
+    assert shown == f'"{facts.paths[0]}"'
 
 
 def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
