@@ -12,7 +12,7 @@ from chatops.store.codec import damaged_message, decode_message, encode_message
 from chatops.store.columns import text, text_or_none
 from chatops.store.connection import Connection, Value
 
-LARGEST = 32 * 1024 * 1024
+LARGEST = 16 * 1024 * 1024
 """Characters of a stored message; nothing that a person, a model or a tool says comes near it."""
 
 _CHAIN = """
