@@ -1,5 +1,7 @@
 """Which result answers which call, in histories that nobody should have left."""
 
+from dataclasses import replace
+
 import pytest
 
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
@@ -7,7 +9,7 @@ from chatops.domain.messages import AssistantMessage, Message, ToolMessage, User
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.effects import CallModel
-from chatops.engine.inputs import ModelFailed, TurnRetried
+from chatops.engine.inputs import ModelFailed, Recovered, TurnRetried
 from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of, stand_in, stand_ins
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
@@ -110,3 +112,13 @@ def says(text: str) -> AssistantMessage:
 )
 def test_messages_after_no_reply_are_found(messages: list[Message], places: list[int]) -> None:
     assert sorted(after_no_reply(messages)) == places
+
+
+def test_a_turn_that_is_taken_up_stores_what_its_history_lacks() -> None:
+    begun = start(
+        turn_id=TurnId("s.2"), session_id=SessionId("s"), parent_id=None, grant=grant(), history=(), text="still there?"
+    )
+    step = advance(replace(begun.state, history=(user("go"), asks("a"))), Recovered(grant=grant()))
+    assert [m.call_id for m in step.messages if isinstance(m, ToolMessage)] == ["a"]
+    (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))
+    assert lost_calls(asked.request.messages) == ()
