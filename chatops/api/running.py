@@ -29,6 +29,7 @@ from chatops.policy.registry import RoleSpec
 from chatops.policy.workflow import StepSpec
 from chatops.policy.workflow_definition import Definition
 from chatops.runtime.workflow import WorkflowRun
+from chatops.tools.threads import LooseThreads
 from chatops.wiring import App, Options
 from chatops.wiring.stored import open_store
 from chatops.wiring.workflows import check_here
@@ -78,6 +79,7 @@ def _at_home(options: Options, session_id: str) -> Options:
 
 @asynccontextmanager
 async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
+    asyncio.get_running_loop().set_default_executor(LooseThreads())
     app = App(options, tools=assembled.tools, roles=(ROLE,))
     try:
         if app.loaded.broken is not None:

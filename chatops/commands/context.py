@@ -15,6 +15,7 @@ from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
 from chatops.runtime.answered import answer_to, told
 from chatops.store.base import QueuedCall, SessionInfo, Store
+from chatops.tools.threads import LooseThreads
 from chatops.wiring import App, Options, open_app
 from chatops.wiring.names import unknown as unknown
 from chatops.wiring.stored import Storage as Storage
@@ -82,6 +83,7 @@ def with_app(
         chosen = in_its_workspace(chosen, session)
 
     async def run() -> int:
+        asyncio.get_running_loop().set_default_executor(LooseThreads())
         opened = open_app(chosen)
         try:
             if not broken_ok:

@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -16,6 +17,31 @@ T = TypeVar("T")
 
 class Escaped(Exception):
     """A function tried to end more than itself: ``sys.exit``, an interrupt, a cancellation, the end of an iterator."""
+
+
+class LooseThreads(ThreadPoolExecutor):
+    """An event loop's default executor whose threads nobody waits for: a name that is looked up for half a minute must
+    not hold the end of a program. Each call has a thread of its own."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Run `fn` in a new thread."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(ordinary(error))
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=work, name="loose", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """What runs, runs on."""
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

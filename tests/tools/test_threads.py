@@ -1,0 +1,51 @@
+"""Threads nobody waits for: results and errors come back, and what never returns does not hold the program's end."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatops.tools.threads import Escaped, LooseThreads
+
+HANGS = """
+import asyncio, threading
+from chatops.tools.threads import LooseThreads
+
+entered = threading.Event()
+
+def hang():
+    entered.set()
+    threading.Event().wait()
+
+async def main():
+    asyncio.get_running_loop().set_default_executor(LooseThreads())
+    running = asyncio.ensure_future(asyncio.to_thread(hang))
+    while not entered.is_set():
+        await asyncio.sleep(0.01)
+    running.cancel()
+
+asyncio.run(main())
+print("over")
+"""
+
+
+def test_a_loops_own_threads_do_not_hold_the_end_of_the_program() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
+
+
+async def test_results_and_errors_come_back() -> None:
+    asyncio.get_running_loop().set_default_executor(LooseThreads())
+    assert await asyncio.gather(*(asyncio.to_thread(pow, 2, power) for power in range(100))) == [
+        2**n for n in range(100)
+    ]
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.to_thread(divmod, 1, 0)
+    with pytest.raises(Escaped, match="SystemExit: 3"):
+        await asyncio.to_thread(sys.exit, 3)
