@@ -10,6 +10,7 @@ from chatops.domain.errors import NotSaved, StoreError
 from chatops.store.connection import Connection, Row
 from chatops.store.faults import is_damage, refused_by_the_system, translated
 from chatops.store.mending import carried, free_name, mend, new_file, put_aside
+from chatops.store.moving import carry_open
 from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,10 @@ class StoreFile(Connection):
                 said = self._leave(other_name) if replaced else self._write_again()
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
-        self._go_over_to(open_file(self.path, vfs=self._vfs))
+        opened = open_file(self.path, vfs=self._vfs)
+        if replaced:
+            carry_open(self._raw, opened.raw)
+        self._go_over_to(opened)
         log.warning("%s", said)
         self.notices.append(said)
 
@@ -127,8 +131,8 @@ class StoreFile(Connection):
                 carried(self._raw, raw)
                 put_in_place()
         return (
-            "The session store was replaced while chatops ran; the one that is there now is used. "
-            f"What was in the old one: chatops sessions list --store {old}"
+            "The session store was replaced while chatops ran; the one that is there now is used, and what was open "
+            f"went over into it. What else was in the old one: chatops sessions list --store {old}"
         )
 
     def _drop_log(self, other_name: Path | None) -> None:

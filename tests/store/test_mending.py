@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from chatops.domain.errors import NoSuchSession, NotSaved, Unreadable
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage
+from chatops.engine.effects import Step
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
+from chatops.store.process import this_process
 from chatops.store.reading import conversations_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
@@ -292,14 +295,27 @@ def test_a_replaced_file_is_used_and_the_old_one_can_still_be_read(path: Path, s
     with closing(SqliteStore(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "from the old", 1))
+        open_here = store.fork_session(ours).id
+        store.append_message(open_here, kit.user(open_here, "and open", 1))
+        call = waiting(store, open_here)
+        store.hold(open_here, this_process())
         scratch.rename(path)
-        assert [info.id for info in store.sessions()] == [theirs]
+        # What somebody is at has gone over; all else is left where it was.
+        assert {info.id for info in store.sessions()} == {theirs, open_here}
+        assert texts(store.history(open_here)) == ["from the old", "and open", "List it"]
+        assert [one.pending.call.id for one in store.queue()] == [call]
+        turn = store.session(open_here).active_turn
+        assert turn is not None
+        step = Step(state=replace(store.load_turn(turn), seq=2, phase=kit.finished()))
+        store.commit(step)
+        assert waiting(store, open_here)
         (notice,) = store.notices
         assert "was replaced while chatops ran" in notice
         assert f"--store {path}.old-1" in notice
         with pytest.raises(NoSuchSession):
             store.history(ours)
         store.append_message(theirs, kit.user(theirs, "and on", 2))
+        assert store.check() == []
     old, _ = conversations_of(Path(f"{path}.old-1"), unsaved="a copy")
     with closing(SqliteStore(old)) as copy:
         assert texts(copy.history(ours)) == ["from the old"]

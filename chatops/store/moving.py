@@ -1,0 +1,62 @@
+"""Taking conversations that somebody is at from one store into another that is in use."""
+
+import sqlite3
+
+from chatops.store.connection import Value, bound
+
+_OPEN = (
+    ("sessions", "id = ?1"),
+    ("turns", "session_id = ?1"),
+    ("journal", "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ?1)"),
+    ("pending", "session_id = ?1"),
+    ("posted", "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ?1)"),
+    ("grants", "session_id = ?1"),
+    ("queued_texts", "session_id = ?1"),
+    ("leases", "session_id = ?1"),
+    ("runs", "session_id = ?1"),
+    ("words", "session_id = ?1"),
+)
+"""What belongs to one conversation besides its messages."""
+_MESSAGES_OF = """id IN (
+    WITH RECURSIVE chain(id, parent_id) AS (
+        SELECT m.id, m.parent_id FROM messages m JOIN sessions s ON s.head = m.id WHERE s.id = ?1
+        UNION SELECT m.id, m.parent_id FROM chain c JOIN messages m ON m.id = c.parent_id
+    ) SELECT id FROM chain
+)"""
+
+
+def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy the conversations of `source` that some process drives into `target`, a store in use, in one transaction.
+
+    One that is there already stays as it is there. Both are of the present version. Raises sqlite3.Error.
+    """
+    driven = [row[0] for row in source.execute("SELECT session_id FROM leases").fetchall()]
+    target.execute("PRAGMA foreign_keys = OFF")
+    target.execute("BEGIN IMMEDIATE")
+    try:
+        for session_id in driven:
+            if target.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is None:
+                for table, chosen in (("messages", _MESSAGES_OF), *_OPEN):
+                    _copy_chosen(source, target, table, chosen, session_id)
+        target.execute("COMMIT")
+    except BaseException:
+        if target.in_transaction:
+            target.execute("ROLLBACK")
+        raise
+    finally:
+        target.execute("PRAGMA foreign_keys = ON")
+
+
+def _copy_chosen(
+    source: sqlite3.Connection, target: sqlite3.Connection, table: str, chosen: str, session_id: Value
+) -> None:
+    """Copy rows in their order; their numbers are those that come next in `target`."""
+    info = target.execute(f"PRAGMA table_info({table})").fetchall()
+    names = [str(column[1]) for column in info]
+    numbered = next(str(column[1]) for column in info if column[5]) == "seq"
+    columns = [name for name in names if not (numbered and name == "seq")]
+    marks = ", ".join("?" * len(columns))
+    order = " ORDER BY seq" if numbered else ""
+    select = f"SELECT {', '.join(columns)} FROM {table} WHERE {chosen}{order}"
+    for row in source.execute(select, (session_id,)).fetchall():
+        target.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})", tuple(map(bound, row)))
