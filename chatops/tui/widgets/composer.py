@@ -132,11 +132,22 @@ class Composer(Sturdy, TextArea):
     # Keys
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._handled(event):
+        done = self._handled(event)
+        if not done:
+            if event.is_printable or event.key in ("backspace", "delete"):
+                self.typed_at = self.clock()
+            done = await self._edited(event.key)
+        if done:
             event.stop()
             event.prevent_default()
-        elif event.is_printable or event.key in ("backspace", "delete"):
-            self.typed_at = self.clock()
+
+    async def _edited(self, key: str) -> bool:
+        """Run the text area's own action for a key here and now. On its way up to the app and back, which is how
+        bindings work, the next key would overtake it: what was deleted before Enter would be sent."""
+        bindings = self._bindings.key_to_bindings.get(key, [])
+        for binding in bindings:
+            await self.run_action(binding.action)
+        return bool(bindings)
 
     def _handled(self, event: events.Key) -> bool:
         key = event.key

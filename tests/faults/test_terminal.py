@@ -1,0 +1,226 @@
+"""One chat on one terminal through changes of size, pastes, keys typed ahead, cut-up sequences and wide characters."""
+
+import itertools
+import json
+import re
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.desk import EFFECT, TITLE, dialog_of
+from tests.faults.doors import FaultyChat
+from tests.faults.terminals import chat_in
+from tests.support.fake_openai import Pause, Raw, Wait, call, calls, delta, says, sse
+
+COLS, ROWS = 110, 36
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
+    with chat_in(tmp_path_factory.mktemp("terminal"), cols=COLS, rows=ROWS) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(chat: FaultyChat) -> Iterator[None]:
+    """Each test leaves an empty message at the common size, and a chat in which the next turn works."""
+    (chat.desk.workspace / "count.txt").unlink(missing_ok=True)
+    yield
+    assert chat.desk.count <= 1
+    chat.assert_well()
+
+
+def asks(chat: FaultyChat, *words: str) -> str:
+    """The model asks for the effect; what it says when that has been answered."""
+    command, done = " ".join([EFFECT, "#", *words]), f"It is done, number {next(NUMBERS)}."
+    chat.say("write it down", calls(call("shell_exec", command=command)), says(done))
+    return done
+
+
+def dialog(chat: FaultyChat) -> str:
+    return dialog_of(chat.terminal.wait_until(lambda text: "a approve once" in dialog_of(text), what="the dialog"))
+
+
+def message(chat: FaultyChat) -> str:
+    """What stands in the message: the line above the status line."""
+    return chat.terminal.screen()[-2].strip()
+
+
+def empty(chat: FaultyChat) -> None:
+    chat.terminal.press("ctrl+c")
+    chat.wait_for("Message .Enter sends")
+
+
+def resize(chat: FaultyChat, cols: int, rows: int) -> None:
+    chat.terminal.resize(cols=cols, rows=rows)
+
+
+@pytest.mark.fault("F01")
+def test_a_storm_of_sizes_in_the_middle_of_an_answer_loses_nothing(chat: FaultyChat) -> None:
+    words = [f"word{number}" for number in range(200)]
+    pieces = [piece for word in words for piece in (sse(delta(f"{word} "), done=False), Pause(seconds=0.01))]
+    chat.say("many words", Raw(steps=(*pieces, sse(delta(finish="stop")))))
+    chat.wait_for("word3")
+    for number in range(200):
+        resize(chat, 40 + number * 37 % 90, 8 + number * 7 % 40)
+        time.sleep(0.01)
+    # The last change is the same size again: what the terminal has cut meanwhile has to come back.
+    resize(chat, 30, 10)
+    resize(chat, COLS, ROWS)
+    chat.wait_for(" ".join(words))
+    settled = chat.terminal.wait_until(
+        lambda text: "word14 word15\n" in text and re.search(r"context \d+% · tokens.*\Z", text) is not None,
+        what="the lines of the last size and its last row",
+    )
+    resize(chat, COLS - 20, ROWS)
+    chat.terminal.wait_until(lambda text: text != settled, what="the narrower screen")
+    resize(chat, COLS, ROWS)
+    chat.terminal.wait_until(lambda text: text == settled, what=f"the screen as it had settled:\n{settled}\n")
+
+
+@pytest.mark.fault("F02")
+def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(chat: FaultyChat) -> None:
+    try:
+        resize(chat, 20, 6)
+        done = asks(chat, *(f"note{number}" for number in range(20)))
+        chat.wait_for("A call waits")
+        seen = chat.wait_for(r"a \+\d+ lines")
+        while "a s r" not in seen:
+            below = chat.terminal.screen()[-1]
+            chat.terminal.press("down")
+            seen += chat.terminal.wait_until(lambda text, below=below: below not in text, what="more")  # type: ignore[misc]
+        assert all(f"note{number}" in re.sub(r"\W", "", seen) for number in range(20)), seen
+        for cols, rows in ((10, 3), (1, 1), (19, 6), (20, 5)):
+            resize(chat, cols, rows)
+            if cols > 1:
+                chat.wait_for("Make")
+            # Long enough for the dialog to take keys again.
+            time.sleep(0.7)
+            chat.terminal.press("a")
+            time.sleep(0.2)
+            chat.terminal.press("s")
+            time.sleep(0.2)
+        assert chat.desk.journal() == []
+        resize(chat, 20, 6)
+        chat.wait_for("a s r")
+        chat.terminal.press("a")
+        chat.wait_for(done)
+    finally:
+        resize(chat, COLS, ROWS)
+        chat.wait_for("context")
+    assert chat.desk.count == 1
+
+
+@pytest.mark.fault("F02")
+def test_the_dialog_fits_the_largest_screen(chat: FaultyChat) -> None:
+    resize(chat, 400, 120)
+    done = asks(chat)
+    chat.wait_for("a approve once")
+    assert EFFECT in chat.terminal.text()
+    chat.terminal.press("d")
+    chat.wait_for(done)
+    resize(chat, COLS, ROWS)
+    chat.wait_for("context")
+
+
+LINES = "".join(f"line {number}: all of it, and a key: a\n" for number in range(10_000))
+MEGABYTE = "It is one long line. " * 50_000
+BINARY = bytes(range(256)).decode("latin-1").replace("\x1b", "") * 20 + "\n" * 11
+
+
+@pytest.mark.fault("F11")
+@pytest.mark.parametrize(
+    ("pasted", "shown"),
+    [
+        (LINES, r"\[pasted 10001 lines, \d+ kB #\d+\]"),
+        (MEGABYTE, r"\[pasted 1 line, 1\.[01] MB #\d+\]"),
+        (BINARY, r"\[pasted \d+ lines, \d+ kB #\d+\]"),
+    ],
+    ids=["10000 lines", "1 MB", "binary"],
+)
+def test_a_large_paste_is_one_item_and_is_sent_whole(chat: FaultyChat, pasted: str, shown: str) -> None:
+    chat.terminal.send("look: ")
+    chat.terminal.paste(pasted)
+    chat.terminal.wait_until(lambda text: re.fullmatch(f"look: {shown}", message(chat)) is not None, what=shown)
+    chat.provider.script(says(f"I have looked at {len(pasted)} characters."))
+    chat.terminal.press("enter")
+    chat.wait_for(f"I have looked at {len(pasted)} characters")
+    sent = chat.provider.requests[-1].last_user
+    printable = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", pasted.replace("\r\n", "\n").replace("\r", "\n"))
+    assert sent == f"look: {printable}".strip()
+
+
+@pytest.mark.fault("F11")
+@pytest.mark.parametrize("marked", [True, False], ids=["bracketed", "unbracketed"])
+def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool) -> None:
+    done = asks(chat)
+    dialog(chat)
+    text = "a\rs\rA\ry\rr\x13e\r" * 2_000
+    chat.terminal.paste(text) if marked else chat.terminal.send(text)
+    chat.wait_for("Pasted into the message")
+    if not marked:
+        # Too short to be told by its length: only that nothing is typed that fast.
+        dialog(chat)
+        chat.terminal.send("approve")
+        chat.wait_for("You were typing: it is in the message")
+    assert chat.desk.journal() == []
+    assert TITLE in dialog(chat)
+    chat.terminal.press("d")
+    chat.wait_for(done)
+    assert chat.desk.count == 0
+    assert message(chat).startswith("[pasted 10001 lines") and message(chat).endswith("]" if marked else "approve")
+    empty(chat)
+
+
+@pytest.mark.fault("F12")
+def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
+    goes_on = threading.Event()
+    first = sse(delta("A moment. "), done=False)
+    arguments = json.dumps({"command": EFFECT})
+    wanted = {"index": 0, "id": "c1", "function": {"name": "shell_exec", "arguments": arguments}}
+    reply = Raw(steps=(first, Wait(event=goes_on), sse(delta(tool_calls=[wanted]), delta(finish="tool_calls"))))
+    chat.say("write it down", reply, says(done := "It is over."))
+    chat.wait_for("A moment")
+    chat.terminal.send("and")
+    chat.terminal.wait_until(lambda text: message(chat) == "and", what="the text")
+    goes_on.set()
+    chat.wait_for("1 waiting . ctrl.g")
+    # The dialog opens in the middle of it.
+    chat.terminal.send("\x07 a s A")
+    dialog(chat)
+    assert chat.desk.journal() == []
+    chat.terminal.press("d")
+    chat.wait_for(done)
+    assert message(chat) == "and a s A"
+    empty(chat)
+
+
+@pytest.mark.fault("F13")
+def test_mouse_reports_in_parts_leave_no_text(chat: FaultyChat) -> None:
+    chat.terminal.send("typed")
+    report = "\x1b[<35;20;10M"
+    for cut in (1, 2, 3, 7, len(report) - 1):
+        chat.terminal.trickle(report[:cut], report[cut:])
+    chat.terminal.send("!")
+    chat.terminal.wait_until(lambda text: message(chat) == "typed!", what="only what was typed")
+    empty(chat)
+
+
+@pytest.mark.fault("F14")
+@pytest.mark.parametrize(
+    ("typed", "cells"),
+    [("日本語", 6), ("cafe\u0301", 4), ("שלום", 4), ("a😀b", 4), ("Ａx", 3), ("نص", 2)],
+    ids=["wide", "combining", "right to left", "emoji", "full width", "arabic"],
+)
+def test_characters_of_every_width_are_where_they_are_typed(chat: FaultyChat, typed: str, cells: int) -> None:
+    chat.terminal.send(typed)
+    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 2, 1 + cells), what="the cursor behind it")
+    chat.terminal.send("|")
+    shown = unicodedata.normalize("NFC", f"{typed}|")
+    chat.terminal.wait_until(lambda text: message(chat).replace(" ", "") == shown, what="the text")
+    chat.terminal.press("home", "delete", "end", "enter")
+    chat.wait_for(f"You said: {re.escape(shown[1:])}")
