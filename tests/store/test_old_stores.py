@@ -1,7 +1,8 @@
 """A store of every older version, made by the code of that time: it opens, and nothing of it is lost.
 
 ``tests/data/stores/vN.db`` hold a conversation with a note that was approved and remembered, a turn with two calls that
-wait, a kept message, a fork, settings and, since there are runs, a run of a workflow.
+wait, a kept message, a fork, settings and, since there are runs, a run of a workflow. Where the form of a turn changed
+and the tables did not, the name says which form it is: ``v3-state4.db``.
 """
 
 import shutil
