@@ -105,7 +105,7 @@ def test_every_request_is_one_that_a_strict_server_takes(tmp_path: Path, figure:
         registry.write_text(json.dumps(patient_registry(provider.server.url)))
         app = App(Options(registry=registry, workspace=workspace, role="coder", via="headless"))
 
-        @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(turns=TURNS)
         def holds(turns: list[tuple[list[Reply], list[bool], bool]]) -> None:
             loop.run(converse(app, provider, turns))
