@@ -120,10 +120,14 @@ def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) ->
 
 def load(rows: Connection, turn_id: TurnId) -> TurnState:
     """The state as last committed, with message bodies. Raises Unreadable."""
-    row = rows.one("SELECT state, version FROM turns WHERE turn_id = ?", turn_id)
+    row = rows.one("SELECT state, version, session_id FROM turns WHERE turn_id = ?", turn_id)
     if row is None:
         raise Unreadable(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
-    stored = decode_state(text(row[0]), version=integer(row[1]))
+    try:
+        stored = decode_state(text(row[0]), version=integer(row[1]))
+    except Unreadable as error:
+        way_on = f"To go on with the conversation in a copy: chatops sessions fork {row[2]}"
+        raise Unreadable(str(error), advice=f"{error.advice} {way_on}".strip()) from error
     return replace(
         stored.state,
         history=_history(rows, stored.state),
