@@ -65,6 +65,8 @@ class Emulator:
         self._frame: list[str] | None = None
         """What stays on screen while the program writes the next frame (synchronized output, mode 2026)."""
         self._answers: list[str] = []
+        self._rows: list[str] | None = None
+        """The rows as text, as long as nothing has changed: they are asked for far more often."""
         self._modes = dict.fromkeys(_ON_AT_FIRST, True)
         self._keyboards = 0
         """How many keyboard modes (kitty's protocol) are stacked."""
@@ -93,6 +95,7 @@ class Emulator:
 
     def resize(self, *, columns: int, rows: int) -> None:
         """Change the size; what no longer fits is cut off."""
+        self._rows = None
         self._screen.resize(lines=rows, columns=columns)
 
     def lines(self) -> list[str]:
@@ -114,7 +117,9 @@ class Emulator:
         ]
 
     def _drawn(self) -> list[str]:
-        return [line.rstrip() for line in self._screen.display]
+        if self._rows is None:
+            self._rows = [line.rstrip() for line in self._screen.display]
+        return self._rows
 
     def cursor(self) -> tuple[int, int]:
         """Row and column, counted from 0."""
@@ -122,6 +127,7 @@ class Emulator:
 
     def _draw(self, text: str) -> None:
         if text:
+            self._rows = None
             self._stream.feed(text)
 
     def _obey(self, found: re.Match[str]) -> None:
