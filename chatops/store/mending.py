@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import refused_by_the_system
-from chatops.store.opening import locked, make_folders, sound, uri
+from chatops.store.opening import OPEN_HERE, identity, locked, make_folders, sound, uri
 from chatops.store.salvage import Salvage, carry_over
 from chatops.store.schema import migrate
 
@@ -120,7 +120,8 @@ def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
 def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
     source = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)
     try:
-        return carry_over(prepared(source), target)
+        # Closing a file that SQLite has open in this process would give up its locks.
+        return carry_over(prepared(source), target, file=None if OPEN_HERE[identity(path)] > 0 else path)
     finally:
         source.close()
 

@@ -74,6 +74,8 @@ def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         notices = _choose_journal(raw, path)
         raw.execute("PRAGMA synchronous = FULL")
+        # What is deleted is gone, from free pages too.
+        raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
         return prepared(raw), notices
     except BaseException:

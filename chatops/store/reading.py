@@ -8,7 +8,7 @@ from pathlib import Path
 from chatops.domain.errors import StoreError, Unreadable
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
 from chatops.store.faults import translated
-from chatops.store.opening import faults_of, must_be_ours, refuse_newer, uri
+from chatops.store.opening import OPEN_HERE, faults_of, identity, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
 from chatops.store.schema import SCHEMA_VERSION
 
@@ -88,7 +88,8 @@ def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connect
             with only_to_read(path) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
-                salvage = carry_over(prepared(source), target, tables=tables)
+                loose = None if OPEN_HERE[identity(path)] > 0 else path
+                salvage = carry_over(prepared(source), target, tables=tables, file=loose)
         return Connection(target, path=path, unsaved=unsaved), salvage
 
 

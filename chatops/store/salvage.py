@@ -1,15 +1,17 @@
 """What can still be read of a database, put into another one: row by row where whole tables cannot be read.
 
 Nothing is made up: a message whose text is lost keeps its place in its conversation, to be shown as damaged; a turn
-whose stored state is lost is over, so that none of its calls can run. What is carried over is read through the
-database's own trees and never guessed from its free pages, where calls lie that have long been done.
+whose stored state is lost is over, so that none of its calls can run. Calls and decisions are read through the
+database's own trees and never off loose pages, where some may lie that have long been done.
 """
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from chatops.store.connection import Row, Value, bound
+from chatops.store.pages import COLUMNS, rows_on_pages
 
 BATCH = 500
 """Rows that are read at once for as long as nothing is damaged."""
@@ -48,15 +50,25 @@ class Salvage:
         return "; ".join(said) + "."
 
 
-def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables: Sequence[str] = ()) -> Salvage:
+def carry_over(
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    *,
+    tables: Sequence[str] = (),
+    file: Path | None = None,
+) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the present version, in one transaction.
 
-    `tables`: only these; empty for all. Both are `connection.prepared`. Raises sqlite3.Error for `target` alone.
+    `tables`: only these; empty for all. `file`: where `source` lies, to read what was said straight off its pages if
+    its tables cannot be read to their end; it is not open in this process. Both are `connection.prepared`. Raises
+    sqlite3.Error for `target` alone, OSError for `file`.
     """
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN IMMEDIATE")
     try:
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
+        if file is not None and not (read["messages"] and read["sessions"]):
+            _take_from_pages(file, target)
         turns = _end_lost_turns(target, kept=not tables)
         _mend_chains(target)
         if not read["sessions"]:
@@ -75,6 +87,15 @@ def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables
         raise
     target.execute("PRAGMA foreign_keys = ON")
     return salvage
+
+
+def _take_from_pages(file: Path, target: sqlite3.Connection) -> None:
+    """Add the messages and conversations that no table led to."""
+    for found in rows_on_pages(file):
+        columns, marks = ", ".join(COLUMNS[found.table]), ", ".join("?" * len(found.row))
+        target.execute(
+            f"INSERT OR IGNORE INTO {found.table} ({columns}) VALUES ({marks})", tuple(map(bound, found.row))
+        )
 
 
 def _tables(target: sqlite3.Connection) -> list[str]:
