@@ -195,13 +195,16 @@ def test_what_no_table_leads_to_is_read_off_the_pages(path: Path, lost: str) -> 
 
 
 def test_what_was_deleted_is_not_found_on_the_pages(path: Path) -> None:
-    one, other = filled(path)
     with closing(SqliteStore(path)) as store:
-        store.delete_session(one)
+        gone, kept = [store.create_session(workspace="/w", role="coder", persona="p").id for _ in range(2)]
+        for session_id in (gone, kept):
+            for number in range(40):
+                store.append_message(session_id, kit.user(session_id, f"{session_id} {'x' * 700}", number))
+        store.delete_session(gone)
     flip(path, 1)
-    assert b"text 7 " in path.read_bytes()
+    assert f"{gone} xxx".encode() not in path.read_bytes()
     with closing(SqliteStore(path)) as store:
-        assert [info.id for info in store.sessions()] == [other]
+        assert [info.id for info in store.sessions()] == [kept]
 
 
 def test_the_tables_whose_rows_are_read_off_pages_are_those_that_there_are(path: Path) -> None:
