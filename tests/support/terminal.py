@@ -35,7 +35,11 @@ PATIENCE = 30.0
 
 _ESCAPE_REST = 0.3
 # A new session leader whose standard input is the terminal has to ask for it as its controlling one.
-_LAUNCHER = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execvp(sys.argv[1],sys.argv[1:])"
+# In a C locale Python sets LC_CTYPE for its children; the program gets what the test has set.
+_LAUNCHER = (
+    "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
+    "sys.argv[1]=='-' and os.environ.pop('LC_CTYPE',0);os.execvp(sys.argv[2],sys.argv[2:])"
+)
 _MARK = "CHATOPS_TEST_TERMINAL"
 
 _KEYS = {
@@ -90,14 +94,15 @@ class Terminal:
         self._master, slave = os.openpty()
         _set_size(self._master, cols=cols, rows=rows)
         self._settings = termios.tcgetattr(slave)
+        variables = _environment() | dict(env or {}) | dict([self._mark.split("=", 1)])
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, *map(os.fspath, argv)],
+                [sys.executable, "-ISc", _LAUNCHER, variables.get("LC_CTYPE") or "-", *map(os.fspath, argv)],
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
                 cwd=cwd,
-                env=_environment() | dict(env or {}) | dict([self._mark.split("=", 1)]),
+                env=variables,
                 start_new_session=True,
             )
         except BaseException:

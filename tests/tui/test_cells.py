@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from chatops.domain.charset import ONE_CELL, register, spelled
 from chatops.tui.blocks.theme import UNICODE
-from chatops.tui.cells import encoder, stand_in
+from chatops.tui.cells import encoder, exact, stand_in
 
 SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
 
@@ -33,6 +33,12 @@ def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
 )
 def test_what_cannot_be_shown_has_a_stand_in(text: str, shown: bytes) -> None:
     assert encoder("ascii")(text) == shown
+
+
+def test_what_is_to_be_approved_is_shown_by_number_where_it_cannot_be_shown() -> None:
+    assert exact("rm é␉日␡", "ascii") == "rm <U+00E9><U+0009><U+65E5><U+007F>"
+    assert exact("rm é日", "iso8859-1") == "rm é<U+65E5>"
+    assert exact("rm é日", "utf-8") == "rm é日"
 
 
 def test_another_character_set_shows_what_it_has() -> None:

@@ -4,7 +4,7 @@ It knows whether the end of the payload has been on screen, which is what an app
 """
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
@@ -16,6 +16,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from chatops.tui.cells import exact
 from chatops.tui.screens.approval_text import Description, Row, Tone
 
 LABEL_WIDTH = 10
@@ -89,7 +90,9 @@ class PayloadView(ScrollView, can_focus=False):
     def show(self, description: Description, *, key: str, seen: bool) -> None:
         """Show another payload (`key` names it) from its top; the same key keeps the place."""
         same = key == self._key
-        self._description = description
+        charset = getattr(self.app, "charset", "utf-8")
+        rows = tuple(replace(row, text=exact(row.text, charset)) for row in description.rows)
+        self._description = replace(description, rows=rows)
         self._key = key
         self._wrap()
         if not same or not seen:
