@@ -325,6 +325,22 @@ def test_damaged_rows(desk: Desk, provider: Provider, pipe: Pipe, path: Path) ->
     pipe.assert_well()
 
 
+@pytest.mark.fault("E08")
+def test_a_damaged_turn(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    paused = pipe.ask("run it", calls(call("shell_exec", command=EFFECT)), more=("--output-format", "json"))
+    session = paused.json["session_id"]
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE turns SET state = '{\"phase\":7}'")
+    refused = pipe.run("resume", session)
+    assert refused.code == 1
+    assert f"chatops sessions fork {session}" in refused.err
+    assert "run it" in pipe.run("sessions", "show", session).out
+    copy = pipe.run("sessions", "fork", session).out.strip()
+    assert pipe.ask("go on", more=("-r", copy)).out == "You said: go on\n"
+    assert desk.count == 0
+    pipe.assert_well()
+
+
 @pytest.mark.fault("E10")
 def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> None:
     with desk.open("--role", "coder") as one, desk.open("--role", "coder") as other:
@@ -335,9 +351,11 @@ def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> N
         with closing(sqlite3.connect(path, isolation_level=None)) as third:
             third.execute("BEGIN IMMEDIATE")
             for number, chat in enumerate(chats):
-                chat.say(f"meanwhile {number}")
-                # It was taken, and waits for its turn.
-                chat.terminal.wait_gone(f"meanwhile {number}▌")
+                chat.terminal.send(f"meanwhile {number}")
+                chat.terminal.wait_for(f"meanwhile {number}")
+                chat.terminal.press("enter")
+                # It was taken out of the line where it was typed, and waits for its turn to be stored.
+                chat.terminal.wait_gone(f"meanwhile {number}")
             third.execute("COMMIT")
         for number, chat in enumerate(chats):
             chat.wait_for(f"You said: meanwhile {number}")
