@@ -11,10 +11,9 @@ def told_of_change(standing: Standing, before: Grant, now: Grant, *, rights: Rig
     note = note_on_change(standing, rights=rights)
     if note:
         return (note,)
-    gained, lost = tool_difference(before, now)
-    if not gained and not lost and before.layers == now.layers:
+    if (before.layers, before.answers, before.models) == (now.layers, now.answers, now.models):
         return ()
-    return (f"The registry as it is now is in force ({_for_role(now.role, gained, lost)}).",)
+    return (f"The registry as it is now is in force ({difference(before, now)}).",)
 
 
 def note_on_registry(standing: Standing, *, rights: Rights) -> str:
@@ -30,13 +29,15 @@ def note_on_change(standing: Standing, *, rights: Rights) -> str:
         return f"The registry has changed: {error} Nothing of this role is permitted until it is there again."
     if change is None:
         return ""
-    gained, lost = tool_difference(*change)
-    return (
-        f"The registry has changed ({_for_role(standing.role, gained, lost)}). What it takes away is gone; "
-        "/reload puts the rest in force."
-    )
+    lost = tool_difference(*change)[1]
+    waits = "What it takes away is gone; /reload puts the rest in force." if lost else "/reload puts it in force."
+    return f"The registry has changed ({difference(*change)}). {waits}"
 
 
-def _for_role(role: str, gained: tuple[str, ...], lost: tuple[str, ...]) -> str:
-    difference = " ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)])
-    return f"for role {role}: {difference}" if difference else f"same tools for role {role}"
+def difference(before: Grant, after: Grant) -> str:
+    """Tools that come and go, and another model, as in ``for role coder: + web_fetch − shell_exec, model a → b``."""
+    gained, lost = tool_difference(before, after)
+    tools = " ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)])
+    said = [f"for role {after.role}: {tools}" if tools else f"same tools for role {after.role}"]
+    old, new = before.models[0].name, after.models[0].name
+    return ", ".join([*said, *([f"model {old} → {new}"] if old != new else [])])

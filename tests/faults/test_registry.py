@@ -1,7 +1,8 @@
 """A registry that breaks, goes, changes, or is far too large: at the start, and under a running chat."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,23 @@ def offered(chat: FaultyChat) -> list[str]:
     return [tool["function"]["name"] for tool in chat.provider.requests[-1].body.get("tools", [])]
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
+    """A chat under whose feet the registry changes, from test to test."""
+    base = tmp_path_factory.mktemp("registry")
+    workspace = base / "project"
+    workspace.mkdir()
+    with Provider() as provider:
+        desk = Desk(workspace, base / "home")
+        desk.use(patient_registry(provider.server.url))
+        with desk.open("--role", "coder", env={"CHATOPS_HOME": str(desk.home)}) as terminal:
+            terminal.ready("coder")
+            yield FaultyChat(desk, provider, terminal)
+
+
 @pytest.mark.fault("E13")
-def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(
-    chat: FaultyChat, provider: Provider
-) -> None:
+def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(running: FaultyChat) -> None:
+    chat = running
     chat.assert_well()
     before = offered(chat)
     file, good = file_of(chat.desk), file_of(chat.desk).read_text()
@@ -60,24 +74,6 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(
     chat.terminal.wait_until(lambda text: "stays in force" not in text.split("\n")[-5:], what="the banner to go")
     chat.assert_well()
     assert offered(chat) == before
-
-
-@pytest.mark.fault("E13")
-def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_the_others_answer(
-    desk: Desk, provider: Provider
-) -> None:
-    whole = patient_registry(provider.server.url)
-    whole["roles"]["coder"]["primary"] = "lost"
-    desk.use(whole)
-    with desk.open("--role", "coder") as terminal:
-        terminal.ready("coder")
-        chat = FaultyChat(desk, provider, terminal)
-        chat.say("hello")
-        chat.wait_for("lost")
-        chat.wait_for("(?i)no model|not in the registry|unknown")
-        terminal.say("/role operator")
-        terminal.wait_for("operator · operator · ")
-        chat.assert_well()
 
 
 @pytest.mark.fault("E13")
@@ -101,7 +97,7 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
         assert offered(chat) == ["file_read"]
         # Mended, it says more than before: that waits for the person.
         file_of(desk).write_text(json.dumps(whole))
-        chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. .* /reload puts the rest in force")
+        chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. /reload puts it in force")
         chat.assert_well()
         assert offered(chat) == ["file_read"]
         terminal.say("/reload")
@@ -120,16 +116,21 @@ def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(desk: D
         terminal.say("run `touch never`")
         chat.wait_for("which this role does not have")
         assert not (desk.workspace / "never").exists()
-        assert "Traceback" not in terminal.text()
+        file_of(desk).write_text(json.dumps(patient_registry(provider.server.url)))
+        chat.wait_for("The registry can be read again")
+        terminal.say("/reload")
+        chat.wait_for("The registry is in force as its file is now")
+        terminal.say("/role coder")
+        terminal.wait_for("coder · operator · ")
+        chat.assert_well()
 
 
 @pytest.mark.fault("E14")
-def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(
-    chat: FaultyChat, provider: Provider
-) -> None:
+def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(running: FaultyChat) -> None:
+    chat = running
     chat.say("write it down", calls(call("shell_exec", command="touch never")), says("Understood."))
     chat.terminal.dialog()
-    wider = with_tools(provider, "file_read", "web_fetch", "scratch_write")
+    wider = with_tools(chat.provider, "file_read", "web_fetch", "scratch_write")
     file_of(chat.desk).write_text(json.dumps(wider))
     chat.wait_for(r"The registry has changed .for role coder: \+ web_fetch − .*shell_exec")
     assert TITLE in chat.terminal.text()
@@ -146,16 +147,31 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(
     assert offered(chat) == ["file_read", "web_fetch", "scratch_write"]
 
 
+@pytest.mark.fault("E13")
+def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_right(running: FaultyChat) -> None:
+    chat = running
+    whole = patient_registry(chat.provider.server.url)
+    whole["roles"]["coder"]["primary"] = "lost"
+    file_of(chat.desk).write_text(json.dumps(whole))
+    chat.wait_for("The registry has changed .*model local → lost")
+    chat.assert_well()
+    chat.wait_for("key roles.coder.primary: there is no model 'lost'")
+    chat.terminal.say("/reload")
+    chat.wait_for("The registry as it is now is in force .*model local → lost")
+    chat.say("hello")
+    chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
+    whole["roles"]["coder"]["primary"] = "local"
+    file_of(chat.desk).write_text(json.dumps(whole))
+    chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload puts it in force")
+    chat.terminal.say("/reload")
+    chat.wait_for("The registry as it is now is in force .same tools for role coder, model lost → local")
+    chat.assert_well()
+
+
 def huge(provider: Provider) -> str:
     """More than a registry may hold: ten megabytes."""
     whole = patient_registry(provider.server.url)
     whole["roles"]["coder"]["system_append"] = "x" * 10_000_000
-    return json.dumps(whole)
-
-
-def includes_itself(provider: Provider) -> str:
-    whole = patient_registry(provider.server.url)
-    whole["include"] = ["registry.json"]
     return json.dumps(whole)
 
 
@@ -168,22 +184,37 @@ def crowded(provider: Provider) -> str:
 
 
 @pytest.mark.fault("E15")
-@pytest.mark.parametrize(
-    ("write", "told"),
-    [(huge, r"registry.json: the file is larger than \d+ bytes"), (includes_itself, "there is no key include|include")],
-)
-def test_a_file_that_cannot_be_meant_is_a_clear_error_or_warning(
-    write: Callable[[Provider], str], told: str, desk: Desk, provider: Provider
+def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
+    desk: Desk, provider: Provider, zygote: Zygote
 ) -> None:
-    desk.use(write(provider))
+    desk.use(huge(provider))
+    refused = Pipe(desk, provider, zygote).ask("hello")
+    assert refused.code == 2
+    assert re.search(r"registry.json: the file is larger than \d+ bytes", refused.err)
     with desk.open() as terminal:
-        terminal.wait_for("context")
+        terminal.wait_for("viewer")
         chat = FaultyChat(desk, provider, terminal)
-        chat.wait_for(told)
-        terminal.say("hello")
-        terminal.wait_for("hello")
-        terminal.wait_until(lambda text: "working" not in text, what="an answer")
-        assert "Traceback" not in terminal.text()
+        chat.wait_for(r"registry.json: the file is larger than \d+ bytes.*built-in registry is used, at level viewer")
+        # Made smaller, it counts when the person says so.
+        desk.use(patient_registry(provider.server.url))
+        chat.wait_for("The registry has changed")
+        terminal.say("/reload")
+        chat.wait_for("The registry is in force as its file is now")
+        terminal.say("/role coder")
+        terminal.wait_for("coder · operator · ")
+        chat.assert_well()
+
+
+@pytest.mark.fault("E15")
+def test_a_file_that_wants_to_include_itself_includes_nothing_and_says_so(
+    desk: Desk, provider: Provider, zygote: Zygote
+) -> None:
+    whole = patient_registry(provider.server.url)
+    whole["include"] = ["registry.json"]
+    desk.use(whole)
+    pipe = Pipe(desk, provider, zygote)
+    assert re.search(r"registry.json, line 1, column \d+, key include", flat(pipe.ask("hello").err))
+    pipe.assert_well()
 
 
 @pytest.mark.fault("E15")
