@@ -93,6 +93,14 @@ def test_without_home_in_the_environment_the_system_is_asked_and_it_is_said(
     assert os.path.expanduser("~") in found.notices[0]
 
 
+def let_in(folder: Path) -> None:
+    """Let every user look into the folders above the test's own."""
+    for closed in (folder, *folder.parents):
+        if closed.stat().st_mode & 0o001:
+            return
+        closed.chmod(0o755)
+
+
 AS_SOMEBODY = """
 import os, tempfile
 from pathlib import Path
@@ -114,8 +122,7 @@ print(loaded.access_cap.word)
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without an entry")
 def test_a_user_without_any_home_works_in_a_temporary_folder(temporary: Path, tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    let_in(tmp_path)
     temporary.chmod(0o1777)
     code = AS_SOMEBODY.format(tmp=str(temporary))
     done = subprocess.run(
@@ -128,8 +135,7 @@ def test_a_user_without_any_home_works_in_a_temporary_folder(temporary: Path, tm
 
 
 def test_a_home_that_may_not_be_entered_keeps_its_registry_out_of_doubt(temporary: Path, tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    let_in(tmp_path)
     temporary.chmod(0o1777)
     home = tmp_path / "closed"
     (home / ".config" / "chatops").mkdir(parents=True)

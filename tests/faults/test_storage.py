@@ -250,8 +250,8 @@ def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, 
     path.chmod(0o640)
     before, when = contents(path.parent), path.stat().st_mtime_ns
     newer = rf"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}"
-    told = rf"made by a newer chatops \( ?{newer}\); it was not opened"
-    with desk.open("--role", "coder") as terminal:
+    told = rf"made by a newer chatops \({newer}\); it was not opened"
+    with desk.open("--role", "coder", cols=400) as terminal:
         assert terminal.wait_exit() == 1
         assert re.search(told, flat(terminal.text()))
         assert "Update chatops" in flat(terminal.text())
