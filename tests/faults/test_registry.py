@@ -157,7 +157,7 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.assert_well()
     chat.wait_for("key roles.coder.primary: there is no model 'lost'")
     chat.terminal.say("/reload")
-    chat.wait_for("The registry as it is now is in force .*model local → lost")
+    chat.wait_for("The registry as it is now is in force .[^)]*model local → lost")
     chat.say("hello")
     chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
