@@ -1,23 +1,31 @@
 """Starts the program by forking a process that has imported everything: each start is a real process that can be
 killed, without the second that imports take.
 
-`Zygote` is the test's side. Run as a program this module is the other side: it reads one JSON object per line (the
-arguments, the folder, variables, files for the two streams) and answers with the exit status.
+`Zygote` is the test's side. Run as a program this module is the other side: for each message (what to start, as JSON,
+with its three streams and a socket) it forks, tells the child's process id through that socket and, when the child has
+ended, its exit status.
 """
 
+import contextlib
+import fcntl
 import json
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from tests.support.command_line import Ran, program_environment
+from tests.support.terminal import Program, Terminal, terminal_environment
 
 _LOADED = (
     "anyio._backends._asyncio",
@@ -36,21 +44,69 @@ _LOADED = (
     "httpcore2",
     "openai",
 )
+SCREEN = (
+    "chatops.commands.chat",
+    "chatops.tui.projector",
+    "chatops.tui.screens.approval",
+    "chatops.tui.stream",
+    "chatops.tui.widgets.transcript",
+    "chatops.wiring.host",
+)
+"""What the chat on a terminal needs besides."""
+_LARGEST = 65_536
+"""Bytes of a message."""
+
+
+class Child:
+    """A started program."""
+
+    def __init__(self, answers: socket.socket) -> None:
+        self._answers = answers
+        self._reading = threading.Lock()
+        self._code: int | None = None
+        answers.settimeout(None)
+        self.pid = int(answers.recv(100))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, a signal's negative; raises subprocess.TimeoutExpired."""
+        with self._reading:
+            if self._code is None:
+                self._answers.settimeout(timeout)
+                try:
+                    self._code = int(self._answers.recv(100))
+                except TimeoutError:
+                    raise subprocess.TimeoutExpired("chatops", timeout or 0) from None
+                self._answers.close()
+            return self._code
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+        try:
+            return self.wait(0.000_001)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 class Zygote:
     """Starts `chatops` with any arguments; a start that a signal ended has that signal's negative as its code."""
 
-    def __init__(self) -> None:
+    def __init__(self, *further: str) -> None:
+        """`further` modules are imported too."""
         self._streams = tempfile.TemporaryDirectory()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.zygote"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=program_environment()["PYTHONPATH"],
-            env=program_environment(),
-        )
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.zygote", str(theirs.fileno()), *further],
+                cwd=program_environment()["PYTHONPATH"],
+                env=program_environment() | {"LANG": "C.UTF-8"},
+                pass_fds=[theirs.fileno()],
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -58,66 +114,109 @@ class Zygote:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.communicate()
+        self._control.close()
+        self._process.wait()
         self._streams.cleanup()
 
     def run(self, *arguments: str, cwd: Path, env: dict[str, str], killed_after: float = 0) -> Ran:
         """One run of the program, from start to whatever ended it: a SIGKILL after so many seconds at the latest."""
         out, err = (Path(self._streams.name) / name for name in ("out", "err"))
-        wanted = {
-            "argv": arguments,
-            "cwd": str(cwd),
-            "env": env,
-            "out": str(out),
-            "err": str(err),
-            "after": killed_after,
-        }
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(wanted) + "\n")
-        self._process.stdin.flush()
-        code = int(self._process.stdout.readline())
+        with open(os.devnull, "rb") as nothing, out.open("wb") as standard, err.open("wb") as other:
+            streams = (nothing.fileno(), standard.fileno(), other.fileno())
+            child = self.start(arguments, cwd=cwd, env=env, streams=streams)
+        try:
+            code = child.wait(killed_after or None)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            code = child.wait()
         return Ran(code=code, out=out.read_text(), err=err.read_text())
 
-
-def _serve() -> None:
-    for module in _LOADED:
-        __import__(module)
-    for line in sys.stdin:
-        wanted = json.loads(line)
-        child = os.fork()
-        if not child:
-            _become(wanted)
-        killer = threading.Timer(wanted["after"], os.kill, (child, signal.SIGKILL))
-        if wanted["after"]:
-            killer.start()
-        _, status = os.waitpid(child, 0)
-        killer.cancel()
-        if wanted["after"]:
-            # No thread may be there when the next child is forked.
-            killer.join()
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        on_terminal: bool = False,
+    ) -> Child:
+        """Start the program with these three streams. `env` is added to this process's environment, and is all of it
+        for a program `on_terminal`, which gets a session of its own with the first stream as its terminal."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        wanted = {"argv": list(arguments), "cwd": str(cwd), "env": dict(env), "on_terminal": on_terminal}
+        with theirs:
+            socket.send_fds(self._control, [json.dumps(wanted).encode()], [theirs.fileno(), *streams])
+        return Child(ours)
 
 
-def _become(wanted: dict[str, object]) -> NoReturn:
+class ForkedTerminal(Terminal):
+    """A terminal whose program a zygote starts."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        cols: int = 100,
+        rows: int = 30,
+    ) -> None:
+        self._zygote = zygote
+        super().__init__(arguments, cwd=cwd, env=env, cols=cols, rows=rows)
+
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int) -> Program:
+        """Fork the program onto the terminal."""
+        assert cwd is not None
+        streams = (slave, slave, slave)
+        whole = {**terminal_environment(), **env}
+        return self._zygote.start(argv, cwd=Path(cwd), env=whole, streams=streams, on_terminal=True)
+
+
+def _serve(control: socket.socket) -> None:
+    ready = selectors.DefaultSelector()
+    ready.register(control, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is control:
+                message, passed, _, _ = socket.recv_fds(control, _LARGEST, 4)
+                if not message:
+                    return
+                child = os.fork()
+                if not child:
+                    control.close()
+                    _become(json.loads(message), *passed)
+                answers = socket.socket(fileno=passed[0])
+                for descriptor in passed[1:]:
+                    os.close(descriptor)
+                answers.send(str(child).encode())
+                ready.register(os.pidfd_open(child), selectors.EVENT_READ, (child, answers))
+            else:
+                child, answers = key.data
+                ready.unregister(key.fd)
+                os.close(key.fd)
+                _, status = os.waitpid(child, 0)
+                with answers, contextlib.suppress(OSError):
+                    answers.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become(wanted: dict[str, Any], answers: int, *streams: int) -> NoReturn:
     """The program, as if it had been started with these arguments, in this folder, with these streams."""
     code = 70
     try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        for number, stream in (
-            (0, nothing),
-            (1, os.open(str(wanted["out"]), flags)),
-            (2, os.open(str(wanted["err"]), flags)),
-        ):
+        os.close(answers)
+        if wanted["on_terminal"]:
+            os.setsid()
+            fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
+            os.environ.clear()
+        for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.chdir(str(wanted["cwd"]))
-        variables, arguments = wanted["env"], wanted["argv"]
-        assert isinstance(variables, dict) and isinstance(arguments, list)
-        os.environ.update(variables)
+        os.closerange(3, 1024)
+        os.chdir(wanted["cwd"])
+        os.environ.update(wanted["env"])
         from chatops.cli import main
 
-        code = main(arguments)
+        code = main(wanted["argv"])
     except BaseException:
         traceback.print_exc()
     finally:
@@ -127,4 +226,6 @@ def _become(wanted: dict[str, object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve()
+    for module in (*_LOADED, *sys.argv[2:]):
+        __import__(module)
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tests.support import processes
 from tests.support.emulator import Cell, Emulator
@@ -66,6 +66,23 @@ _KEYS = {
 }
 
 
+class Program(Protocol):
+    """A started program, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status; raises subprocess.TimeoutExpired."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+
 class Terminal:
     """A program in its own session on a terminal of `cols` × `rows` cells.
 
@@ -94,17 +111,9 @@ class Terminal:
         self._master, slave = os.openpty()
         _set_size(self._master, cols=cols, rows=rows)
         self._settings = termios.tcgetattr(slave)
-        variables = _environment() | dict(env or {}) | dict([self._mark.split("=", 1)])
         try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-ISc", _LAUNCHER, variables.get("LC_CTYPE") or "-", *map(os.fspath, argv)],
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                cwd=cwd,
-                env=variables,
-                start_new_session=True,
-            )
+            marked = {**(env or {}), **dict([self._mark.split("=", 1)])}
+            self._child: Program = self.start(argv, env=marked, cwd=cwd, slave=slave)
         except BaseException:
             os.close(self._master)
             raise
@@ -112,6 +121,19 @@ class Terminal:
             os.close(slave)
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
         self._reader.start()
+
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int) -> "Program":
+        """Start the program on the terminal; once, when this is made."""
+        variables = {**terminal_environment(), **env}
+        return subprocess.Popen(
+            [sys.executable, "-ISc", _LAUNCHER, variables.get("LC_CTYPE") or "-", *map(os.fspath, argv)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env=variables,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> Self:
         """The terminal itself."""
@@ -306,7 +328,8 @@ class Terminal:
                 self._write(answers)
 
 
-def _environment() -> dict[str, str]:
+def terminal_environment() -> dict[str, str]:
+    """What a program on a terminal gets as its environment."""
     inherited = {name: os.environ[name] for name in ("PATH", "CHATOPS_HOME", "SSL_CERT_FILE") if name in os.environ}
     # Not the folder it starts in: a home as workspace is a case of its own.
     home = os.path.join(inherited.get("CHATOPS_HOME", tempfile.gettempdir()), "person")
