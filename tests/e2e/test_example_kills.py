@@ -22,11 +22,14 @@ REACHED: dict[Failpoint, int] = {
     "after_tool": 2,
     "after_model": 2,
     "before_run_commit": 1,
+    "in_run_commit": 1,
     "after_run_commit": 1,
 }
 """How often the run gets to each place after the approval."""
+ALWAYS = "after_commit"
+"""The place that is tried in the default tier; all of them in the tier of kills."""
 POINTS = [
-    pytest.param(name, number, id=f"{name}-{number}")
+    pytest.param(name, number, id=f"{name}-{number}", marks=[] if name == ALWAYS else [pytest.mark.kill])
     for name, times in REACHED.items()
     for number in range(1, times + 1)
 ]
@@ -79,6 +82,8 @@ def test_a_deployment_killed_there_takes_place_once(place: str, number: int, des
     assert outcomes == ["success"]
 
 
-@pytest.mark.parametrize("place", REACHED)
+@pytest.mark.parametrize(
+    "place", [pytest.param(name, marks=[] if name == ALWAYS else [pytest.mark.kill]) for name in REACHED]
+)
 def test_there_is_no_later_place_to_die(place: Failpoint, desk: Desk, zygote: Zygote) -> None:
     assert Deployment(desk, zygote).resume(dying=f"{place}:{REACHED[place] + 1}").code == 0

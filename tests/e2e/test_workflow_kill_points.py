@@ -34,9 +34,10 @@ REACHED: dict[Failpoint, int] = {
     "after_tool": 3,
     "after_model": 5,
     "before_run_commit": 5,
+    "in_run_commit": 5,
     "after_run_commit": 5,
 }
-"""How often a whole run gets to each place. The kill tier strikes at all places, and between them."""
+"""How often a whole run gets to each place. The tier of kills strikes at all of them, and between them."""
 
 
 def steps() -> list[dict[str, Any]]:
@@ -126,13 +127,15 @@ def operator(desk: Desk, zygote: Zygote, server: FakeOpenAI) -> Operator:
     return Operator(desk=desk, zygote=zygote)
 
 
-EVERY_OTHER = ("after_commit",)
-"""Places of which this tier takes each second one."""
+def always(name: str, number: int) -> bool:
+    """Whether the default tier strikes there too: at each step of the run, and each third of its turns."""
+    return name == "in_run_commit" or (name == "after_commit" and number % 3 == 0)
+
 
 POINTS = [
-    pytest.param(name, number, id=f"{name}-{number}")
+    pytest.param(name, number, id=f"{name}-{number}", marks=[] if always(name, number) else [pytest.mark.kill])
     for name, times in REACHED.items()
-    for number in range(1, times + 1, 2 if name in EVERY_OTHER else 1)
+    for number in range(1, times + 1)
 ]
 
 
@@ -159,7 +162,10 @@ def test_the_table_knows_every_place_of_a_run() -> None:
     assert set(RUN_NAMES) <= set(REACHED)
 
 
-@pytest.mark.parametrize("place", REACHED)
+@pytest.mark.parametrize(
+    "place",
+    ["after_commit", *(pytest.param(name, marks=pytest.mark.kill) for name in REACHED if name != "after_commit")],
+)
 def test_there_is_no_later_place_for_a_run_to_die(place: Failpoint, operator: Operator) -> None:
     ran = operator.run(dying=f"{place}:{REACHED[place] + 1}")
     assert ran.code == 0, f"{place} is reached more often than {REACHED[place]} times"

@@ -1,10 +1,14 @@
-"""A desk for each test."""
+"""A desk for each test, and what starts programs for each module."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.desk import Desk
+from tests.e2e.zygote import SCREEN, Zygote
+
+TOOL = "tests.kill.note_tool"
 
 
 @pytest.fixture
@@ -14,3 +18,10 @@ def desk(tmp_path: Path, chatops_home: Path) -> Desk:
     workspace.mkdir()
     (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
     return Desk(workspace, chatops_home)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """What starts the program for this module, with a tool of somebody's own."""
+    with Zygote(*SCREEN, TOOL) as started:
+        yield started

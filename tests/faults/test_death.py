@@ -1,0 +1,133 @@
+"""The program is killed (D01 to D12), or a task of it cancelled (D21): one death in each phase of a turn at each door.
+
+The tier of kills does the same hundreds of times at random, see `tests.kill.test_matrix`.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from chatops.config.failpoints import Phase
+from tests.e2e.desk import Desk
+from tests.e2e.zygote import SCREEN, Zygote
+from tests.kill.at_screen import approve_elsewhere
+from tests.kill.play import of_phase, play
+from tests.kill.scene import Scene
+from tests.kill.stage import KILLED, Stage
+from tests.kill.strikes import Door, Moment, Strike
+from tests.support.figures import Count
+
+TOOL = "tests.kill.note_tool"
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """What starts the program for this module, on terminals and without."""
+    with Zygote(*SCREEN, TOOL) as started:
+        yield started
+
+
+@pytest.fixture
+def stage(desk: Desk, zygote: Zygote) -> Iterator[Stage]:
+    """A workspace in which effects can be counted."""
+    with Scene(desk.workspace).playing() as scene:
+        desk.use(scene.registry())
+        yield Stage(desk, scene, zygote)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """When, at which door, and what was to take effect."""
+
+    door: Door
+    phase: Phase
+    kind: str
+    point: str = ""
+    moment: Moment | None = None
+    delay_s: float = 0.0
+
+
+def at_screen(phase: Phase, kind: str, point: str = "", moment: Moment | None = None, delay_s: float = 0.0) -> Death:
+    """In the chat on a terminal."""
+    return Death(door=Door.SCREEN, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
+
+
+def at_shell(phase: Phase, kind: str, point: str = "", moment: Moment | None = None, delay_s: float = 0.0) -> Death:
+    """Without a terminal."""
+    return Death(door=Door.SHELL, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
+
+
+DEATHS = (
+    at_screen(Phase.TYPED, "note", moment=Moment.TYPED, delay_s=1.1),
+    at_screen(Phase.TYPED, "note", point="in_commit:8", moment=Moment.KEPT),
+    at_screen(Phase.ASKED, "edit", moment=Moment.ASKED),
+    at_screen(Phase.STREAMING, "shell", moment=Moment.TEXT),
+    at_screen(Phase.PROPOSED, "note", point="in_commit:2"),
+    at_screen(Phase.WAITING, "write", moment=Moment.DIALOG),
+    at_screen(Phase.APPROVED, "shell", point="after_commit:4"),
+    at_screen(Phase.RUNNING, "shell", moment=Moment.STARTED, delay_s=0.15),
+    at_screen(Phase.RETURNED, "note", point="after_tool:1"),
+    at_screen(Phase.RECORDED, "edit", point="after_commit:6"),
+    at_screen(Phase.CONCLUDING, "shell", moment=Moment.ANSWER),
+    at_screen(Phase.DONE, "note", moment=Moment.OVER),
+    at_shell(Phase.TYPED, "note", point="after_create:1"),
+    at_shell(Phase.ASKED, "edit", moment=Moment.ASKED),
+    at_shell(Phase.STREAMING, "shell", moment=Moment.TEXT),
+    at_shell(Phase.PROPOSED, "note", point="after_model:1"),
+    at_shell(Phase.WAITING, "write", point="after_commit:3"),
+    at_shell(Phase.APPROVED, "shell", point="decision_found:1"),
+    at_shell(Phase.RUNNING, "write", point="before_rename:1"),
+    at_shell(Phase.RUNNING, "note", moment=Moment.STARTED, delay_s=0.15),
+    at_shell(Phase.RETURNED, "edit", point="after_tool:1"),
+    at_shell(Phase.RECORDED, "shell", point="after_publish:4"),
+    at_shell(Phase.CONCLUDING, "shell", moment=Moment.ANSWER),
+    at_shell(Phase.DONE, "note", point="after_commit:5"),
+)
+CASES = [
+    pytest.param(one, marks=of_phase(one.phase), id=f"{one.door}-P{one.phase.value}-{one.point or one.moment}")
+    for one in DEATHS
+]
+
+
+@pytest.mark.parametrize("death", CASES)
+def test_after_a_kill_it_is_told_gone_on_with_and_takes_effect_once(death: Death, stage: Stage, figure: Count) -> None:
+    wanted = Strike(phase=death.phase, point=death.point, moment=death.moment, delay_s=death.delay_s)
+    case = play(stage, death.door, wanted, number=1, kind=death.kind, chance=random.Random(1))
+    assert case.killed
+    case.add_to(figure)
+    assert case.faults == []
+    assert_well(stage)
+
+
+def assert_well(stage: Stage) -> None:
+    """The conversation goes on with a strict server."""
+    ran = stage.run("-p", "still there?", "-c")
+    assert (ran.code, ran.out) == (0, "Yes?\n"), ran.err
+    assert stage.scene.server.violations == []
+
+
+@pytest.mark.fault("D12")
+def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_when_approved(stage: Stage) -> None:
+    assert stage.run("-p", "effect 1 by shell", "--role", "coder").code == 3
+    before = shown(stage)
+    assert approve_elsewhere(stage, point="in_posting:1").ended().code == KILLED
+    assert shown(stage) == before
+    assert re.search(r"Digest: +[0-9a-f]{64}", before)
+    assert approve_elsewhere(stage).ended().code == 0
+    assert stage.scene.count(1, "shell") == 0
+    with stage.desk.store() as store:
+        (session,) = store.sessions()
+    assert "finished 1." in stage.run("resume", session.id).out
+    assert stage.scene.count(1, "shell") == 1
+    assert_well(stage)
+
+
+def shown(stage: Stage) -> str:
+    """What `approvals show` says of the call that waits."""
+    with stage.desk.store() as store:
+        (waiting,) = store.queue()
+    assert waiting.decided is None
+    return stage.run("approvals", "show", waiting.pending.call.id).out

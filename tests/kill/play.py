@@ -1,0 +1,33 @@
+"""One kill from beginning to end: the turn is begun, killed, judged, gone on with, and judged again."""
+
+import random
+
+import pytest
+
+from chatops.config.failpoints import Phase
+from tests.kill import at_screen, at_shell
+from tests.kill.stage import Stage, Stuck
+from tests.kill.strikes import Door, Strike
+from tests.kill.verdict import Case, in_the_end
+
+
+def play(stage: Stage, door: Door, wanted: Strike, *, number: int, kind: str, chance: random.Random) -> Case:
+    """Everything that was found; faults are in the case and not raised."""
+    case = Case(strike=wanted, kind=kind, number=number)
+    at = at_screen if door is Door.SCREEN else at_shell
+    before = len(stage.scene.server.requests)
+    try:
+        at.killed(stage, case)
+        if chance.random() < 0.5:
+            # Meanwhile the person goes on working: what was written must not come back.
+            stage.scene.replace_written(number)
+        at.gone_on_with(stage, case)
+    except Stuck as error:
+        case.other.append(str(error))
+    in_the_end(stage, case, before)
+    return case
+
+
+def of_phase(phase: Phase) -> pytest.MarkDecorator:
+    """The mark of a test of deaths in that phase."""
+    return pytest.mark.fault(f"D{phase + 1:02}")

@@ -1,0 +1,113 @@
+"""A desk whose programs are forked, a scene beside it, and a person who goes on with one effect after the other."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from chatops.config.failpoints import VARIABLE
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.e2e.zygote import Child, ForkedTerminal, Zygote
+from tests.kill.scene import Scene
+from tests.support import processes
+from tests.support.command_line import Ran
+
+PATIENCE_S = 30.0
+"""A program that has come to nothing by then is stuck."""
+LOOK_S = 0.005
+KILLED = -9
+EMPTY = "Message (Enter sends"
+UNKNOWN = "u tell the model it is unknown"
+
+
+class Stuck(AssertionError):
+    """Nothing that was waited for came, and the program lives."""
+
+
+class ForkedChat(ForkedTerminal, ChatTerminal):
+    """The chat, forked onto a terminal."""
+
+    def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
+        """Wait until `holds` is true of the screen; False if the program is dead before. Raises Stuck."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not holds(text := self.text()):
+            if not processes.running(self.pid):
+                return False
+            if time.monotonic() > give_up:
+                raise Stuck(f"Waited for {what}. The screen:\n{text}")
+            time.sleep(LOOK_S)
+        return True
+
+
+class Stage:
+    """What a kill takes place on."""
+
+    def __init__(self, desk: Desk, scene: Scene, zygote: Zygote) -> None:
+        self.desk = desk
+        self.scene = scene
+        self.zygote = zygote
+        self.file = desk.home / "data" / "chatops.db"
+        self._commands = 0
+
+    def chat(self, *arguments: str, point: str = "") -> ForkedChat:
+        """The chat on a new terminal, as coder; dies at `point`."""
+        return ForkedChat(
+            self.zygote,
+            [*self.desk.flags, *arguments, "--role", "coder"],
+            cwd=self.desk.workspace,
+            env={VARIABLE: point},
+            cols=110,
+            rows=36,
+        )
+
+    def run(self, *arguments: str) -> Ran:
+        """A command, to its end."""
+        return self.command(*arguments).ended()
+
+    def command(self, *arguments: str, point: str = "") -> "Command":
+        """A command that has been started; dies at `point`."""
+        self._commands += 1
+        folder = self.desk.workspace.parent
+        out, err = (folder / f"{name}-{self._commands}" for name in ("out", "err"))
+        with open(os.devnull, "rb") as nothing, out.open("wb") as standard, err.open("wb") as other:
+            child = self.zygote.start(
+                [*self.desk.flags, *arguments],
+                cwd=self.desk.workspace,
+                env={"CHATOPS_HOME": str(self.desk.home), VARIABLE: point},
+                streams=(nothing.fileno(), standard.fileno(), other.fileno()),
+            )
+        return Command(child, out, err)
+
+
+class Command:
+    """A command under way."""
+
+    def __init__(self, child: Child, out: Path, err: Path) -> None:
+        self._child = child
+        self._out = out
+        self._err = err
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._child.kill()
+
+    @property
+    def out(self) -> str:
+        """What it has put out so far."""
+        return self._out.read_text()
+
+    def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
+        """Wait until `holds` is true of its output; False if it has ended before. Raises Stuck."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not holds(self.out):
+            if self._child.poll() is not None:
+                return False
+            if time.monotonic() > give_up:
+                raise Stuck(f"Waited for {what}. {self.out}\n{self._err.read_text()}")
+            time.sleep(LOOK_S)
+        return True
+
+    def ended(self) -> Ran:
+        """How it ended."""
+        code = self._child.wait(PATIENCE_S)
+        return Ran(code=code, out=self.out, err=self._err.read_text())

@@ -1,0 +1,130 @@
+"""What a kill and what came after it are judged by."""
+
+import re
+from dataclasses import dataclass, field
+
+from chatops.domain.ids import TurnId
+from chatops.domain.messages import UserMessage
+from chatops.domain.tools import Outcome
+from chatops.store.base import JournalRow
+from tests.e2e.desk import answers_each_call_once
+from tests.kill.ledger import Ledger, read
+from tests.kill.scene import REPEATABLE
+from tests.kill.stage import Stage
+from tests.kill.strikes import Strike
+from tests.support.fake_openai import SeenRequest
+from tests.support.figures import Count
+
+TOOLS = {"shell": "shell_exec", "edit": "file_edit", "write": "file_write", "note": "note_down"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """One kill, and what was found out."""
+
+    strike: Strike
+    kind: str
+    number: int
+    killed: bool = False
+    twice: list[str] = field(default_factory=list)
+    """An effect that came about more than once, or a second attempt that nobody asked for."""
+    lost: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unknown: bool = False
+    """Whether an attempt was under way of which nothing can be found out."""
+    untold: list[str] = field(default_factory=list)
+    """What a person has to be told of how it was left, and was not."""
+    other: list[str] = field(default_factory=list)
+    """Effects or messages that are missing, programs that failed."""
+
+    @property
+    def message(self) -> str:
+        """What the person says."""
+        return f"effect {self.number} by {self.kind}"
+
+    @property
+    def faults(self) -> list[str]:
+        """All that must not be."""
+        found = (*self.twice, *self.lost, *self.damage, *self.refused, *self.untold, *self.other)
+        return [f"{self.strike}, {self.message}: {fault}" for fault in found]
+
+    def add_to(self, figure: Count) -> None:
+        """Count it among all kills."""
+        figure("effects > 1 (kills)", bad=bool(self.twice), of=1)
+        figure("acknowledged rows lost (kills)", bad=len(self.lost), of=1)
+        figure("integrity failures (kills)", bad=bool(self.damage), of=1)
+        figure("sessions refused by a strict server (kills)", bad=bool(self.refused), of=1)
+        if self.unknown:
+            figure("outcome unknown not told (kills)", bad=bool(self.untold), of=1)
+
+
+def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
+    """Compare the store with what another process had read of it, and with what was shown or printed."""
+    now = read(stage.file)
+    if now is None:
+        return
+    case.lost += seen.missing_in(now)
+    said = {text.strip() for text in now.said}
+    case.lost += [text for text in re.findall(r"❯ (effect \d+ by \w+)$", shown, re.MULTILINE) if text not in said]
+    told = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
+    stored = {*now.steps, *(call for call, _ in now.ended)}
+    case.lost += [f"{what} {which}" for what, which in told if which not in stored]
+    with stage.desk.store() as store:
+        case.damage += store.check()
+    # An attempt of which nobody knows the end, at a tool that cannot look.
+    rows = [row for row in journal(stage) if row.outcome is None]
+    case.unknown = any(row.tool not in REPEATABLE for row in rows)
+
+
+def in_the_end(stage: Stage, case: Case, before: int) -> None:
+    """Compare what took effect with what is stored, once the turn is over; `before`: requests before all of it."""
+    rows = [row for row in journal(stage) if row.tool == TOOLS[case.kind] and _about(row, case.number)]
+    count = stage.scene.count(case.number, case.kind)
+    if count > 1:
+        case.twice.append(f"took effect {count} times")
+    unasked = [row for row in rows[:-1] if row.outcome is not Outcome.INTERRUPTED or row.tool not in REPEATABLE]
+    case.twice += [f"attempted again after {row}" for row in unasked]
+    last = rows[-1].outcome if rows else None
+    if count == 0 and last is not Outcome.UNKNOWN and not _replaced(stage, case):
+        case.other.append(f"no effect, and the outcome is {last}")
+    if last is None:
+        case.other.append(f"no outcome: {rows}")
+    with stage.desk.store() as store:
+        case.damage += store.check()
+        said = [message for info in store.sessions() for message in store.history(info.id)]
+        case.other += [f"still waits: {one}" for one in store.queue()]
+    times = sum(isinstance(message, UserMessage) and message.text == case.message for message in said)
+    if times != 1:
+        case.other.append(f"the message is there {times} times")
+    requests = stage.scene.server.requests[before:]
+    case.refused += stage.scene.server.violations
+    case.refused += ["a call without its answer" for one in requests if not answers_each_call_once(one)]
+    if not any(_tells_result(one, case) for one in requests):
+        case.other.append("the model was never told what came of it")
+
+
+def journal(stage: Stage) -> list[JournalRow]:
+    """Every attempt, in order."""
+    with stage.desk.store() as store:
+        turns = {
+            turn
+            for info in store.sessions()
+            for message in store.history(info.id)
+            if (turn := TurnId(message.id.rpartition(".m")[0]))
+        }
+        active = {info.active_turn for info in store.sessions() if info.active_turn is not None}
+        rows = [row for turn in turns | active for row in store.journal(turn)]
+    return sorted(rows, key=lambda row: (row.started_at, row.attempt))
+
+
+def _about(row: JournalRow, number: int) -> bool:
+    return re.search(rf"(?<!\d){number}(?!\d)", row.arguments) is not None
+
+
+def _replaced(stage: Stage, case: Case) -> bool:
+    return case.kind == "write" and (stage.desk.workspace / f"written-{case.number}.txt").exists()
+
+
+def _tells_result(request: SeenRequest, case: Case) -> bool:
+    return request.last_user == case.message and request.messages[-1]["role"] == "tool"
