@@ -1,6 +1,7 @@
 """A chat kept open over many faults, where commands are in a sandbox and where they are not."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,8 +79,9 @@ class Bench:
     def _answer(self, terminal: ChatTerminal) -> None:
         """Answer for the call that the last end of the program has interrupted, unless it was cancelled before."""
         asked = self.provider.requests[-1].last_user
+        cancelled = re.compile("Stopped by the person|interrupted")
         terminal.wait_until(
-            lambda text: IN_DOUBT in text or "Stopped by the person" in flat(text).rpartition(asked)[2],
+            lambda text: IN_DOUBT in text or cancelled.search(flat(text).rpartition(asked)[2]) is not None,
             what="the interrupted call",
         )
         if IN_DOUBT in terminal.text():
