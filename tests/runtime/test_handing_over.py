@@ -1,6 +1,7 @@
 """Two processes and one conversation: who has it, how it changes hands, and that nothing is done twice."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,8 +15,10 @@ from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
+from chatops.engine.workflow.state import RunFinished, RunResult
+from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.conversation import Conversation
-from chatops.runtime.opening import open_session
+from chatops.runtime.opening import new_run, open_run, open_session
 from chatops.runtime.reading import Handing, ReadAlong, read_along
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
@@ -23,6 +26,8 @@ from chatops.store.base import Holder
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App, Options
+from tests.support.fake_openai import FakeOpenAI, call, calls
+from tests.support.workflows import answer
 
 SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
 """Another process of this machine, as far as the store is told."""
@@ -31,8 +36,8 @@ SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_sta
 class Window:
     """One process: an app of its own, whose store takes it for `holder`."""
 
-    def __init__(self, workspace: Path, holder: Holder) -> None:
-        self.app = App(Options(workspace=workspace, role="coder"))
+    def __init__(self, workspace: Path, holder: Holder, registry: Path | None) -> None:
+        self.app = App(Options(workspace=workspace, role="coder", registry=registry))
         known = (this_process(), SECOND)
         self.app.__dict__["store"] = SqliteStore(
             self.app.paths.store, process=lambda: holder, alive=lambda one: one in known or is_alive(one)
@@ -55,8 +60,8 @@ class Window:
 
 
 @asynccontextmanager
-async def two_windows(workspace: Path) -> AsyncIterator[tuple[Window, Window]]:
-    first, second = Window(workspace, this_process()), Window(workspace, SECOND)
+async def two_windows(workspace: Path, registry: Path | None = None) -> AsyncIterator[tuple[Window, Window]]:
+    first, second = Window(workspace, this_process(), registry), Window(workspace, SECOND, registry)
     try:
         yield first, second
     finally:
@@ -204,6 +209,44 @@ async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) 
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
         hold = first.app.store.held(session.session_id)
         assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
+
+
+async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None:
+    replies = [calls(call("shell_exec", command="printf x >> one")), answer("made"), answer("shipped")]
+    steps = (
+        StepSpec(name="make", system_prompt="Make it.", tools=("shell_exec",)),
+        StepSpec(name="ship", system_prompt="Ship it.", tools=()),
+    )
+    async with FakeOpenAI(replies) as server:
+        registry = tmp_path / "registry.json"
+        model = {"type": "openai", "api_url": server.url, "model_name": "m"}
+        roles = {"coder": {"primary": "fake", "tools": ["shell_exec"]}}
+        users = {"*": {"access_level": "operator"}}
+        registry.write_text(json.dumps({"version": 3, "models": {"fake": model}, "roles": roles, "users": users}))
+        async with two_windows(tmp_path, registry) as (first, second):
+            spec = WorkflowSpec(name="flow", steps=steps, source="a test")
+            run = await new_run(first.services, spec, query="go", role="coder")
+            await run.go_on()
+            await run.settle()
+            reader = await second.read(run.session)
+            assert reader.run is not None and len(reader.pending) == 1
+            await reader.get()
+            await until(lambda: reader.handing is Handing.OURS)
+            await until(lambda: run.session.gone is not None)
+            assert run.trouble is not None
+            reader.stop()
+            taken = await open_run(second.services, run.run_id, default_role="coder")
+            await taken.go_on()
+            (pending,) = taken.session.pending
+            assert pending == reader.pending[0]
+            await taken.session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+            await until(lambda: taken.over)
+            assert isinstance(taken.state.phase, RunFinished) and taken.state.phase.result is RunResult.ANSWERED
+            assert not run.over
+            await taken.aclose()
+            await run.aclose()
+        assert server.violations == []
+    assert (tmp_path / "one").read_text() == "x"
 
 
 def turn_of(call_id: str) -> TurnId:
