@@ -1,5 +1,6 @@
 """Start the program; what it can do is in `chatops.cli`."""
 
+import codecs
 import io
 import os
 import sys
@@ -21,6 +22,14 @@ def forget_current_folder() -> None:
         return
     if os.path.dirname(os.path.dirname(os.path.realpath(__file__))) != here:
         sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
+
+
+def use_utf8() -> None:
+    """Begin again where Python was told to take names and arguments for ASCII: then no path and no message could hold
+    any other character, whatever the terminal sends. What is written to the terminal is another matter."""
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def settle_streams() -> None:
@@ -53,6 +62,7 @@ def main() -> int:
     """
     try:
         forget_current_folder()
+        use_utf8()
         settle_streams()
         from chatops.cli import main as run
 

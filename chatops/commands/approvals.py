@@ -149,7 +149,7 @@ def _show(arguments: Namespace) -> int:
     if arguments.output_format == "json":
         view.line(dumps(_queued_json(queued), indent=2))
         return 0
-    view.answer(describe(queued.pending))
+    view.exactly(describe(queued.pending))
     call = queued.pending.call.id
     if queued.decided is not None:
         view.say(f"Already decided: {_standing(queued)}. Then: chatops resume {queued.session_id}")
@@ -218,7 +218,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         await session.aclose()
     if not post(opened.store, shown, Approved(), opened.principal):
         return _too_late(opened.store, queued)
-    view.answer(describe(shown))
+    view.exactly(describe(shown))
     view.answer(f"\nApproved: {mention(shown)}")
     view.say(_then(queued))
     return 0

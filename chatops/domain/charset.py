@@ -10,6 +10,9 @@ from types import MappingProxyType
 
 SPELLED = "chatops.spelled"
 """The name of the error handler that `register` makes, for ``str.encode`` and text streams."""
+_EXACT = "chatops.exact"
+_CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
+"""What the pictures of control characters stand for."""
 
 _DASHES = "‐‑‒–—―−─━┄┅┈┉╌╍═╴╶╸╺"
 _BARS = "│┃┆┇┊┋╎╏║╵╷╹╻▌▎▏▐▍▋▊▉"
@@ -91,6 +94,27 @@ def spelled(char: str) -> str:
     """One character in ASCII: a sign that means the same, else its number."""
     sign = _LONGER.get(char) or ONE_CELL.get(char)
     return sign or char.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def exact(text: str, charset: str) -> str:
+    """`text` with the number of each character that the terminal cannot show: for what a person approves, where a
+    stand-in could be taken for the thing itself."""
+    if text.isascii():
+        return text
+    codecs.register_error(_EXACT, _numbered)
+    return text.encode(charset, _EXACT).decode(charset)
+
+
+def _numbered(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_number(char) for char in error.object[error.start : error.end]), error.end
+
+
+def _number(char: str) -> str:
+    """As invisible characters are shown; the pictures of control characters stand for these."""
+    code = _CONTROLS.get(ord(char), ord(char))
+    return f"<U+{code:04X}>"
 
 
 def _codec(name: str) -> str:

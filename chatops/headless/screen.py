@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import sanitize
 
 
@@ -23,6 +24,10 @@ class Screen:
     def answer(self, text: str) -> None:
         """Text of whatever origin to stdout, ending in a newline."""
         self._print(self.out, sanitize(text) if self.out.isatty() else text)
+
+    def exactly(self, text: str) -> None:
+        """As `answer`, and what the stream cannot hold is shown by its number: for what a person is to approve."""
+        self.answer(exact(text, getattr(self.out, "encoding", None) or "utf-8"))
 
     def line(self, text: str) -> None:
         """Machine-readable text, safe by its encoding, to stdout."""
@@ -66,6 +71,7 @@ class Screen:
 
 
 def printable(text: str, stream: TextIO) -> str:
-    """`text` with what the stream's encoding cannot hold (lone surrogates, accents in ASCII) as escapes."""
+    """`text` with what the stream's encoding cannot hold (lone surrogates, accents in ASCII) spelled in ASCII."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    register()
+    return text.encode(encoding, SPELLED).decode(encoding)

@@ -8,8 +8,7 @@ from rich.cells import cell_len
 
 from chatops.domain.charset import ONE_CELL
 
-_IN_CELLS, _EXACT = "chatops.cells", "chatops.exact"
-_CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
+_IN_CELLS = "chatops.cells"
 
 
 def encoder(charset: str) -> Callable[[str], bytes]:
@@ -17,27 +16,6 @@ def encoder(charset: str) -> Callable[[str], bytes]:
     codecs.register_error(_IN_CELLS, _in_cells)
     errors = "replace" if charset == "utf-8" else _IN_CELLS
     return lambda text: text.encode(charset, errors)
-
-
-def exact(text: str, charset: str) -> str:
-    """`text` with the number of each character that the terminal cannot show: for what a person approves, where a
-    stand-in could be taken for the thing itself."""
-    if charset == "utf-8" or text.isascii():
-        return text
-    codecs.register_error(_EXACT, _numbered)
-    return text.encode(charset, _EXACT).decode(charset)
-
-
-def _numbered(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_number(char) for char in error.object[error.start : error.end]), error.end
-
-
-def _number(char: str) -> str:
-    """As invisible characters are shown; the pictures of control characters stand for these."""
-    code = _CONTROLS.get(ord(char), ord(char))
-    return f"<U+{code:04X}>"
 
 
 def _in_cells(error: UnicodeError) -> tuple[str, int]:

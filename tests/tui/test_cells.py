@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from chatops.domain.charset import ONE_CELL, register, spelled
+from chatops.domain.charset import ONE_CELL, exact, register, spelled
 from chatops.tui.blocks.theme import UNICODE
-from chatops.tui.cells import encoder, exact, stand_in
+from chatops.tui.cells import encoder, stand_in
 
 SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
 

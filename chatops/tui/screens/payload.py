@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from chatops.tui.cells import exact
+from chatops.domain.charset import exact
 from chatops.tui.screens.approval_text import Description, Row, Tone
 
 LABEL_WIDTH = 10
