@@ -113,8 +113,12 @@ class Runner:
         """Come to rest where another process can go on: at once if nothing is asked of the world, else with the next
         step that leaves no tool running, whose effects are left to the other."""
         self._yielding = True
-        with suppress(StoreError):
-            await self._saving.catch_up()
+        while self._saving.behind:
+            # What is not stored yet would be lost to the other.
+            with suppress(StoreError):
+                await self._saving.catch_up()
+            if self._saving.behind:
+                await asyncio.sleep(RETRY_S)
         while self._withheld is None and not self.idle:
             self._moved.clear()
             await self._moved.wait()

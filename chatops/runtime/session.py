@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
-from chatops.domain.errors import Busy, ChatopsError, ConfigError, Conflict, NotSaved
+from chatops.domain.errors import Busy, ChatopsError, ConfigError, NotSaved
 from chatops.domain.events import (
     Event,
     Notice,
@@ -42,7 +42,7 @@ from chatops.policy.resolve import revoked
 from chatops.runtime.aftermath import Aftermath
 from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.doors import KeptTexts, PostedDecisions
-from chatops.runtime.lease import Lease
+from chatops.runtime.handover import HandOver
 from chatops.runtime.perform import Performer
 from chatops.runtime.record import Record
 from chatops.runtime.registry_note import note_on_registry, told_of_change
@@ -78,24 +78,10 @@ class ChatSession:
         self._store_notices = len(services.store.notices)
         self._store_word = ""
         """What the store said of itself last, until the person goes on."""
-        self._closed = False
         self._bus = Bus()
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._handing_over: asyncio.Task[None] | None = None
-        self._wanted_by: Holder | None = None
-        self._gone: ChatopsError | None = None
-        self._parting = asyncio.Lock()
-        """Held while the conversation changes hands."""
-        self._lease = Lease(
-            services.store,
-            services.offload,
-            services.holder,
-            asked=self._asked_for,
-            lost=self._taken_from,
-            looked=self._heed_store,
-        )
         self._runner = Runner(store=services.store, offload=services.offload, bus=self._bus)
         self._performer = Performer(
             models=services.models,
@@ -105,6 +91,9 @@ class ChatSession:
             publish=self._bus.publish,
         )
         self._runner.attach(self._performer)
+        self._hands = HandOver(
+            services, self._runner, taking=self._taking, spawn=self._spawn, tell=self.tell, looked=self._heed_store
+        )
         self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
         self._kept = KeptTexts(services.store, services.offload)
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
@@ -145,7 +134,7 @@ class ChatSession:
     @property
     def wanted_by(self) -> Holder | None:
         """The process that asks for the conversation and gets it as soon as nothing runs here."""
-        return self._wanted_by
+        return self._hands.wanted_by
 
     @property
     def unsaved(self) -> str:
@@ -160,7 +149,7 @@ class ChatSession:
     @property
     def gone(self) -> ChatopsError | None:
         """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
-        return self._gone
+        return self._hands.gone
 
     def snapshot(self) -> Snapshot:
         """The conversation as it stands, consistent with the events published so far."""
@@ -309,7 +298,7 @@ class ChatSession:
 
     async def withdraw(self, grant: RememberedGrant) -> None:
         """Take a remembered grant back, in the store and in the turn in progress."""
-        self._must_be_here()
+        self._hands.must_be_here()
         await self._services.offload(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
@@ -323,7 +312,7 @@ class ChatSession:
 
         A conversation that was closed here may be driven elsewhere by now, so it is left alone.
         """
-        if self._closed:
+        if self._hands.closed:
             return
         before, rights = self._grant, self._services.rights
         self._registry_note = note_on_registry(self._standing, rights=rights)
@@ -350,12 +339,11 @@ class ChatSession:
 
     async def aclose(self) -> None:
         """Stop what runs, release the session, leave pending calls pending."""
-        async with self._parting:
-            self._closed = True
+        await self._hands.close()
         for task in self._tasks:
             task.cancel()
         await self._runner.aclose()
-        await self._lease.release()
+        await self._hands.lease.release()
 
     # loading, for `runtime.opening`
 
@@ -365,7 +353,7 @@ class ChatSession:
         if self._info is None:
             return
         store, offload = self._services.store, self._services.offload
-        await self._lease.take(self._info.id)
+        await self._hands.lease.take(self._info.id)
         # Whoever had it until now may have gone on since it was looked up.
         info = self._info = await offload(store.session, self._info.id)
         self._last_turn = info.last_turn
@@ -406,46 +394,6 @@ class ChatSession:
         """Tell the faces what happened to the run."""
         self._bus.publish(event)
 
-    # handed over to another process, or taken by it
-
-    def _asked_for(self, by: Holder | None) -> None:
-        if self._closed:
-            return
-        self._wanted_by = by
-        if self._handing_over is not None and self._handing_over.cancel():
-            self._runner.stay()
-        self._handing_over = self._spawn(self._hand_over(by)) if by is not None else None
-
-    def _taken_from(self, by: Holder | None) -> None:
-        self._spawn(self._let_go(by))
-
-    async def _hand_over(self, by: Holder) -> None:
-        await self._lease.answer()
-        if not self._runner.idle:
-            self.tell(f"Another chatops (host {by.host}, pid {by.pid}) takes this over when the present step is done.")
-        await self._runner.yield_up()
-        await self._let_go(by)
-
-    async def _let_go(self, by: Holder | None) -> None:
-        """Stop what runs here; the conversation as stored is theirs. What is being sent just now is stored first."""
-        async with self._taking, self._parting:
-            if self._closed:
-                return
-            self._closed = True
-            who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
-            gone = Conflict(
-                f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more."
-            )
-            await self._runner.give_up(gone)
-            if by is not None:
-                await self._lease.hand_over(by)
-            self._gone = gone
-            self.tell(str(gone), advice=gone.advice)
-
-    def _must_be_here(self) -> None:
-        if self._runner.gone is not None:
-            raise self._runner.gone
-
     # inside
 
     def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
@@ -455,13 +403,13 @@ class ChatSession:
         return self.state is not None and not isinstance(self.state.phase, Finished)
 
     async def _ensure_stored(self) -> SessionInfo:
-        self._must_be_here()
+        self._hands.must_be_here()
         if self._info is None:
             store, offload, now = self._services.store, self._services.offload, self._standing
             info = await offload(
                 store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
             )
-            await self._lease.take(info.id)
+            await self._hands.lease.take(info.id)
             reach("after_create")
             if now.model_pin:
                 await offload(store.update_session, info.id, model_pin=now.model_pin)
@@ -509,7 +457,7 @@ class ChatSession:
 
     async def _change(self, standing: Standing) -> None:
         """Put `standing` in force; the divider goes into the turn in progress or behind the last one."""
-        self._must_be_here()
+        self._hands.must_be_here()
         store, offload = self._services.store, self._services.offload
         if self._leader:
             raise Busy(
