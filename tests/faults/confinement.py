@@ -79,7 +79,7 @@ class Bench:
     def _answer(self, terminal: ChatTerminal) -> None:
         """Answer for the call that the last end of the program has interrupted, unless it was cancelled before."""
         asked = self.provider.requests[-1].last_user
-        cancelled = re.compile("Stopped by the person|interrupted")
+        cancelled = re.compile("Stopped by the person|(?<!was )(?<!and )interrupted")
         terminal.wait_until(
             lambda text: IN_DOUBT in text or cancelled.search(flat(text).rpartition(asked)[2]) is not None,
             what="the interrupted call",
