@@ -1,0 +1,116 @@
+"""From an empty frame to a conversation that can be talked to, and what is sent into it: messages and commands."""
+
+import asyncio
+import contextlib
+from importlib import import_module
+
+from textual import on
+
+from chatops.domain.errors import ChatopsError
+from chatops.tui.commands.dispatch import is_command, run_command
+from chatops.tui.screens.chat_keys import ChatKeys
+from chatops.tui.widgets.banner import Banner
+from chatops.tui.widgets.composer import Composer
+from chatops.tui.widgets.status import StatusLine
+
+FIRST_KEYS_S = 0.1
+"""After the first paint, before anything else is loaded: what is typed at once shows at once."""
+_DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
+
+
+class ChatSending(ChatKeys):
+    """Takes what is sent at any time: what comes before there is a conversation waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hurry = asyncio.Event()
+        self._unsent: list[str] = []
+        self._failed = False
+
+    @property
+    def has_text(self) -> bool:
+        """Whether something is typed and not sent."""
+        return bool(self._unsent) or (self.composer.is_attached and bool(self.composer.text))
+
+    async def wait_for_first_keys(self) -> None:
+        """Let the person type first; over at once when something is sent."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), FIRST_KEYS_S)
+
+    async def furnish(self) -> None:
+        """Load what draws a conversation, beside the event loop, and put it in its place."""
+        for name in _DRAWING:
+            await asyncio.to_thread(import_module, name)
+        from chatops.tui.widgets.transcript import Transcript
+
+        if self._transcript is None and self.is_attached:
+            transcript = Transcript(id="transcript")
+            with self.app.batch_update():
+                await self.mount(transcript, before="#empty")
+                await self.query("#empty").remove()
+            self._transcript = transcript
+
+    def warm_up(self) -> None:
+        """Load what draws Markdown, now that everything a person waits for is there."""
+        if self._transcript is not None:
+            self._transcript.start_warm_up()
+
+    def failed_to_open(self, error: ChatopsError) -> None:
+        """Say why and what to do; what was sent meanwhile goes back into the message."""
+        self._failed = True
+        self.query_one(Banner).say(f"{error} {error.advice}".strip(), tone="error")
+        self.query_one(StatusLine).say("no conversation, ctrl+q quits")
+        self._give_back("\n".join(self._unsent))
+        self._unsent.clear()
+
+    @on(Composer.Submitted)
+    def submitted(self, message: Composer.Submitted) -> None:
+        """A message, or a command of the app."""
+        message.stop()
+        self._submit(message.text)
+
+    def _submit(self, text: str) -> None:
+        if self._failed:
+            self.say("There is no conversation to send it to. ctrl+q quits; the message says why.")
+            self._give_back(text)
+            return
+        if self._host is None:
+            self._unsent.append(text)
+            self._hurry.set()
+            self.say("It is sent as soon as the conversation is open.")
+            return
+        self.composer.add_history(text)
+        self.host.remember(text)
+        self.run_worker(self._command(text) if is_command(text) else self._send(text), group="submit")
+
+    async def _command(self, text: str) -> None:
+        if not await run_command(self, text):
+            self._give_back(text)
+
+    async def _send(self, text: str) -> None:
+        try:
+            with self.drafts.until_stored(text):
+                taken = await self.session.submit(text.strip())
+        except ChatopsError as error:
+            self.say(f"{error} {error.advice}".strip())
+            self._give_back(text)
+            return
+        if not taken:
+            leads = self.run is not None and not self.run.over
+            self.say(f"Kept: it is sent when the present {'run' if leads else 'turn'} is over.")
+        self.update_now()
+
+    def _give_back(self, text: str) -> None:
+        """Put what could not be sent where it can be corrected, unless the person has typed on."""
+        if text and not self.composer.text:
+            self.composer.put(text)
+
+    @on(Composer.Retry)
+    def retry(self, message: Composer.Retry) -> None:
+        """R goes on with a turn that failed."""
+        message.stop()
+        self.run_worker(self._command("/retry"), group="submit")
+
+    def update_now(self) -> None:
+        """Status line, banner and dialog follow the conversation as it stands."""
+        raise NotImplementedError
