@@ -24,6 +24,18 @@ def forget_current_folder() -> None:
         sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
 
 
+def fill_closed_streams() -> None:
+    """Open the null device where a standard stream was closed (``>&-``): else the next file that is opened takes its
+    number, and what is printed goes into that file."""
+    number = os.open(os.devnull, os.O_RDWR)
+    while number <= 2:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")
+
+
 def use_utf8() -> None:
     """Begin again where Python was told to take names and arguments for ASCII: then no path and no message could hold
     any other character, whatever the terminal sends. What is written to the terminal is another matter."""
@@ -62,6 +74,7 @@ def main() -> int:
     """
     try:
         forget_current_folder()
+        fill_closed_streams()
         use_utf8()
         settle_streams()
         from chatops.cli import main as run
@@ -70,9 +83,13 @@ def main() -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read the output has gone (`chatops … | head`); the interpreter would complain again at exit.
+    except OSError as error:
+        # The interpreter would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            # Whoever read the output has gone (`chatops … | head`), which is no error.
+            return 0
+        sys.stderr.write(f"chatops: standard output cannot be written: {error.strerror}.\n")
         return 1
     return code
 
