@@ -402,6 +402,7 @@ class Stage:
             value = json.loads(self.registry.read_text())
             value["roles"]["other"] = {"primary": "fake", "tools": switch["role_tools"]}
             self.registry.write_text(json.dumps(value))
+            app.reload_registry()
             await session.switch_role("other")
         if "clock_jump_s" in self.policy:
             jump = float(self.policy["clock_jump_s"])
