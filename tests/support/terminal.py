@@ -279,7 +279,7 @@ class Terminal:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"Still running after {timeout:g} s. The screen:\n{_framed(self.text())}") from None
-        if not self.processes():
+        if not self._deaf and not self.processes():
             # Nobody else holds the terminal: the last words are on the screen once the reader is through.
             self._reader.join(PATIENCE)
         return status
