@@ -96,13 +96,13 @@ class Child:
 class Zygote:
     """Starts `chatops` with any arguments; a start that a signal ended has that signal's negative as its code."""
 
-    def __init__(self, *further: str) -> None:
-        """`further` modules are imported too."""
+    def __init__(self, *further: str, within: Sequence[str] = ()) -> None:
+        """`further` modules are imported too; `within` is a command that runs the one behind it elsewhere."""
         self._streams = tempfile.TemporaryDirectory()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.zygote", str(theirs.fileno()), *further],
+                [*within, sys.executable, "-m", "tests.e2e.zygote", str(theirs.fileno()), *further],
                 cwd=program_environment()["PYTHONPATH"],
                 env=program_environment() | {"LANG": "C.UTF-8"},
                 pass_fds=[theirs.fileno()],

@@ -2,12 +2,13 @@
 
 `Island` is the test's side: a `Zygote` whose programs live there. Run as a program this module is the other side. It
 gives the loopback device a public address, hangs a file of names over ``/etc/hosts``, serves pages and a model that
-fetches what it is told to (``fetch URL``) and repeats what came of it, and becomes a zygote.
+fetches what it is told to (``fetch URL``) and repeats what came of it, and starts the zygote.
 """
 
 import contextlib
 import fcntl
 import gzip
+import os
 import shutil
 import socket
 import ssl
@@ -17,12 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 from tests.e2e.zygote import Zygote
-from tests.support.command_line import program_environment
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.sockets import server_tls
 
@@ -38,17 +38,11 @@ class Island(Zygote):
     """Starts programs there. `model` is the URL of the model server that they see."""
 
     def __init__(self) -> None:
-        self._streams = tempfile.TemporaryDirectory()
-        self._process = subprocess.Popen(
-            [*_UNSHARE, sys.executable, "-m", "tests.faults.island"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=program_environment()["PYTHONPATH"],
-            env=program_environment(),
-        )
-        assert self._process.stdout is not None
-        self.model = self._process.stdout.readline().strip()
+        with tempfile.TemporaryDirectory() as folder:
+            news = Path(folder) / "news"
+            os.mkfifo(news)
+            super().__init__(within=(*_UNSHARE, sys.executable, "-m", "tests.faults.island", str(news)))
+            self.model = news.read_text()
         assert self.model, "the island did not come up"
 
 
@@ -130,16 +124,22 @@ def _settle() -> None:
         subprocess.run(["mount", "--bind", names.name, "/etc/hosts"], check=True)
 
 
-def _main() -> int:
-    _settle()
+def _main(news: Path, zygote: Sequence[str]) -> int:
+    try:
+        _settle()
+    except BaseException:
+        # Somebody waits for news.
+        news.write_text("")
+        raise
     for port, tls in ((80, None), (443, server_tls("self-signed"))):
         listener = socket.create_server((ADDRESS, port))
         threading.Thread(target=_serve, args=(listener, tls), daemon=True).start()
     with FakeOpenAI(_model) as server:
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
-        return subprocess.run([sys.executable, "-m", "tests.e2e.zygote"], check=False).returncode
+        news.write_text(server.url)
+        # What the zygote is talked to through stands behind the name of its module.
+        control = int(zygote[zygote.index("tests.e2e.zygote") + 1])
+        return subprocess.run(zygote, pass_fds=[control], check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(_main(Path(sys.argv[1]), sys.argv[2:]))
