@@ -67,6 +67,8 @@ def _parting_words(screen: ChatopsApp, opening: "list[asyncio.Task[Opened]]") ->
     from chatops.domain.errors import ConfigError
     from chatops.domain.sanitize import sanitize
 
+    if screen.terminal_stands_still:
+        return 1 if screen.fault or screen.failure else 0
     if screen.fault is not None:
         raise screen.fault
     failure = screen.failure

@@ -160,6 +160,11 @@ class ChatopsApp(Sturdy, App[None]):
 
     # The terminal
 
+    @property
+    def terminal_stands_still(self) -> bool:
+        """Whether the terminal took nothing any more when it was left: nobody may write to it then."""
+        return isinstance(self._driver, TerminalDriver) and self._driver.stands_still
+
     def _terminal_driver(self, app: "App[Any]", **settings: Any) -> TerminalDriver:
         return TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
 

@@ -118,6 +118,8 @@ class TerminalDriver(LinuxDriver):
         self._before: list[Any] | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._is_lost = False
+        self.stands_still = False
+        """Whether the terminal did not even take the last words: whoever writes to it now waits for it."""
         # Threads know nothing of the app that is running.
         self._context = contextvars.copy_context()
 
@@ -165,7 +167,7 @@ class TerminalDriver(LinuxDriver):
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, self._before)
-        outlet.close(_GIVE_BACK, patience=_PARTING_S)
+        self.stands_still = not outlet.close(_GIVE_BACK, patience=_PARTING_S)
 
     def disable_input(self) -> None:
         """End the key thread; keys that were not read are thrown away, so that no shell runs them."""
