@@ -3,21 +3,28 @@
 The tier of kills does the same hundreds of times at random, see `tests.kill.test_matrix`.
 """
 
+import os
 import random
 import re
+import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
 
 from chatops.config.failpoints import Phase
-from tests.e2e.desk import Desk
+from chatops.domain.decisions import Approved
+from tests.e2e.desk import APPROVE, Desk
 from tests.e2e.zygote import SCREEN, Zygote
-from tests.kill.at_screen import approve_elsewhere
+from tests.kill.at_screen import approve_elsewhere, gone_on_with
+from tests.kill.ledger import read
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
 from tests.kill.stage import KILLED, Stage
 from tests.kill.strikes import Door, Moment, Strike
+from tests.kill.verdict import Case, after_the_kill, in_the_end
 from tests.support.figures import Count
 
 TOOL = "tests.kill.note_tool"
@@ -131,3 +138,35 @@ def shown(stage: Stage) -> str:
         (waiting,) = store.queue()
     assert waiting.decided is None
     return stage.run("approvals", "show", waiting.pending.call.id).out
+
+
+@pytest.mark.fault("D21")
+@pytest.mark.parametrize("way", ["ctrl+q", "SIGTERM"])
+def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way: str, stage: Stage) -> None:
+    case = Case(strike=Strike(phase=Phase.APPROVED), kind="shell", number=1)
+    with stage.chat() as chat:
+        chat.ready("coder")
+        chat.say(case.message)
+        chat.dialog()
+        with closing(sqlite3.connect(stage.file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            chat.press("a")
+            # The keys to decide with are gone: it is on its way to the disk, which is not to be had now.
+            chat.wait_gone(APPROVE)
+            if way == "ctrl+q":
+                chat.press(way)
+            else:
+                os.kill(chat.pid, signal.SIGTERM)
+            assert stage.scene.count(1, "shell") == 0
+            before = read(stage.file)
+            other.execute("ROLLBACK")
+        chat.wait_exit()
+        assert before is not None
+        after_the_kill(stage, case, before, chat.text())
+    with stage.desk.store() as store:
+        assert [row.decision for row in store.decisions()] == [Approved()]
+    requests = len(stage.scene.server.requests) - 1
+    gone_on_with(stage, case)
+    in_the_end(stage, case, requests)
+    assert case.faults == []
+    assert_well(stage)

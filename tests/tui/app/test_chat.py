@@ -1,6 +1,7 @@
 """The chat screen: sending, stopping, retrying, roles, commands, leaving. Typed text is never lost."""
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -16,6 +17,13 @@ from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Let things happen until `holds`."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.01)
+
+
 async def send(running: Stage, text: str) -> None:
     running.app.chat.composer.put(text)
     await running.settle()
@@ -29,6 +37,23 @@ async def test_enter_sends_and_ctrl_j_or_a_backslash_make_a_new_line() -> None:
         assert running.draft == ""
         await running.press("enter")
         assert running.session.submitted == ["one\ntwo\nthree"], "nothing typed, nothing sent"
+
+
+async def test_what_is_typed_is_kept_while_it_is_typed_and_forgotten_once_it_is_stored() -> None:
+    async with stage() as running:
+        await running.type_fast(*"draft")
+        await until(lambda: running.host.drafts == {SESSION: "draft"})
+        await running.press("enter")
+        await until(lambda: running.host.drafts == {SESSION: ""})
+        assert running.session.submitted == ["draft"]
+
+
+async def test_what_could_not_be_sent_stays_a_draft() -> None:
+    async with stage() as running:
+        running.session.refuse = ChatopsError("the disk is full")
+        await running.type_fast(*"draft", "enter")
+        await until(lambda: running.host.drafts == {SESSION: "draft"})
+        assert running.draft == "draft"
 
 
 async def test_history_comes_back_at_the_edges_and_the_draft_with_it() -> None:

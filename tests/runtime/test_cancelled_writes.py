@@ -1,0 +1,120 @@
+"""A task is cancelled, or everything closed, in the middle of a commit (fault D21): the step is stored whole and
+followed, never half a turn."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved
+from chatops.domain.events import TurnStatus
+from chatops.domain.messages import UserMessage
+from chatops.engine.effects import Step
+from chatops.engine.view import turn_status
+from chatops.runtime.session import ChatSession
+from chatops.wiring import App, Options
+
+EFFECT = "printf x >> count.txt"
+STEPS = 7
+"""Commits of a turn with one approved call."""
+
+
+class SlowStore:
+    """Stops commit number `at` of an app until it is told to go on."""
+
+    def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, *, at: int) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self._left = at
+        self._commit = app.store.commit
+        monkeypatch.setattr(app.store, "commit", self)
+
+    def __call__(self, step: Step) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.begun.set()
+            assert self.go_on.wait(30)
+        self._commit(step)
+
+
+@asynccontextmanager
+async def opened(workspace: Path) -> AsyncIterator[App]:
+    app = App(Options(workspace=workspace, role="coder"))
+    try:
+        yield app
+    finally:
+        await app.aclose()
+
+
+async def decided(session: ChatSession) -> TurnStatus | None:
+    """How the turn stands once it is paused or over; what asks is approved."""
+    await session.settle()
+    while session.pending:
+        (pending,) = session.pending
+        assert not pending.in_doubt
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await session.settle()
+    return session.snapshot().status
+
+
+async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_on_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as app:
+        session = await app.open_session(None, attended=True)
+        slow = SlowStore(app, monkeypatch, at=1)
+        sending = asyncio.create_task(session.submit(f"run `{EFFECT}`"))
+        assert await asyncio.to_thread(slow.begun.wait, 30)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        slow.go_on.set()
+        async with asyncio.timeout(30):
+            while session.state is None:  # noqa: ASYNC110 - the commit has no event of its own
+                await asyncio.sleep(0.001)
+        assert await decided(session) is TurnStatus.ANSWERED
+        assert session.state == app.store.load_turn(session.state.turn_id)
+        assert await session.submit("and again") is True
+        await session.settle()
+        said = [message.text for message in session.snapshot().messages if isinstance(message, UserMessage)]
+        assert said == [f"run `{EFFECT}`", "and again"]
+    assert (tmp_path / "count.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize("number", range(1, STEPS + 1))
+async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_step(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as app:
+        session = await app.open_session(None, attended=True)
+        slow = SlowStore(app, monkeypatch, at=number)
+        turn = asyncio.create_task(send(session))
+        assert await asyncio.to_thread(slow.begun.wait, 30)
+        closing = asyncio.create_task(session.aclose())
+        await asyncio.sleep(0)
+        turn.cancel()
+        slow.go_on.set()
+        await closing
+        await asyncio.gather(turn, return_exceptions=True)
+        (info,) = app.store.sessions()
+        assert info.last_turn is not None
+        assert app.store.load_turn(info.last_turn).seq == number - 1
+    async with opened(tmp_path) as app:
+        session = await app.open_session(info.id, attended=True)
+        await session.resume()
+        await session.settle()
+        in_doubt = any(pending.in_doubt for pending in session.pending)
+        assert in_doubt == (number == STEPS - 2), "only what was started may have run"
+        if not in_doubt:
+            await decided(session)
+            assert turn_status(app.store.load_turn(info.last_turn)) is TurnStatus.ANSWERED
+            assert (tmp_path / "count.txt").read_text() == "x"
+        assert app.store.check() == []
+
+
+async def send(session: ChatSession) -> None:
+    await session.submit(f"run `{EFFECT}`")
+    await decided(session)

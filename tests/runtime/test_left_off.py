@@ -1,0 +1,132 @@
+"""The one line on a conversation that was left unfinished says what the stored state says."""
+
+from dataclasses import replace
+
+import pytest
+
+from chatops.domain.decisions import Approved, Principal, Rejected
+from chatops.domain.events import AskReason
+from chatops.domain.rights import Verdict
+from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.engine.inputs import CallDecided
+from chatops.engine.state import (
+    CallState,
+    CallStatus,
+    CheckingAnswer,
+    Deferred,
+    InRound,
+    Inspecting,
+    Permitted,
+    Phase,
+    Purpose,
+    Stopping,
+)
+from chatops.runtime.left_off import left_off, standing
+from chatops.store.base import DecisionRow
+from chatops.testing.memory_store import MemoryStore
+from tests.store import storekit as kit
+from tests.support import turns
+
+SPEC = ToolSpec(name="shell_exec", description="", schema="{}")
+LONG = "x" * 200
+
+
+def permitted() -> Permitted:
+    return Permitted(facts=kit.facts("ls"), digest="d1", verdict=Verdict.ASK, decided_by="ana")
+
+
+def in_round(*statuses: CallStatus, spec: ToolSpec = SPEC) -> InRound:
+    calls = tuple(
+        CallState(call=kit.a_call(turns.TURN, number), status=status) for number, status in enumerate(statuses, start=1)
+    )
+    return InRound(
+        round_id=turns.ROUND,
+        proposed_under=replace(turns.grant(), tools=(spec,)),
+        said="",
+        model="local",
+        calls=calls,
+    )
+
+
+def stopping() -> Stopping:
+    calls = in_round(kit.started(), kit.settled()).calls
+    return Stopping(round_id=turns.ROUND, model="local", calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (kit.awaiting_model(turns.TURN), "reply cut off"),
+        (
+            CheckingAnswer(round_id=turns.ROUND, purpose=Purpose.GATHER, text="{}"),
+            "interrupted before the reply was checked",
+        ),
+        (in_round(kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
+        (in_round(kit.settled(), kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
+        (
+            in_round(kit.awaiting(reason=AskReason.OUTCOME_UNKNOWN)),
+            "interrupted while running shell_exec (ls): outcome unknown",
+        ),
+        (in_round(kit.started()), "interrupted while running shell_exec (ls): outcome unknown"),
+        (
+            in_round(kit.started(), spec=replace(SPEC, idempotent=True)),
+            "interrupted while running shell_exec (ls): it is run again when you go on",
+        ),
+        (
+            in_round(kit.started(), spec=replace(SPEC, reconcilable=True)),
+            "interrupted while running shell_exec (ls): what came of it is looked up when you go on",
+        ),
+        (in_round(permitted()), "interrupted before it started shell_exec (ls)"),
+        (in_round(Inspecting()), "interrupted before it checked shell_exec"),
+        (in_round(Deferred()), "interrupted before it checked shell_exec"),
+        (in_round(kit.settled()), "interrupted between two requests"),
+        (
+            in_round(kit.started(), kit.awaiting()),
+            "interrupted while running shell_exec (ls): outcome unknown; waiting for your approval of shell_exec (ls)",
+        ),
+        (stopping(), "interrupted while stopping shell_exec (ls): outcome unknown"),
+        (kit.finished(), ""),
+    ],
+)
+def test_it_says_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
+    assert standing(turns.turn(phase), {}) == said
+
+
+def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
+    call = kit.a_call(turns.TURN)
+    row = DecisionRow(
+        call_id=call.id,
+        session_id=turns.SESSION,
+        tool=call.name,
+        digest="d1",
+        decision=Rejected(),
+        by=Principal(uid=1),
+        decided_at=0.0,
+    )
+    told = standing(turns.turn(in_round(kit.awaiting())), {call.id: row})
+    assert told == "denied in another terminal and not gone on with: shell_exec (ls)"
+
+
+def test_what_a_model_wrote_neither_hides_nor_fills_the_line() -> None:
+    waiting = replace(kit.awaiting(), facts=CallFacts(arguments="{}", command=f"ls\x1b[2J\n\u202e{LONG}"))
+    told = standing(turns.turn(in_round(waiting)), {})
+    assert "\x1b" not in told and "\n" not in told and "\u202e" not in told
+    assert len(told) < 150 and told.endswith("…)")
+
+
+def test_it_is_read_from_the_store_with_the_answers_of_other_doors() -> None:
+    store = MemoryStore()
+    info = store.create_session(workspace="/w", role="coder", persona="p")
+    assert left_off(store, info) == ""
+    turn = store.next_turn_id(info.id)
+    call = kit.a_call(turn)
+    step = kit.first(turn, info.id)
+    store.commit(step)
+    assert left_off(store, store.session(info.id)) == "reply cut off"
+    step = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
+    store.commit(step)
+    assert left_off(store, store.session(info.id)).startswith("waiting for your approval of shell_exec")
+    store.post_decision(CallDecided(call_id=call.id, digest="d1", decision=Approved(), by=kit.ANA))
+    assert left_off(store, store.session(info.id)).startswith("approved in another terminal")
+    store.commit(kit.then(step, kit.finished()))
+    assert left_off(store, store.session(info.id)) == ""
