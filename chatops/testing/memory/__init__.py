@@ -1,0 +1,1 @@
+"""The topics of the store in memory, each over its tables, as the modules of `chatops.store` are over rows."""

@@ -1,0 +1,73 @@
+"""Who drives a session: one process at a time, which another may ask for it, and may take it from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from chatops.domain.errors import Conflict, SessionHeld
+from chatops.domain.ids import SessionId
+from chatops.store.base import Hold, Holder
+from chatops.store.derive import keeps_out, may_take, taken_over
+from chatops.testing.memory.tables import Memory
+
+
+def hold(
+    memory: Memory,
+    session_id: SessionId,
+    holder: Holder,
+    *,
+    ttl_s: float,
+    now: float,
+    alive: Callable[[Holder], bool],
+) -> None:
+    """Take or renew the lease. Raises SessionHeld."""
+    before = memory.leases.get(session_id)
+    may_take(before, holder, session_id=session_id, now=now, alive=alive)
+    if before is not None and before.holder == holder:
+        memory.leases[session_id] = replace(before, expires_at=now + ttl_s)
+    else:
+        memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+
+
+def held(
+    memory: Memory, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
+) -> Hold | None:
+    """The lease of a process that is still there."""
+    found = memory.leases.get(session_id)
+    return found if found is not None and keeps_out(found, host=me.host, now=now, alive=alive) else None
+
+
+def want(memory: Memory, session_id: SessionId, asker: Holder | None) -> None:
+    """Ask whoever holds the session to hand it over; None takes the request back."""
+    if session_id in memory.leases:
+        memory.leases[session_id] = replace(memory.leases[session_id], wanted_by=asker, heard=False)
+
+
+def heard(memory: Memory, session_id: SessionId, holder: Holder) -> None:
+    """Say to whoever asks that this holder knows."""
+    found = memory.leases.get(session_id)
+    if found is not None and found.holder == holder:
+        memory.leases[session_id] = replace(found, heard=True)
+
+
+def take(memory: Memory, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float, now: float) -> None:
+    """Take the lease from `of`, whether or not it lives. Raises SessionHeld if another one has it by now."""
+    before = memory.leases.get(session_id)
+    if before is not None and before.holder == holder:
+        return
+    if before is not None and before.holder != of:
+        raise SessionHeld(f"Session {session_id} has gone on to another chatops (pid {before.holder.pid}).")
+    memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+
+
+def release(memory: Memory, session_id: SessionId, holder: Holder) -> None:
+    """Give the lease back if it is this holder's."""
+    found = memory.leases.get(session_id)
+    if found is not None and found.holder == holder:
+        del memory.leases[session_id]
+
+
+def must_not_be_taken(memory: Memory, session_id: SessionId, me: Holder) -> None:
+    """Raise Conflict if another process has the session: what this one would store is void."""
+    found = memory.leases.get(session_id)
+    if found is not None and found.holder != me:
+        raise Conflict(taken_over(session_id, found.holder))

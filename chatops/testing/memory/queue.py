@@ -1,0 +1,93 @@
+"""Calls that wait for a person, the answers left for them, and the log of all answers."""
+
+from dataclasses import replace
+
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import SessionId
+from chatops.engine.effects import DecisionRecord, Step
+from chatops.engine.inputs import CallDecided
+from chatops.engine.state import TurnState
+from chatops.engine.view import pending_calls
+from chatops.store.base import DecisionRow, QueuedCall
+from chatops.store.derive import in_call_order, open_calls
+from chatops.testing.memory.tables import Memory
+
+
+def follow(memory: Memory, step: Step, *, now: float) -> None:
+    """Bring queue, posted answers and log to where `step` leaves its turn."""
+    state = step.state
+    for record in step.decisions:
+        _log(memory, record, state.session_id, now=now)
+    still_open = open_calls(state) - {record.call_id for record in step.decisions}
+    memory.posted = {key: row for key, row in memory.posted.items() if row[0] != state.turn_id or key in still_open}
+    waiting = {pending.call.id: pending for pending in pending_calls(state)}
+    memory.pending = {key: row for key, row in memory.pending.items() if row.turn_id != state.turn_id or key in waiting}
+    for pending in waiting.values():
+        _ask(memory, pending, state, now=now)
+
+
+def queue(memory: Memory, *, session_id: SessionId | None) -> list[QueuedCall]:
+    """All pending calls, oldest turn first."""
+    rows = [row for row in memory.pending.values() if session_id is None or row.session_id == session_id]
+    return in_call_order([replace(row, decided=_posted_row(memory, row)) for row in rows])
+
+
+def post(memory: Memory, decided: CallDecided, *, now: float) -> bool:
+    """Leave an answer; False if the call does not wait with this digest or has an answer to it already."""
+    waiting = memory.pending.get(decided.call_id)
+    if waiting is None or waiting.pending.digest != decided.digest:
+        return False
+    first = memory.posted.get(decided.call_id)
+    if first is not None and first[1].digest == decided.digest:
+        return False
+    memory.posted.pop(decided.call_id, None)
+    memory.posted[decided.call_id] = (waiting.turn_id, decided, now)
+    return True
+
+
+def _ask(memory: Memory, pending: PendingCall, state: TurnState, *, now: float) -> None:
+    before = memory.pending.get(pending.call.id)
+    asked_anew = before is None or before.pending.digest != pending.digest
+    memory.pending[pending.call.id] = QueuedCall(
+        session_id=state.session_id,
+        turn_id=state.turn_id,
+        pending=pending,
+        requested_at=now if before is None or asked_anew else before.requested_at,
+        decided=None,
+    )
+
+
+def _log(memory: Memory, record: DecisionRecord, session_id: SessionId, *, now: float) -> None:
+    asked = memory.pending.get(record.call_id)
+    answered = memory.posted.get(record.call_id)
+    taken = answered is not None and (answered[1].digest, answered[1].by) == (record.digest, record.by)
+    memory.decisions.append(
+        DecisionRow(
+            call_id=record.call_id,
+            session_id=session_id,
+            tool=record.tool,
+            digest=record.digest,
+            decision=record.decision,
+            by=record.by,
+            decided_at=answered[2] if answered is not None and taken else now,
+            role="" if asked is None else asked.pending.role,
+            model="" if asked is None else asked.pending.model,
+        )
+    )
+
+
+def _posted_row(memory: Memory, row: QueuedCall) -> DecisionRow | None:
+    answer = memory.posted.get(row.pending.call.id)
+    if answer is None or answer[1].digest != row.pending.digest:
+        return None
+    return DecisionRow(
+        call_id=row.pending.call.id,
+        session_id=row.session_id,
+        tool=row.pending.call.name,
+        digest=row.pending.digest,
+        decision=answer[1].decision,
+        by=answer[1].by,
+        decided_at=answer[2],
+        role=row.pending.role,
+        model=row.pending.model,
+    )
