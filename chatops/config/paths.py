@@ -71,10 +71,12 @@ def find_paths(env: Mapping[str, str]) -> Paths:
         return _below(_absolute(Path(chosen)))
     config, data, log = _usual()
     home = Path(os.path.expanduser("~"))
-    if hindered := _hindrance(data, home=home):
+    # With an empty HOME everything would land in the root of the file system.
+    hindered = "HOME is empty." if env.get("HOME") == "" else _hindrance(data, home=home)
+    if hindered:
         base = _temporary_home(hindered)
         # A registry that may be there and cannot be read is a broken one, and not none.
-        within = config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
+        within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
         told = f"{hindered} Conversations are kept in {base} until the machine is started again."
         return Paths(
             config=config if within else base / "config",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chatops.engine.state import CallState
+from chatops.headless.doctor import store_checks
 from chatops.store.base import Holder
 from chatops.store.process import this_process
 from chatops.store.schema import SCHEMA_VERSION
@@ -25,8 +26,9 @@ def path(chatops_home: Path) -> Path:
     return chatops_home / "data" / "chatops.db"
 
 
-def store_lines(chatops: CommandLine) -> list[dict[str, Any]]:
-    return [line for line in chatops("doctor", "--output-format", "json").json if line["name"] == "store"]
+def store_lines(path: Path) -> list[dict[str, Any]]:
+    """As `chatops doctor --output-format json` has them."""
+    return [{"grade": check.grade.value, "text": check.text, "advice": check.advice} for check in store_checks(path)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -37,15 +39,17 @@ def graded(lines: list[dict[str, Any]], grade: str) -> str:
     return "\n".join(f"{line['text']} {line['advice']}" for line in lines if line["grade"] == grade)
 
 
-def test_without_a_store_there_is_nothing_to_say_and_none_is_made(chatops: CommandLine, path: Path) -> None:
-    assert [(line["grade"], "none yet" in line["text"]) for line in store_lines(chatops)] == [("ok", True)]
+def test_without_a_store_there_is_nothing_to_say_and_none_is_made(path: Path) -> None:
+    assert [(line["grade"], "none yet" in line["text"]) for line in store_lines(path)] == [("ok", True)]
     assert not path.exists()
 
 
 def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLine, path: Path) -> None:
     filled(path)
     before = contents(path.parent)
-    lines = store_lines(chatops)
+    told = chatops("doctor", "--output-format", "json").json
+    lines = [line for line in told if line["name"] == "store"]
+    assert [{key: line[key] for key in ("grade", "text", "advice")} for line in lines] == store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
     said = graded(lines, "ok")
     assert f"version {SCHEMA_VERSION}, 2 conversations, 241 messages" in said
@@ -68,51 +72,49 @@ def test_damage_fails_and_nothing_is_moved(chatops: CommandLine, path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"no database", b""])
-def test_a_file_that_is_no_store_is_told_and_left(content: bytes, chatops: CommandLine, path: Path) -> None:
+def test_a_file_that_is_no_store_is_told_and_left(content: bytes, path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content * 1000)
-    store_lines(chatops)
+    store_lines(path)
     assert path.read_bytes() == content * 1000
     assert [file.name for file in path.parent.iterdir() if file.is_file()] == [path.name]
 
 
-def test_a_newer_store_fails_with_its_version_and_is_left(chatops: CommandLine, path: Path) -> None:
+def test_a_newer_store_fails_with_its_version_and_is_left(path: Path) -> None:
     filled(path)
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = contents(path.parent)
-    assert f"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}" in graded(
-        store_lines(chatops), "fail"
-    )
+    assert f"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}" in graded(store_lines(path), "fail")
     assert contents(path.parent) == before
 
 
-def test_an_older_store_is_told_and_not_made_a_newer_one(chatops: CommandLine, path: Path) -> None:
+def test_an_older_store_is_told_and_not_made_a_newer_one(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True)
     shutil.copy(Path(__file__).parents[1] / "data" / "stores" / "v1.db", path)
     path.chmod(0o600)
     before = path.read_bytes()
-    lines = store_lines(chatops)
+    lines = store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
     assert f"version 1 of {SCHEMA_VERSION}, brought up to date when chatops opens it" in graded(lines, "ok")
     assert "2 calls wait for a decision" in graded(lines, "ok")
     assert path.read_bytes() == before
 
 
-def test_rights_left_over_files_and_a_log_are_told(chatops: CommandLine, path: Path) -> None:
+def test_rights_left_over_files_and_a_log_are_told(path: Path) -> None:
     filled(path)
     path.chmod(0o644)
     Path(f"{path}.bad-1").write_bytes(b"x" * 2000)
     with closing(SqliteStore(path)) as store:
         store.set_setting("a", "b")
         path.chmod(0o644)
-        lines = store_lines(chatops)
+        lines = store_lines(path)
     assert f"Others may read {path}. Run: chmod 600 {path}" in graded(lines, "warn")
     assert f"chatops sessions list --store {path}.bad-1" in graded(lines, "warn")
     assert "are still in the write-ahead log" in graded(lines, "ok")
 
 
-def test_a_call_that_was_started_by_a_chatops_that_died_is_told(chatops: CommandLine, path: Path) -> None:
+def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> None:
     with closing(SqliteStore(path, alive=lambda holder: holder != DEAD)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session_id)
@@ -122,19 +124,19 @@ def test_a_call_that_was_started_by_a_chatops_that_died_is_told(chatops: Command
         store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),)))
         store.hold(session_id, this_process())
         # Whoever runs it still lives.
-        assert "have no result" not in graded(store_lines(chatops), "warn")
+        assert "have no result" not in graded(store_lines(path), "warn")
         store.release(session_id, this_process())
         store.hold(session_id, DEAD)
-        said = graded(store_lines(chatops), "warn")
+        said = graded(store_lines(path), "warn")
     assert f"1 calls were started and have no result: shell_exec in {session_id}. To see what is known" in said
 
 
-def test_single_damaged_rows_are_named(chatops: CommandLine, path: Path) -> None:
+def test_single_damaged_rows_are_named(path: Path) -> None:
     one, other = filled(path)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE messages SET body = '{broken' WHERE id = ?", (kit.user(one, n=3).id,))
         raw.execute("UPDATE turns SET state = '[]'")
-    said = graded(store_lines(chatops), "warn")
+    said = graded(store_lines(path), "warn")
     assert f"1 messages are damaged and are shown as such: {kit.user(one, n=3).id}." in said
     assert f"1 unfinished turns are damaged and cannot be gone on with: {other}." in said
     assert "chatops sessions fork SESSION" in said

@@ -38,6 +38,12 @@ def test_a_home_that_is_there_needs_no_word(temporary: Path, tmp_path: Path, mon
     assert list(temporary.iterdir()) == []
 
 
+def test_an_empty_home_is_none(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = found_with("", monkeypatch)
+    assert "HOME is empty." in found.notices[0]
+    assert all(folder.is_relative_to(temporary) for folder in (found.config, found.data, found.log))
+
+
 @pytest.mark.parametrize("what", ["missing", "a file"])
 def test_without_a_home_folder_a_closed_temporary_one_is_used_and_said(
     what: str, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
