@@ -160,20 +160,21 @@ class Shop:
         self.versions += [Workflow("buy", [Step("buy", "Buy it.", tools=[tool(name="order")(changed)])])]
 
 
-def test_an_approval_is_void_once_the_programs_tool_has_changed(desk: Desk, provider: Provider) -> None:
+def test_an_approval_is_void_once_the_programs_tool_has_changed(pipe: Pipe) -> None:
+    desk, provider = pipe.desk, pipe.provider
     file = desk.use(patient_registry(provider.server.url))
     shop = Shop()
     older, newer = shop.versions
     provider.script(calls(call("order", part="timer")), says('{"success": true, "result": "done"}'))
     paused = older.run("go", registry=file, workspace=desk.workspace, model="local")
     (waiting,) = paused.pending
-    assert desk.run("approvals", "approve", waiting.call.id).code == 0
+    assert pipe.run("approvals", "approve", waiting.call.id).code == 0
     asked_again = newer.resume(paused.session_id, registry=file)
     (again,) = asked_again.pending
     assert (again.reason, shop.done) == (AskReason.CHANGED, [])
     assert again.why == "the tool order has changed since it was approved: review it again"
-    assert "the tool order has changed since it was approved" in desk.run("approvals", "show", again.call.id).out
-    assert desk.run("approvals", "approve", waiting.call.id).code == 0
+    assert "the tool order has changed since it was approved" in pipe.run("approvals", "show", again.call.id).out
+    assert pipe.run("approvals", "approve", waiting.call.id).code == 0
     assert newer.resume(paused.session_id, registry=file).success
     assert shop.done == ["timer and more"]
 

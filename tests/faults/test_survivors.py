@@ -32,7 +32,7 @@ QUITS = dict(zip(TRICKS, itertools.cycle(("ctrl+q", "ctrl+c twice", "SIGTERM")),
 ENDS = ("timeout", "cancel", "quit", "SIGKILL")
 SHORT = {
     True: {("double fork", "timeout"), ("deaf", "cancel"), ("setsid", "quit"), ("nohup", "SIGKILL")},
-    False: {("setsid", "timeout"), ("deaf", "cancel"), ("double fork", "SIGKILL")},
+    False: {("deaf", "cancel"), ("double fork", "SIGKILL")},
 }
 """What the default tier tries, with a sandbox and without."""
 NUMBERS = itertools.count(1)

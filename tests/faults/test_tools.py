@@ -95,23 +95,23 @@ def test_nor_without_a_terminal(pipe: Pipe) -> None:
 def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: Bench) -> None:
     chat = bench.chat
     name = f"endless {time.monotonic_ns()}"
-    chat.say(name, calls(call("shell_exec", command="seq 1 100000; yes", timeout_s=3)))
+    chat.say(name, calls(call("shell_exec", command="seq 1 100000; yes", timeout_s=2)))
     chat.terminal.dialog()
     chat.terminal.press("a")
     chat.wait_for(rf"{name} .*running")
     chat.terminal.send("typed meanwhile")
     screen = chat.wait_for("typed meanwhile")
     assert f"You said: {name}" not in flat(screen), "it was over before anything was typed"
-    chat.wait_for(rf"stopped after 3 s, result shortened.*You said: {name}")
+    chat.wait_for(rf"stopped after 2 s, result shortened.*You said: {name}")
     chat.terminal.press("ctrl+c")
     chat.terminal.wait_gone("typed meanwhile")
     told = str(chat.provider.requests[-1].tool_results[-1])
     assert told.startswith("1\n2\n3\n")
-    assert told.endswith("y\ny\n[stopped after 3 s: the time limit; above is the output so far]")
+    assert told.endswith("y\ny\n[stopped after 2 s: the time limit; above is the output so far]")
     assert re.search(r"\[… [\d,]{8,} of [\d,]{8,} bytes left out here …\]", told)
     assert len(told) <= 16_000
     with opened_card(chat):
-        chat.wait_for(r"y │ \[stopped after 3 s: the time limit; above is the output so far\]|y \[stopped after 3 s")
+        chat.wait_for(r"y │ \[stopped after 2 s: the time limit; above is the output so far\]|y \[stopped after 2 s")
     assert peak_memory(chat) < MOST_MEMORY_KB
     chat.assert_well()
 
@@ -124,7 +124,7 @@ def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
 
 
 @pytest.mark.fault("G03")
-@pytest.mark.parametrize("size", [64_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
+@pytest.mark.parametrize("size", [20_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
 def test_one_line_of_any_length_takes_bounded_memory(bench: Bench, size: int) -> None:
     chat = bench.chat
     told = ran(chat, f"head -c {size} /dev/zero | tr '\\0' x", told="result shortened")
