@@ -1,5 +1,6 @@
 """One block in, its lines out: every kind of block but the streaming of answers, which `answer` adds."""
 
+from dataclasses import fields
 from typing import assert_never
 
 from rich.style import Style
@@ -21,6 +22,7 @@ from chatops.tui.blocks.model import (
 )
 from chatops.tui.blocks.theme import BlockTheme
 
+_BLANK = Text(" " * GUTTER, end="")
 _LAST_THOUGHTS = 12
 """Lines of a thought that is still growing are shown so far back."""
 
@@ -39,6 +41,16 @@ def render_block(
     return strips_of(lines, width=width, base=theme.base)
 
 
+def as_written(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
+    """The text of a block that could not be drawn, plainly: an error of ours must not hide what was said."""
+    values = [getattr(block, one.name) for one in fields(block) if one.name not in ("id", "kind", "level", "status")]
+    text = "\n".join(value for value in values if isinstance(value, str) and value)
+    told = styled(("! This could not be drawn; as it was written:\n", theme.warn), (text, theme.text))
+    return strips_of(
+        prefixed(wrap(told, width=max(1, width - GUTTER)), first=_BLANK, rest=_BLANK), width=width, base=theme.base
+    )
+
+
 def can_open(block: Block) -> bool:
     """Whether the block has details that it shows only on demand."""
     return isinstance(block, ToolCardBlock | ReasoningBlock) or (isinstance(block, StepBlock) and bool(block.text))
@@ -54,25 +66,24 @@ def _lines(
 ) -> list[Text]:
     room = max(1, width - GUTTER)
     signs = theme.symbols
-    blank = Text(" " * GUTTER, end="")
     match block:
         case UserBlock():
             sign = Text(f"{signs.user} ".ljust(GUTTER), theme.user, end="")
             lines = wrap(styled((block.text, theme.text + theme.strong)), width=room)
-            return prefixed(lines, first=sign, rest=blank)
+            return prefixed(lines, first=sign, rest=_BLANK)
         case ReasoningBlock():
             lines = _thought(block, width=room, theme=theme, expanded=expanded)
-            return prefixed(lines, first=_pointer(selected, theme), rest=blank)
+            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case ToolCardBlock():
             lines = card_lines(block, width=room, theme=theme, expanded=expanded)
-            return prefixed(lines, first=_pointer(selected, theme), rest=blank)
+            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case RoleDividerBlock():
             return _divider(block, width=width, theme=theme)
         case NoticeBlock():
             return _notice(block, width=room, theme=theme)
         case StepBlock():
             lines = _step(block, width=room, theme=theme, expanded=expanded)
-            return prefixed(lines, first=_pointer(selected, theme), rest=blank)
+            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case _ as never:
             assert_never(never)
 

@@ -100,7 +100,6 @@ class ChatScreen(ChatSending):
         self._session = session
         self._asking.forget()
         windows.close_dialogs(self.app)
-        from chatops.tui.projector import Projector
         from chatops.tui.stream import FrameBuffer
 
         buffer = FrameBuffer(lambda batch: self._forward(session, batch))
@@ -111,13 +110,9 @@ class ChatScreen(ChatSending):
             buffer.drop()
 
         self._unsubscribe = unsubscribe
-        projector = self._projector = Projector()
-        snapshot = session.snapshot()
         self._desk = self._desk_for(session)
         self._reading = self._reading_of(session)
-        blocks = projector.load(snapshot, self._desk.heads if self._desk is not None else None)
-        if self._transcript is not None:
-            self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
+        self._draw_stored(session)
         self._elsewhere = ""
         self.update_now()
         if self._desk is not None:
@@ -199,8 +194,7 @@ class ChatScreen(ChatSending):
         """Draw what has happened; a batch of a conversation that was left is void."""
         if message.session is not self._session:
             return
-        if self._transcript is not None and self._projector is not None:
-            self._transcript.apply(self._projector.feed_all(message.published))
+        self._draw_events(message)
         self.query_one(StatusLine).follow(message.published)
         from chatops.tui.stream import is_piece
 
@@ -213,6 +207,25 @@ class ChatScreen(ChatSending):
             self.refresh_soon()
         if self._desk is not None:
             self._desk.feed([published.event for published in message.published])
+
+    def _draw_events(self, message: Batch) -> None:
+        if self._transcript is None or self._projector is None:
+            return
+        try:
+            self._transcript.apply(self._projector.feed_all(message.published))
+        except Exception as error:
+            # What the events told is stored too: an error of ours must not leave a gap on the screen.
+            self._draw_stored(message.session)
+            self.app._handle_exception(error)
+
+    def _draw_stored(self, session: "Conversation") -> None:
+        """Draw the conversation as it stands now; what it publishes from now on is added."""
+        from chatops.tui.projector import Projector
+
+        projector = self._projector = Projector()
+        blocks = projector.load(session.snapshot(), self._desk.heads if self._desk is not None else None)
+        if self._transcript is not None:
+            self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
 
     def refresh_soon(self) -> None:
         """Bring everything but the transcript up to date, once, after what is going on now."""

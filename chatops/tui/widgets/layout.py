@@ -11,7 +11,7 @@ from textual.strip import Strip
 
 from chatops.tui.blocks.answer import AnswerDrawing
 from chatops.tui.blocks.model import AnswerBlock, Block, ToolCardBlock
-from chatops.tui.blocks.render import render_block
+from chatops.tui.blocks.render import as_written, render_block
 from chatops.tui.blocks.theme import BlockTheme
 
 _KEPT_AROUND = 2_000
@@ -59,6 +59,12 @@ class Layout:
         self.theme: BlockTheme | None = None
         self._starts = [0]
         self._kept = 0
+        self._troubles: list[Exception] = []
+
+    def take_troubles(self) -> list[Exception]:
+        """What went wrong in drawing since the last call; the blocks in question stand there as they were written."""
+        troubles, self._troubles = self._troubles, []
+        return troubles
 
     @property
     def height(self) -> int:
@@ -115,7 +121,12 @@ class Layout:
         entry = self.entries[index]
         if self.theme is None or (entry.strips is not None and entry.drawn_at == self.width):
             return False
-        self._draw(entry, self.theme)
+        try:
+            self._draw(entry, self.theme)
+        except Exception as error:
+            self._troubles.append(error)
+            entry.drawing, entry.head, entry.closing = None, [], False
+            entry.strips = as_written(entry.block, self.width, self.theme)
         entry.drawn_at = self.width
         height = len(entry.head) + len(entry.strips or ())
         changed = height != entry.height

@@ -260,6 +260,8 @@ class Transcript(Sturdy, ScrollView, can_focus=True):
         top = self.scroll_offset.y
         layout.give_up_far_lines(top=top, bottom=top + self.size.height)
         self.refresh()
+        for error in layout.take_troubles():
+            self.app._handle_exception(error)
 
     def _draw_view(self, place: tuple[str, int] | None) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""

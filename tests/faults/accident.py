@@ -1,0 +1,66 @@
+"""The program with errors of its own built in, for tests: what raises is named by what is said.
+
+    python -m tests.faults.accident MODE [ARGUMENTS OF CHATOPS]
+
+`later`: a message with the word "breaks" and the name of a part makes that part raise once. `start`: the screen cannot
+be put together. `always`: from the message "breaks always" on nothing can be drawn any more.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import chatops.runtime.session
+import chatops.tui.blocks.render
+import chatops.tui.projector
+import chatops.tui.screens.chat
+import chatops.tui.widgets.status
+import chatops.tui.widgets.transcript
+from chatops.__main__ import main
+
+_broken: set[str] = set()
+
+
+def _raising(owner: Any, name: str, part: str, *, times: int = 1) -> None:
+    """Make a method raise as often as said, once somebody has said that this part breaks."""
+    method: Callable[..., Any] = getattr(owner, name)
+    left = [times]
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        if part in _broken and left[0]:
+            left[0] -= 1
+            raise RuntimeError(f"the {part} is broken")
+        return method(*arguments, **named)
+
+    setattr(owner, name, wrapped)
+
+
+def _listen() -> None:
+    session: Any = chatops.runtime.session.ChatSession
+    submit = session.submit
+
+    async def hearing(self: Any, text: str) -> Any:
+        if "breaks" in text:
+            _broken.update(text.split())
+        if "worker" in text.split():
+            raise RuntimeError("the worker is broken")
+        return await submit(self, text)
+
+    session.submit = hearing
+
+
+def _build_in(mode: str) -> None:
+    if mode == "start":
+        _broken.add("start")
+        _raising(chatops.tui.screens.chat.ChatScreen, "compose", "start")
+        return
+    _listen()
+    _raising(chatops.tui.projector.Projector, "feed_all", "handler")
+    _raising(chatops.tui.widgets.status.StatusLine, "show", "widget")
+    _raising(chatops.tui.blocks.render, "_lines", "drawing", times=2)
+    _raising(chatops.tui.widgets.transcript.Transcript, "render_line", "always", times=-1)
+
+
+if __name__ == "__main__":
+    _build_in(sys.argv.pop(1))
+    sys.exit(main())

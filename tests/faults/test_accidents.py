@@ -1,0 +1,90 @@
+"""Errors of our own: one line on the screen, the rest in the log, and the conversation goes on (D20, F10)."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.faults.doors import FaultyChat, Provider, flat, patient_registry
+from tests.support.command_line import program_environment
+from tests.support.fake_openai import says
+
+
+@contextmanager
+def opened(desk: Desk, mode: str) -> Iterator[ChatTerminal]:
+    program = [sys.executable, "-m", "tests.faults.accident", mode, *desk.flags, "--role", "coder"]
+    env = {"PYTHONPATH": program_environment()["PYTHONPATH"]}
+    with ChatTerminal(program, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+        yield terminal
+
+
+@pytest.fixture
+def broken(desk: Desk, provider: Provider) -> Iterator[FaultyChat]:
+    desk.use(patient_registry(provider.server.url))
+    with opened(desk, "later") as terminal:
+        terminal.ready("coder")
+        yield FaultyChat(desk, provider, terminal)
+
+
+def log_of(desk: Desk) -> str:
+    (file,) = Path(desk.home).rglob("chatops.log")
+    return file.read_text()
+
+
+@pytest.mark.fault("D20", "F10")
+def test_an_error_of_a_part_is_one_line_and_everything_goes_on(broken: FaultyChat) -> None:
+    chat = broken
+    chat.assert_well()
+    for part in ("handler", "widget", "drawing"):
+        chat.say(f"{part} breaks", says(f"The {part} was asked for."))
+        chat.terminal.send("half a thought")
+        chat.wait_for(rf"Something went wrong in the program .RuntimeError: the {part} is broken")
+        chat.wait_for(f"{part} breaks .*The {part} was asked for")
+        assert "half a thought" in chat.terminal.text()
+        assert "Traceback" not in chat.terminal.text()
+        chat.terminal.press("ctrl+c")
+        chat.terminal.wait_gone("half a thought")
+        chat.assert_well()
+    chat.say("worker breaks")
+    chat.wait_for("RuntimeError: the worker is broken")
+    # What was on its way is not lost with the worker: it is the last message of the history.
+    chat.terminal.press("up")
+    chat.wait_for(r"worker breaks.{0,20}coder ·")
+    chat.terminal.press("ctrl+c")
+    chat.assert_well()
+    log = log_of(chat.desk)
+    for part in ("handler", "widget", "drawing", "worker"):
+        assert re.search(rf"(?s)Traceback.*RuntimeError: the {part} is broken", log)
+    chat.terminal.press("ctrl+q")
+    assert chat.terminal.wait_exit() == 0
+    assert chat.terminal.left_on() == []
+    assert "Traceback" not in chat.terminal.raw.decode()
+
+
+@pytest.mark.fault("D20", "F10")
+def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kept(broken: FaultyChat) -> None:
+    chat = broken
+    chat.say("breaks always", says("It has been said."))
+    assert chat.terminal.wait_exit() == 1
+    assert chat.terminal.left_on() == []
+    told = flat(chat.terminal.text())
+    assert "something went wrong that should not: RuntimeError: the always is broken" in told
+    assert "Nothing stored is lost" in told and "Traceback" not in told
+    with chat.desk.open("-c") as terminal:
+        again = FaultyChat(chat.desk, chat.provider, terminal)
+        again.wait_for("breaks always .* context")
+        again.assert_well()
+
+
+@pytest.mark.fault("F10")
+def test_an_error_at_the_start_gives_the_terminal_back(desk: Desk) -> None:
+    with opened(desk, "start") as terminal:
+        assert terminal.wait_exit() == 1
+        assert terminal.left_on() == []
+        told = flat(terminal.text())
+        assert "something went wrong that should not: RuntimeError: the start is broken" in told
+        assert "Traceback" not in told
