@@ -7,6 +7,7 @@ ChatopsError
 │   └── ToolFailed       it ran and failed: its text is the result
 ├── StoreError
 │   ├── Conflict         another process advanced the turn first
+│   ├── AlreadyDecided   another answer to the call was left first
 │   ├── SessionHeld      the session is open elsewhere
 │   ├── NoSuchSession
 │   ├── NotSaved         it could not be written now (disk full, read-only, locked): trying again may help
@@ -45,6 +46,10 @@ class StoreError(ChatopsError):
 
 class Conflict(StoreError):
     """Another process has advanced this turn."""
+
+
+class AlreadyDecided(StoreError):
+    """Another answer to the same question was left first, and is the one that counts."""
 
 
 class SessionHeld(StoreError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, Conflict, NotSaved, StoreError
+from chatops.domain.errors import AlreadyDecided, ChatopsError, Conflict, NotSaved, StoreError
 from chatops.domain.events import Notice
 from chatops.engine.effects import Effect, Step
 from chatops.engine.inputs import Input
@@ -238,8 +238,10 @@ class Runner:
         if isinstance(error, Conflict):
             self._lost(error)
             return
-        self.hindered(error)
-        if entry.kept:
+        late = isinstance(error, AlreadyDecided)
+        if not late:
+            self.hindered(error)
+        if entry.kept and not late:
             self._stuck.append(entry.event)
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
-from chatops.domain.errors import Busy, ChatopsError, ConfigError, NotSaved
+from chatops.domain.errors import AlreadyDecided, Busy, ChatopsError, ConfigError, NotSaved
 from chatops.domain.events import (
     Event,
     Notice,
@@ -210,6 +210,10 @@ class ChatSession:
             await self._posted.take()
             decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
+        except AlreadyDecided:
+            # Left by another process since they were taken.
+            await self._posted.take()
+            return False
         except NotSaved as error:
             raise NotSaved(f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason) from error
 
@@ -239,9 +243,10 @@ class ChatSession:
         taken = tuple(dict.fromkeys((*self._standing.revoked, name)))
         self._standing = replace(self._standing, revoked=taken)
         self._grant = self._standing.grant(self._services.rights)
+        # The turn in progress first: it is to lose the tool even where that cannot be stored.
+        await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
         store = self._services.store
         await self._services.offload(store.set_setting, f"revoked:{info.id}", "\n".join(taken))
-        await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
 
     async def cancel(self) -> bool:
         """Stop the answer or the running tools. False: nothing was running."""

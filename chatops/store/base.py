@@ -195,7 +195,8 @@ class Store(Protocol):
         transaction. The first commit of a turn has seq 0. Raises Conflict if `seq` does not follow the
         stored one; committing the very same step again is recognised and harmless. A second intent for
         the same (call, attempt) is a Conflict: this is what forbids a second run. So is every step while
-        another process holds the session.
+        another process holds the session. Raises AlreadyDecided, and stores nothing, for a decision on what
+        another one was posted for first.
         """
         ...
 

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
-from chatops.domain.errors import SessionHeld, StoreError
+from chatops.domain.decisions import Principal
+from chatops.domain.errors import AlreadyDecided, SessionHeld, StoreError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import Message, UserMessage
 from chatops.engine.effects import RunTool, Step
@@ -150,6 +151,14 @@ def since(hold: Hold, *, now: float) -> str:
     """When a session was taken up, in this place's time; with the day if that is another one."""
     then, today = time.localtime(hold.since), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecided:
+    """What the one whose answer came second is told."""
+    return AlreadyDecided(
+        f"Call {call_id} was answered by {by} already; the first answer counts.",
+        advice="chatops approvals list shows what still waits.",
+    )
 
 
 def taken_over(session_id: SessionId, by: Holder) -> str:

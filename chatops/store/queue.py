@@ -24,14 +24,15 @@ from chatops.store.codec import (
 )
 from chatops.store.columns import real, text
 from chatops.store.connection import Connection, Row
-from chatops.store.derive import in_call_order, open_calls
+from chatops.store.derive import already_decided, in_call_order, open_calls
 
 log = logging.getLogger(__name__)
 
 
 def follow(rows: Connection, step: Step, *, now: float) -> None:
-    """Bring queue, posted answers and log to where `step` leaves its turn."""
+    """Bring queue, posted answers and log to where `step` leaves its turn. Raises AlreadyDecided."""
     for record in step.decisions:
+        _must_be_first(rows, record)
         _log(rows, record, session_id=step.state.session_id, now=now)
     _consume(rows, step)
     waiting = {pending.call.id: pending for pending in pending_calls(step.state)}
@@ -41,6 +42,20 @@ def follow(rows: Connection, step: Step, *, now: float) -> None:
             rows.run("DELETE FROM pending WHERE call_id = ?", stored)
     for pending in waiting.values():
         _ask(rows, pending, turn_id=turn_id, session_id=step.state.session_id, now=now)
+
+
+def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
+    """Raise AlreadyDecided if another answer to what was asked is left already: whoever left it was told that it
+    counts. One that cannot be read is none."""
+    left = rows.one("SELECT decision, by FROM posted WHERE call_id = ? AND digest = ?", record.call_id, record.digest)
+    if left is None:
+        return
+    try:
+        first = (decode_decision(left[0]), decode_principal(left[1]))
+    except Unreadable:
+        return
+    if first != (record.decision, record.by):
+        raise already_decided(record.call_id, by=first[1])
 
 
 def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.decisions import AnyArguments, Approved
+from chatops.domain.decisions import AnyArguments, Approved, Principal, Rejected
 from chatops.domain.errors import StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
+from chatops.engine.inputs import CallDecided
 from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
 
@@ -82,6 +83,36 @@ async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await heard(told, "kept")
         assert app.store.kept_texts(session.session_id) == ("and this",)
+
+
+async def test_an_answer_that_was_left_elsewhere_just_before_is_the_one_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its door has said "Denied" by the time that the approval given here is to be stored."""
+    async with talking(tmp_path) as (app, session, told):
+        await session.submit("run `touch one`")
+        await settled(session)
+        (pending,) = session.pending
+        commit = app.store.commit
+        elsewhere = CallDecided(
+            call_id=pending.call.id,
+            digest=pending.digest,
+            decision=Rejected(reason="not this"),
+            by=Principal(uid=7, via="approvals"),
+        )
+
+        def after_another(step: Step) -> None:
+            monkeypatch.setattr(app.store, "commit", commit)
+            assert app.store.post_decision(elsewhere)
+            commit(step)
+
+        monkeypatch.setattr(app.store, "commit", after_another)
+        assert not await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert not (tmp_path / "one").exists()
+        assert [(row.decision, row.by) for row in app.store.decisions()] == [(elsewhere.decision, elsewhere.by)]
+        assert session.trouble is None
+        assert not [event.text for event in told if isinstance(event, Notice) and "Not saved" in event.text]
 
 
 async def test_a_tool_that_was_taken_away_stays_away(tmp_path: Path) -> None:

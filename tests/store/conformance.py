@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import Approved, Decision, Edited, Rejected
-from chatops.domain.errors import Conflict, NoSuchSession, SessionHeld, StoreError, Unreadable
+from chatops.domain.errors import AlreadyDecided, Conflict, NoSuchSession, SessionHeld, StoreError, Unreadable
 from chatops.domain.events import AskReason
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
@@ -533,6 +533,27 @@ class StoreConformance:
         assert (shown.decision, shown.by, shown.digest, shown.tool) == (Approved(), kit.ANA, "d1", "shell_exec")
         assert shown.decided_at == world.now - 9
         assert store.queue()[1].decided is None
+
+    def test_a_turn_takes_no_other_answer_than_the_one_that_was_left_first(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
+    ) -> None:
+        """Whoever left it was told that it counts."""
+        ask = self.pending_turn(store, session, turn, calls=1)
+        call = kit.a_call(turn)
+        denied = replace(kit.decided(call), decision=Rejected(reason="no"), by=kit.BEN)
+        assert opened().post_decision(denied) is True
+        started = kit.then(
+            ask,
+            kit.in_round(CallState(call=call, status=kit.started())),
+            effects=(kit.run(call),),
+            decisions=(kit.record(call),),
+        )
+        with pytest.raises(AlreadyDecided, match="was answered by uid"):
+            store.commit(started)
+        assert store.journal(turn) == []
+        assert store.decisions() == []
+        assert store.posted(turn) == [denied]
+        assert store.load_turn(turn) == ask.state
 
     def test_what_does_not_wait_cannot_be_decided(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         ask = self.pending_turn(store, session, turn)

@@ -9,7 +9,7 @@ from chatops.engine.inputs import CallDecided
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, QueuedCall
-from chatops.store.derive import in_call_order, open_calls
+from chatops.store.derive import already_decided, in_call_order, open_calls
 from chatops.testing.memory.tables import Memory
 
 
@@ -17,6 +17,10 @@ def follow(memory: Memory, step: Step, *, now: float) -> None:
     """Bring queue, posted answers and log to where `step` leaves its turn."""
     state = step.state
     for record in step.decisions:
+        left = memory.posted.get(record.call_id)
+        if left is not None and left[1].digest == record.digest:
+            if (left[1].decision, left[1].by) != (record.decision, record.by):
+                raise already_decided(record.call_id, by=left[1].by)
         _log(memory, record, state.session_id, now=now)
     still_open = open_calls(state) - {record.call_id for record in step.decisions}
     memory.posted = {key: row for key, row in memory.posted.items() if row[0] != state.turn_id or key in still_open}
