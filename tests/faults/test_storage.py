@@ -202,7 +202,7 @@ def test_a_store_that_is_no_database(desk: Desk, provider: Provider, pipe: Pipe,
     path.write_bytes(b"Once upon a time " * 500)
     with desk.open("--role", "coder") as terminal:
         chat = ready(desk, provider, terminal)
-        chat.wait_for(r"The session store was damaged; it was moved to .*bad-1, and a new one was made")
+        chat.wait_for(r"The session store was damaged; it was moved to .*, and a new one was made")
         goes_well(chat, path)
     path.write_bytes(b"And again " * 500)
     ran = pipe.ask("hello")
@@ -231,7 +231,7 @@ def test_a_store_with_a_flipped_page(desk: Desk, provider: Provider, pipe: Pipe,
     assert all(f"text {n} " in looked.out for n in (0, 59))
     with desk.open("-r", session) as terminal:
         chat = ready(desk, provider, terminal)
-        chat.wait_for(r"was damaged; it was moved to .*bad-1, and a new one was made\. 1 conversation with")
+        chat.wait_for(r"was damaged; it was moved to .*, and a new one was made\. 1 conversation with")
         goes_well(chat, path)
     exported = pipe.run("sessions", "export", session)
     assert (exported.code, exported.err) == (0, "")
