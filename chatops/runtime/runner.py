@@ -59,6 +59,8 @@ class Runner:
         self._yielding = False
         self._withheld: tuple[Effect, ...] | None = None
         """What the last step wanted done, if it was stored and is left to another process to perform."""
+        self._late: list[Input] = []
+        """What was delivered after that: taken only if it goes on here after all."""
 
     def attach(self, performer: Performer) -> None:
         """Give it what performs effects (which in turn delivers to this runner)."""
@@ -128,13 +130,14 @@ class Runner:
         self._yielding = False
         withheld, self._withheld = self._withheld, None
         self._perform(withheld or ())
+        late, self._late = self._late, []
+        for event in late:
+            self.deliver(event)
 
     async def give_up(self, why: ChatopsError) -> None:
         """Perform and take nothing any more: the stored state goes on elsewhere."""
         self.gone = self.trouble = why
         await self.aclose()
-        while not self._inbox.empty():
-            _answer(self._inbox.get_nowait().done, changed=False)
         self.state = None
         self._moved.set()
 
@@ -148,7 +151,7 @@ class Runner:
 
         Raises StoreError if it still cannot be stored.
         """
-        if self.trouble is None or self.gone is not None:
+        if self.trouble is None or isinstance(self.trouble, Conflict) or self.gone is not None:
             return False
         try:
             await self._saving.catch_up()
@@ -166,7 +169,10 @@ class Runner:
         return True
 
     async def aclose(self) -> None:
-        """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is."""
+        """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is.
+
+        Whoever waits for an input is told what became of it.
+        """
         if self._mending is not None:
             self._mending.cancel()
         if self._saving.behind:
@@ -178,6 +184,8 @@ class Runner:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         await self._whole.ended()
+        while not self._inbox.empty():
+            _answer(self._inbox.get_nowait().done, changed=False)
 
     def _ensure_loop(self) -> None:
         if self._loop is None or self._loop.done():
@@ -186,25 +194,32 @@ class Runner:
     async def _run(self) -> None:
         while True:
             entry = await self._inbox.get()
-            changed = False
-            try:
-                changed = await self._whole(self._take(entry.event))
-            except StoreError as error:
-                self._refused(entry, error)
-            except Exception:
-                # A bug of ours must not leave the person before a screen that no longer answers.
-                log.exception("an input could not be taken: %s", entry.event.kind)
-                self._tell(
-                    "Something went wrong inside chatops; the turn stands where it was stored.",
-                    advice="chatops doctor shows where the log is.",
-                )
-            _answer(entry.done, changed=changed)
-            self._moved.set()
+            await self._whole(self._serve(entry))
 
-    async def _take(self, event: Input) -> bool:
-        if self.state is None or self._withheld is not None:
+    async def _serve(self, entry: _Entry) -> None:
+        changed = False
+        try:
+            changed = await self._take(entry)
+        except StoreError as error:
+            self._refused(entry, error)
+        except Exception:
+            # A bug of ours must not leave the person before a screen that no longer answers.
+            log.exception("an input could not be taken: %s", entry.event.kind)
+            self._tell(
+                "Something went wrong inside chatops; the turn stands where it was stored.",
+                advice="chatops doctor shows where the log is.",
+            )
+        _answer(entry.done, changed=changed)
+        self._moved.set()
+
+    async def _take(self, entry: _Entry) -> bool:
+        if self.state is None:
             return False
-        step = advance(self.state, event)
+        if self._withheld is not None:
+            if entry.done is None:
+                self._late.append(entry.event)
+            return False
+        step = advance(self.state, entry.event)
         if step.state is self.state:
             return False
         await self._apply(step)

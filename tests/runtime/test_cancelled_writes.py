@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.decisions import Approved
+from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.engine.effects import Step
@@ -118,3 +118,25 @@ async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_s
 async def send(session: ChatSession) -> None:
     await session.submit(f"run `{EFFECT}`")
     await decided(session)
+
+
+async def test_whoever_decides_hears_what_became_of_it_although_everything_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as app:
+        session = await app.open_session(None, attended=True)
+        await session.submit(f"run `{EFFECT}`")
+        await session.settle()
+        (pending,) = session.pending
+        slow = SlowStore(app, monkeypatch, at=1)
+        first, second = (
+            asyncio.create_task(session.decide(pending.call.id, digest=pending.digest, decision=decision))
+            for decision in (Approved(), Rejected())
+        )
+        assert await asyncio.to_thread(slow.begun.wait, 30)
+        closing = asyncio.create_task(session.aclose())
+        await asyncio.sleep(0)
+        slow.go_on.set()
+        await closing
+        async with asyncio.timeout(10):
+            assert (await first, await second) == (True, False)

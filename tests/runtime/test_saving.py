@@ -1,5 +1,6 @@
 """A conversation whose store takes nothing: talk goes on in memory, nothing is approved or run, nothing is lost."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from chatops.runtime import runner
 from chatops.runtime.session import ChatSession
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App
+from tests.runtime.test_cancelled_writes import SlowStore
 from tests.runtime.test_session import settled, talking, until, users
 
 
@@ -206,3 +208,26 @@ async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> N
         await session.switch_role("coder")
         kinds = [message.kind for message in app.store.history(session.session_id)]
         assert kinds == ["user", "assistant", "user", "assistant", "role_switch"]
+
+
+async def test_what_is_stored_when_nobody_waits_for_it_any_more_is_not_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("hello")
+        await settled(session)
+        fill_up(app)
+        for text in ("one " * 4000, "two " * 4000):
+            assert await session.submit(text)
+            await settled(session)
+        make_room(app)
+        slow = SlowStore(app, monkeypatch, at=1)
+        saving = asyncio.create_task(session.retry())
+        assert await asyncio.to_thread(slow.begun.wait, 30)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        slow.go_on.set()
+        assert await session.retry()
+        assert len(stored(app, session)) == 6
+        assert session.trouble is None
+        assert app.store.check() == []

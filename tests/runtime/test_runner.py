@@ -1,0 +1,36 @@
+"""The one way in, where another process asks for the conversation and then does not want it any more."""
+
+import asyncio
+from pathlib import Path
+
+from chatops.domain.errors import Conflict
+from chatops.domain.events import TurnStatus
+from chatops.engine.inputs import TurnCancelled
+from tests.runtime.test_session import settled, talking
+
+
+async def test_what_comes_in_while_a_step_is_left_to_another_process_is_taken_if_it_goes_on_here(
+    tmp_path: Path,
+) -> None:
+    async with talking(tmp_path) as (_, session, _told):
+        runner = session._runner
+        coming = asyncio.create_task(runner.yield_up())
+        await asyncio.sleep(0)
+        await session.submit("run `touch one`")
+        await coming
+        runner.deliver(TurnCancelled())
+        assert await runner.take(TurnCancelled()) is False, "whoever waits is not kept waiting"
+        runner.stay()
+        assert await settled(session) is TurnStatus.CANCELLED
+        assert not (tmp_path / "one").exists()
+
+
+async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (_, session, told):
+        await session.submit("hello")
+        await settled(session)
+        session._runner._lost(Conflict("It went on elsewhere."))
+        before = len(told)
+        assert await session.retry() is False
+        assert isinstance(session.trouble, Conflict)
+        assert told[before:] == []
