@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from chatops.domain.errors import SessionHeld, StoreError
 from chatops.domain.ids import SessionId
@@ -45,13 +46,18 @@ class Lease:
     async def take(self, session: SessionId) -> None:
         """Hold `session` and keep it. Raises SessionHeld."""
         await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+        self._forget()
         self._session = session
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def answer(self) -> None:
-        """Let whoever asks know that the conversation comes as soon as it can."""
-        if self._session is not None:
+        """Let whoever asks know that the conversation comes as soon as it can; it comes, whether or not they know."""
+        if self._session is None:
+            return
+        try:
             await self._offload(self._store.heard, self._session, self._holder)
+        except StoreError as error:
+            log.warning("whoever asks for the session was not answered: %s", error)
 
     async def hand_over(self, to: Holder) -> None:
         """Make it theirs if they still want it, else nobody's; harmless if it is ours no longer."""
@@ -91,15 +97,16 @@ class Lease:
             await asyncio.sleep(LOOK_S)
             try:
                 if clock() - renewed >= LEASE_S / 3:
-                    await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+                    # If another process has it by now, the look at it says who.
+                    with suppress(SessionHeld):
+                        await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._offload(self._store.version)
                 self._looked()
                 if version == seen:
                     continue
-                seen, hold = version, await self._offload(self._store.held, session)
-            except SessionHeld:
-                hold, seen = await self._offload(self._store.held, session), -1
+                hold = await self._offload(self._store.held, session)
+                seen = version
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue

@@ -246,7 +246,10 @@ class ReadAlong:
         store, offload, me = self._services.store, self._services.offload, self._services.holder
         try:
             await offload(store.release, self.session_id, me)
-            await offload(store.want, self.session_id, None)
+            hold = await offload(store.held, self.session_id)
+            # Another one may have asked since, and still wants it.
+            if hold is not None and hold.wanted_by == me:
+                await offload(store.want, self.session_id, None)
         except StoreError:
             log.exception("a request for a conversation was not taken back")
 

@@ -211,6 +211,24 @@ async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) 
         assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
 
 
+async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: Path) -> None:
+    third = replace(SECOND, pid=SECOND.pid + 1)
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("hello")
+        await session.settle()
+        # Asked for where nobody listens, so that it is not handed over meanwhile.
+        await session._hands.lease.release()
+        first.app.store.hold(session.session_id, this_process(), ttl_s=30)
+        reader = await second.read(session)
+        await reader.get()
+        assert reader.handing is Handing.ASKED
+        second.app.store.want(session.session_id, third)
+        await reader.aclose()
+        hold = first.app.store.held(session.session_id)
+        assert hold is not None and hold.wanted_by == third
+
+
 async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None:
     replies = [calls(call("shell_exec", command="printf x >> one")), answer("made"), answer("shipped")]
     steps = (

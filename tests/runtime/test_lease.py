@@ -1,0 +1,68 @@
+"""The lease of a conversation: kept whatever a look at the store comes to, and never twice by one process."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from chatops.domain.errors import SessionHeld, StoreError
+from chatops.domain.ids import SessionId
+from chatops.runtime import lease as module
+from chatops.runtime.lease import Lease
+from chatops.runtime.offload import Offload
+from chatops.store.base import Holder
+from chatops.store.process import this_process
+from chatops.testing.memory_store import MemoryStore
+
+OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.001)
+
+
+async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_asked_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    store, offload, lost = MemoryStore(alive=lambda one: True), Offload(), list[Holder | None]()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    await lease.take(info.id)
+    held, troubles = store.held, [StoreError("not now")]
+
+    def held_at_last(session: SessionId) -> object:
+        if troubles:
+            raise troubles.pop()
+        return held(session)
+
+    def taken(*_: object, **__: object) -> None:
+        raise SessionHeld("It is open elsewhere.")
+
+    monkeypatch.setattr(module, "LEASE_S", 0.0)
+    monkeypatch.setattr(store, "held", held_at_last)
+    monkeypatch.setattr(store, "hold", taken)
+    store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
+    await until(lambda: lost == [OTHER])
+    assert troubles == []
+    await lease.release()
+    offload.close()
+
+
+async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("not now")
+
+    store, offload = MemoryStore(alive=lambda one: True), Offload()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
+    await lease.take(info.id)
+    store.want(info.id, OTHER)
+    monkeypatch.setattr(store, "heard", fails)
+    await lease.answer()
+    await lease.hand_over(OTHER)
+    hold = store.held(info.id)
+    assert hold is not None and hold.holder == OTHER
+    offload.close()
