@@ -105,7 +105,8 @@ def _append(file: Path, data: bytes) -> int:
 def _shorten(file: Path) -> None:
     """Head and tail in the place of all, at no moment less than that."""
     data = file.read_bytes()
-    shorter = file.with_name(f".{file.name}")
+    # Named so that `forget` finds it too, should this be where the app dies.
+    shorter = file.with_name(f"{file.name}.shorter")
     with suppress(FileNotFoundError):
         shorter.unlink()
     _append(shorter, data[:HEAD] + LEFT_OUT.encode() + data[-TAIL:])

@@ -41,10 +41,11 @@ class RegistryWatch:
 
     def put_in_force(self) -> None:
         """The person's word: from now on what has been read counts. Raises ConfigError if the file is broken."""
-        if self.broken is not None:
-            raise self.broken
-        if self.coming is not None:
-            self.loaded, self.coming = self.coming, None
+        with self._looking:
+            if self.broken is not None:
+                raise self.broken
+            if self.coming is not None:
+                self.loaded, self.coming = self.coming, None
 
     def _take(self, changed: Loaded) -> RegistryNews:
         was_broken, self._newest = self.broken is not None, changed

@@ -4,6 +4,8 @@ import stat
 import threading
 from pathlib import Path
 
+import pytest
+
 from chatops.domain.ids import CallId, SessionId
 from chatops.store.outputs import HEAD, LEFT_OUT, SHOWN_HEAD, SHOWN_TAIL, TAIL, Outputs
 
@@ -41,6 +43,21 @@ def test_of_much_output_the_beginning_and_the_end_are_kept(tmp_path: Path) -> No
     assert text.startswith("00000\n00001\n")
     assert text.endswith("39998\n39999\n")
     assert text.count("left out") == 1
+
+
+def test_nothing_is_left_where_the_app_died_while_it_cut_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise OSError
+
+    outputs = Outputs(tmp_path / "running")
+    monkeypatch.setattr(Path, "replace", dies)
+    outputs.keeping(CALL, 1, lambda text: None)("x" * 100_000)
+    assert len(list((tmp_path / "running").iterdir())) == 2
+    assert len(outputs.read(CALL, 1)) == SHOWN_HEAD + len(LEFT_OUT) + SHOWN_TAIL
+    outputs.forget(CALL)
+    assert list((tmp_path / "running").iterdir()) == []
 
 
 def test_lines_of_many_threads_are_all_there(tmp_path: Path) -> None:
