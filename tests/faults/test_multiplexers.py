@@ -1,0 +1,46 @@
+"""Inside tmux, which is a terminal of its own between the app and the person's (F07)."""
+
+import shutil
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.faults.doors import FaultyChat, Provider, flat, patient_registry
+from tests.support.command_line import program_environment
+from tests.support.fake_openai import call, calls, says
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_inside_tmux_it_works_and_leaves_nothing_switched_on(desk: Desk, provider: Provider, tmp_path: Path) -> None:
+    desk.use(patient_registry(provider.server.url))
+    socket = str(tmp_path / uuid.uuid4().hex[:8])
+    env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "SHELL": "/bin/sh", "ENV": "", "PS1": "shell> "}
+    tmux = ["tmux", "-S", socket, "-f", "/dev/null", "new-session", "sh"]
+    with ChatTerminal(tmux, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+        terminal.wait_for("shell>")
+        before = terminal.left_on()
+        terminal.say(" ".join([sys.executable, "-m", "chatops", *desk.flags, "--role", "coder"]))
+        terminal.ready("coder")
+        chat = FaultyChat(desk, provider, terminal)
+        chat.say("write it down", calls(call("shell_exec", command="printf x >> count.txt")), says("It is written."))
+        chat.wait_for("a approve once")
+        terminal.press("a")
+        chat.wait_for("It is written")
+        terminal.paste("one\rtwo\r" * 10)
+        chat.wait_for(r"\[pasted \d+ lines")
+        terminal.press("ctrl+c")
+        chat.assert_well()
+        terminal.press("ctrl+q")
+        terminal.wait_for("Go on with")
+        terminal.say("stty -a | tr ' ;' '\\n\\n' | grep -cE '^(echo|icanon|isig|ixon)$'")
+        terminal.wait_for("4")
+        assert "still there" not in flat(terminal.text()), "the shell's screen is back"
+        assert terminal.left_on() == before
+        terminal.say("exit")
+        terminal.wait_exit()
+        assert terminal.left_on() == []
+    assert desk.count == 1
