@@ -4,9 +4,11 @@ One file for each attempt, 0600 in a 0700 folder, beside the store and not in it
 death of the app as soon as it is written. It goes when the result is stored, or when what is left of it is.
 """
 
+import errno
 import hashlib
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,6 +24,8 @@ SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
 """Characters of it that a person, or a model, gets to see: the end says most of how far it came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
 _ROOM = 2 * (HEAD + TAIL)
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A tool without a sandbox can put anything where its output is kept: nothing is followed, and nothing waited for."""
 
 
 class Outputs:
@@ -44,8 +48,9 @@ class Outputs:
     def read(self, call_id: CallId, attempt: int) -> str:
         """What an attempt has put out, cut to size; empty if that is nothing."""
         try:
-            text = self._file(call_id, attempt).read_bytes().decode("utf-8", "replace")
-        except OSError:
+            text = _kept_of(self._file(call_id, attempt), most=_ROOM).decode("utf-8", "replace")
+        except OSError as error:
+            log.info("of call %s no output can be read: %s", call_id, error)
             return ""
         if len(text) <= SHOWN_HEAD + SHOWN_TAIL:
             return text
@@ -93,7 +98,7 @@ def _prefix(session_id: SessionId) -> str:
 def _append(file: Path, data: bytes) -> int:
     """Add to a file, made if need be; its size now."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _AS_IT_IS
     descriptor = os.open(file, flags, 0o600)
     try:
         os.write(descriptor, data)
@@ -102,12 +107,25 @@ def _append(file: Path, data: bytes) -> int:
         os.close(descriptor)
 
 
+def _kept_of(file: Path, *, most: int = 0) -> bytes:
+    """What stands in a file of at most so many bytes; of a larger one head and tail. Raises OSError for what is none of
+    ours."""
+    with os.fdopen(os.open(file, os.O_RDONLY | _AS_IT_IS), "rb") as handle:
+        found = os.fstat(handle.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(file))
+        if found.st_size <= most:
+            return handle.read(most)
+        head = handle.read(HEAD)
+        handle.seek(-min(TAIL, found.st_size), os.SEEK_END)
+        return head + LEFT_OUT.encode() + handle.read(TAIL)
+
+
 def _shorten(file: Path) -> None:
     """Head and tail in the place of all, at no moment less than that."""
-    data = file.read_bytes()
     # Named so that `forget` finds it too, should this be where the app dies.
     shorter = file.with_name(f"{file.name}.shorter")
     with suppress(FileNotFoundError):
         shorter.unlink()
-    _append(shorter, data[:HEAD] + LEFT_OUT.encode() + data[-TAIL:])
+    _append(shorter, _kept_of(file))
     shorter.replace(file)

@@ -1,7 +1,9 @@
 """What running tools have put out is kept for a while: bounded, private, by attempt."""
 
+import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,43 @@ def test_what_cannot_be_kept_is_shown_all_the_same(tmp_path: Path) -> None:
     shown: list[str] = []
     Outputs(tmp_path / "running").keeping(CALL, 1, shown.append)("text")
     assert shown == ["text"]
+
+
+def a_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def another_file(file: Path) -> None:
+    secret = file.parent.parent / "secret"
+    secret.write_text("secret")
+    file.symlink_to(secret)
+
+
+def a_device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("put", [a_pipe, another_file, a_device, Path.mkdir])
+def test_what_a_tool_put_in_the_place_of_its_output_is_not_read_and_holds_nothing_up(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    outputs = Outputs(tmp_path / "running")
+    take = outputs.keeping(CALL, 1, lambda text: None)
+    take("one")
+    (file,) = (tmp_path / "running").iterdir()
+    file.unlink()
+    put(file)
+    take("two")
+    assert outputs.read(CALL, 1) == ""
+
+
+def test_of_an_output_that_was_made_endless_no_more_is_read_than_is_ever_kept(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "running")
+    take = outputs.keeping(CALL, 1, lambda text: None)
+    take("begun\n")
+    (file,) = (tmp_path / "running").iterdir()
+    os.truncate(file, 1 << 40)
+    assert outputs.read(CALL, 1).startswith("begun\n")
+    take("over")
+    assert file.stat().st_size <= HEAD + len(LEFT_OUT.encode()) + TAIL
+    assert outputs.read(CALL, 1).endswith("over")
