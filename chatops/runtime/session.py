@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
-from chatops.domain.errors import AlreadyDecided, Busy, ChatopsError, ConfigError, NotSaved
+from chatops.domain.errors import AlreadyDecided, ChatopsError, NotSaved
 from chatops.domain.events import (
     Event,
     Notice,
@@ -21,39 +21,32 @@ from chatops.domain.events import (
     TurnPaused,
     TurnStatus,
 )
-from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.engine.effects import Step
+from chatops.domain.ids import CallId, SessionId
 from chatops.engine.inputs import (
     CallDecided,
-    GrantNarrowed,
     GrantsRevoked,
     Recovered,
-    RoleSwitched,
     TurnCancelled,
     TurnRetried,
 )
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.turn import start
 from chatops.engine.view import in_flight, pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
-from chatops.policy.resolve import revoked
 from chatops.runtime.aftermath import Aftermath
 from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.doors import KeptTexts, PostedDecisions
 from chatops.runtime.handover import HandOver
 from chatops.runtime.perform import Performer
-from chatops.runtime.record import Record
-from chatops.runtime.registry_note import note_on_registry, told_of_change
 from chatops.runtime.rights import RegistryNews
 from chatops.runtime.runner import Runner
 from chatops.runtime.saving import refused_approval, unsaved_text
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot as Snapshot
-from chatops.runtime.standing import Standing, divider, role_gone
+from chatops.runtime.standing import Standing
+from chatops.runtime.switching import Switching
+from chatops.runtime.turns import MakeStep, Turns
 from chatops.store.base import DecisionRow, Holder, SessionInfo
-from chatops.store.derive import turn_after
 from chatops.tools.base import Tool, ToolContext
 
 
@@ -64,17 +57,9 @@ class ChatSession:
         """Use `runtime.opening.open_session`, which takes the lease and loads what is stored."""
         self._services = services
         self._loop = asyncio.get_running_loop()
-        self._info = info
-        self._standing = standing
-        self._grant = standing.grant(services.rights)
-        self._record = Record()
-        self._leader = ""
-        """The workflow whose run says which turn comes next."""
         self._left_off = False
         """Whether the turn was loaded as another process left it and has not been taken up yet."""
-        self._registry_note = note_on_registry(standing, rights=services.rights)
         self._told = 0
-        self._last_turn = info.last_turn if info is not None else None
         self._store_notices = len(services.store.notices)
         self._store_word = ""
         """What the store said of itself last, until the person goes on."""
@@ -94,6 +79,16 @@ class ChatSession:
         self._hands = HandOver(
             services, self._runner, taking=self._taking, spawn=self._spawn, tell=self.tell, looked=self._heed_store
         )
+        self._turns = Turns(services, self._runner, self._hands, info=info, standing=standing)
+        self._switching = Switching(
+            services,
+            self._runner,
+            self._hands,
+            self._turns,
+            taking=self._taking,
+            publish=self._bus.publish,
+            tell=self.tell,
+        )
         self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
         self._kept = KeptTexts(services.store, services.offload)
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
@@ -109,12 +104,13 @@ class ChatSession:
     @property
     def standing(self) -> Standing:
         """Role, pinned model, persona and what was taken away."""
-        return self._standing
+        return self._turns.standing
 
     @property
     def session_id(self) -> SessionId:
         """Empty until the first message is taken."""
-        return self._info.id if self._info is not None else SessionId("")
+        info = self._turns.info
+        return info.id if info is not None else SessionId("")
 
     @property
     def workspace(self) -> Path:
@@ -153,15 +149,15 @@ class ChatSession:
 
     def snapshot(self) -> Snapshot:
         """The conversation as it stands, consistent with the events published so far."""
-        return self._record.snapshot(
+        return self._turns.record.snapshot(
             self.state,
-            info=self._info,
+            info=self._turns.info,
             workspace=str(self.workspace),
-            grant=self._grant,
-            persona=self._standing.persona,
+            grant=self._turns.grant,
+            persona=self._turns.standing.persona,
             rights=self._services.rights,
             queued=self._kept.count,
-            registry=self._registry_note,
+            registry=self._switching.note,
             concern=self.unsaved or self._store_word,
         )
 
@@ -171,14 +167,14 @@ class ChatSession:
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
         """The system prompt's layers in order, as the next model call would get them."""
-        now = self._standing
+        now = self._turns.standing
         return self._services.rights.prompt_layers(
             now.role, model_pin=now.model_pin, persona=now.persona, step=now.step
         )
 
     def grant(self) -> Grant:
         """What the present role may do now."""
-        return self._grant
+        return self._turns.grant
 
     # what can be asked of it
 
@@ -189,11 +185,11 @@ class ChatSession:
         self._store_word = ""
         async with self._taking:
             try:
-                info = await self._ensure_stored()
-                if self._leader or self._unfinished():
+                info = await self._turns.stored()
+                if self._turns.leader or self._turns.unfinished:
                     await self._kept.keep(info.id, text)
                     return False
-                await self._start(info, text)
+                await self._turns.start(info, text)
             except NotSaved as error:
                 self._runner.hindered(error)
                 raise
@@ -223,30 +219,22 @@ class ChatSession:
 
     async def switch_role(self, name: str) -> None:
         """Put another role in force from the next model call on. Raises ConfigError for an unknown one."""
-        await self._change(replace(self._standing, role=name))
+        await self._switching.to(replace(self._turns.standing, role=name))
         await self._services.offload(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
         """Use this model whatever the role says, and as the default from now on; None: as the role says again."""
-        await self._change(replace(self._standing, model_pin=name or ""))
+        await self._switching.to(replace(self._turns.standing, model_pin=name or ""))
         if name:
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
         """Speak as another persona from the next model call on."""
-        await self._change(replace(self._standing, persona=name))
+        await self._switching.to(replace(self._turns.standing, persona=name))
 
     async def revoke_tool(self, name: str) -> None:
         """Take a tool away from this conversation, whatever the role; it stays away."""
-        async with self._taking:
-            info = await self._ensure_stored()
-        taken = tuple(dict.fromkeys((*self._standing.revoked, name)))
-        self._standing = replace(self._standing, revoked=taken)
-        self._grant = self._standing.grant(self._services.rights)
-        # The turn in progress first: it is to lose the tool even where that cannot be stored.
-        await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
-        store = self._services.store
-        await self._services.offload(store.set_setting, f"revoked:{info.id}", "\n".join(taken))
+        await self._switching.revoke(name)
 
     async def cancel(self) -> bool:
         """Stop the answer or the running tools. False: nothing was running."""
@@ -260,8 +248,8 @@ class ChatSession:
         """Go on with a turn that failed, or save what could not be saved. False: there is nothing to retry."""
         if await self._runner.retry_unsaved():
             return True
-        self._grant = self._standing.grant(self._services.rights)
-        return await self._runner.take(TurnRetried(grant=self._grant))
+        self._turns.grant = self._turns.standing.grant(self._services.rights)
+        return await self._runner.take(TurnRetried(grant=self._turns.grant))
 
     async def resume(self) -> None:
         """Go on with an unfinished turn from its checkpoint, taking decisions that other doors left.
@@ -274,17 +262,17 @@ class ChatSession:
             return
         if self._left_off:
             self._left_off = False
-            self._standing = replace(self._standing, role=state.grant.role)
-            grant, gone = self._standing.grant_for(state.grant, self._services.rights)
+            self._turns.standing = replace(self._turns.standing, role=state.grant.role)
+            grant, gone = self._turns.standing.grant_for(state.grant, self._services.rights)
             if gone is not None:
                 text = f"{gone} Nothing of this turn's role is permitted until it is there again."
                 self.tell(text, advice=gone.advice)
             else:
-                self._grant = grant
+                self._turns.grant = grant
             interrupted = await self._aftermath.of(state)
             if await self._runner.take(Recovered(grant=grant, interrupted=interrupted)):
                 self._services.offload.later(self._aftermath.clear, interrupted)
-            if not self._leader and (state.contract is not None or state.gate is not None):
+            if not self._turns.leader and (state.contract is not None or state.gate is not None):
                 # Its run is over: it was ended before this turn could be.
                 await self._runner.take(TurnCancelled())
         await self._posted.take()
@@ -297,9 +285,9 @@ class ChatSession:
     async def rename(self, title: str) -> None:
         """Give the conversation another title."""
         async with self._taking:
-            info = await self._ensure_stored()
+            info = await self._turns.stored()
             await self._services.offload(self._services.store.update_session, info.id, title=title)
-            self._info = replace(info, title=title)
+            self._turns.info = replace(info, title=title)
 
     async def withdraw(self, grant: RememberedGrant) -> None:
         """Take a remembered grant back, in the store and in the turn in progress."""
@@ -312,25 +300,8 @@ class ChatSession:
         self._loop.call_soon_threadsafe(self.registry_changed, news)
 
     def registry_changed(self, news: RegistryNews) -> None:
-        """A file of the registry has changed, or was put in force: say what is different; a turn in progress can only
-        lose by it.
-
-        A conversation that was closed here may be driven elsewhere by now, so it is left alone.
-        """
-        if self._hands.closed:
-            return
-        before, rights = self._grant, self._services.rights
-        self._registry_note = note_on_registry(self._standing, rights=rights)
-        try:
-            self._grant = self._standing.grant(rights)
-            said = told_of_change(self._standing, before, self._grant, rights=rights)
-        except ConfigError as error:
-            self.tell(f"The registry has changed. {error}", advice=error.advice)
-            self._runner.deliver(GrantNarrowed(layers=(role_gone(self._standing.role),), answers=()))
-            return
-        if text := " ".join([*said, *news.told]):
-            self.tell(text)
-        self._runner.deliver(GrantNarrowed(layers=self._grant.layers, answers=self._grant.answers))
+        """A file of the registry has changed, or was put in force, see `Switching`."""
+        self._switching.registry_changed(news)
 
     def tell(self, text: str, *, advice: str = "") -> None:
         """Let the faces say something."""
@@ -355,38 +326,28 @@ class ChatSession:
     async def load(self) -> None:
         """Take the lease and load messages and the unfinished turn; for a run that is not over, its last turn in
         any case. Raises SessionHeld, Unreadable."""
-        if self._info is None:
-            return
-        store, offload = self._services.store, self._services.offload
-        await self._hands.lease.take(self._info.id)
-        # Whoever had it until now may have gone on since it was looked up.
-        info = self._info = await offload(store.session, self._info.id)
-        self._last_turn = info.last_turn
-        history = await offload(store.history, info.id)
-        await self._kept.recall(info.id)
-        turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
-        state = await offload(store.load_turn, turn) if turn is not None else None
-        self._record.load(history, state)
-        self._runner.load(state)
-        self._left_off = self._unfinished()
+        await self._turns.load()
+        if self._turns.info is not None:
+            await self._kept.recall(self.session_id)
+        self._left_off = self._turns.unfinished
 
     # led by a run, for `runtime.workflow`
 
     def lead(self, workflow: str, standing: Standing) -> None:
         """From now on a run of `workflow` says which turn comes next; an unfinished one belongs to `standing`."""
-        self._leader = workflow
-        self._standing = standing
+        self._turns.leader = workflow
+        self._turns.standing = standing
 
     async def free(self, standing: Standing) -> None:
         """The run is over: from now on it is a chat under `standing`, and what was kept is sent."""
-        self._leader = ""
-        self._standing, self._grant = standing, standing.grant(self._services.rights)
+        self._turns.leader = ""
+        self._turns.standing, self._turns.grant = standing, standing.grant(self._services.rights)
         await self._send_kept()
 
-    async def begin(self, standing: Standing, make: Callable[[Grant, tuple[RememberedGrant, ...]], Step]) -> None:
+    async def begin(self, standing: Standing, make: MakeStep) -> None:
         """Begin the turn that `make` gives for the grant of `standing`. Raises ConfigError, StoreError."""
         async with self._taking:
-            await self._begin(await self._ensure_stored(), standing, make)
+            await self._turns.begin(await self._turns.stored(), standing, make)
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, also one that waits for a person; what another process left is looked at first."""
@@ -403,106 +364,6 @@ class ChatSession:
 
     def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
-
-    def _unfinished(self) -> bool:
-        return self.state is not None and not isinstance(self.state.phase, Finished)
-
-    async def _ensure_stored(self) -> SessionInfo:
-        self._hands.must_be_here()
-        if self._info is None:
-            store, offload, now = self._services.store, self._services.offload, self._standing
-            info = await offload(
-                store.create_session, workspace=str(self.workspace), role=now.role, persona=now.persona
-            )
-            await self._hands.lease.take(info.id)
-            reach("after_create")
-            if now.model_pin:
-                await offload(store.update_session, info.id, model_pin=now.model_pin)
-            self._info = info
-        return self._info
-
-    async def _start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
-        turn_id = self._last_turn = await self._next_turn_id(info.id)
-
-        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
-            step = start(
-                turn_id=turn_id,
-                session_id=info.id,
-                parent_id=self._record.head,
-                grant=grant,
-                history=self._record.messages,
-                text=text,
-                remembered=remembered,
-            )
-            return replace(step, takes_kept=kept)
-
-        await self._begin(info, self._standing, make)
-
-    async def _next_turn_id(self, session_id: SessionId) -> TurnId:
-        try:
-            return await self._services.offload(self._services.store.next_turn_id, session_id)
-        except NotSaved:
-            # Nobody else begins turns in a conversation that is held here, so the next number is free.
-            return turn_after(session_id, self._last_turn)
-
-    async def _begin(
-        self, info: SessionInfo, standing: Standing, make: Callable[[Grant, tuple[RememberedGrant, ...]], Step]
-    ) -> None:
-        grant = standing.grant(self._services.rights)
-        self._close_turn()
-        self._standing, self._grant = standing, grant
-        remembered = await self._services.offload(self._services.store.grants, info.id)
-        await self._runner.begin(make(grant, remembered))
-
-    def _close_turn(self) -> None:
-        state = self.state
-        if state is not None and isinstance(state.phase, Finished):
-            self._record.add(*state.messages, usage=state.usage)
-            self._runner.load(None)
-
-    async def _change(self, standing: Standing) -> None:
-        """Put `standing` in force; the divider goes into the turn in progress or behind the last one."""
-        self._hands.must_be_here()
-        store, offload = self._services.store, self._services.offload
-        if self._leader:
-            raise Busy(
-                f"This is a run of workflow {self._leader}: its steps say role, model and persona until it is over.",
-                advice="Go on when it has ended, or end it: /workflow cancel",
-            )
-        after = standing.grant(self._services.rights)
-        async with self._taking:
-            count = len(self._record.messages) + (len(self.state.messages) if self.state is not None else 0)
-            switch = divider(
-                self._grant,
-                after,
-                id=MessageId(f"{self.session_id}.switch{count}"),
-                suspended=await self._suspended_by(after),
-            )
-            self._standing, self._grant = standing, after
-            self._registry_note = note_on_registry(standing, rights=self._services.rights)
-            if self._unfinished():
-                await self._runner.take(RoleSwitched(grant=after, switch=switch))
-            else:
-                if self._info is not None and (self._record.messages or self.state is not None):
-                    self._close_turn()
-                    await self._runner.catch_up()
-                    await offload(store.append_message, self._info.id, switch)
-                    self._record.add(switch)
-                self._bus.publish(RoleSwitchedEvent(id=switch.id, parent_id=self.session_id, switch=switch))
-            if self._info is not None:
-                await offload(
-                    store.update_session,
-                    self._info.id,
-                    role=standing.role,
-                    model_pin=standing.model_pin,
-                    persona=standing.persona,
-                )
-
-    async def _suspended_by(self, after: Grant) -> int:
-        if self._info is None or self._grant.role == after.role:
-            return 0
-        grants = await self._services.offload(self._services.store.grants, self._info.id)
-        return sum(1 for grant in grants if grant.role == self._grant.role)
 
     def _heard(self, published: Published) -> None:
         self._heed_store()
@@ -537,13 +398,13 @@ class ChatSession:
     async def _send_kept(self) -> None:
         """Begin the next turn with the oldest kept message. What cannot be sent stays kept, and is told."""
         async with self._taking:
-            if self._leader or not self._services.attended or self._info is None or self._unfinished():
+            if self._turns.leader or not self._services.attended or self._turns.info is None or self._turns.unfinished:
                 return
             try:
-                text = await self._kept.first(self._info.id)
+                text = await self._kept.first(self._turns.info.id)
                 if text is not None:
                     reach("sending_kept")
-                    await self._start(self._info, text, kept=True)
+                    await self._turns.start(self._turns.info, text, kept=True)
                     self._kept.sent()
             except ChatopsError as error:
                 self.tell(f"A message that was kept could not be sent: {error}", advice=error.advice)

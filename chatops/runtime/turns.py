@@ -1,0 +1,123 @@
+"""How the turns of a conversation begin: it is stored first, and each has its number and the rights of that moment."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from chatops.config.failpoints import reach
+from chatops.domain.decisions import RememberedGrant
+from chatops.domain.errors import NotSaved
+from chatops.domain.ids import SessionId, TurnId
+from chatops.engine.effects import Step
+from chatops.engine.state import Finished
+from chatops.engine.turn import start
+from chatops.policy.grant import Grant
+from chatops.runtime.handover import HandOver
+from chatops.runtime.record import Record
+from chatops.runtime.runner import Runner
+from chatops.runtime.services import Services
+from chatops.runtime.standing import Standing
+from chatops.store.base import SessionInfo
+from chatops.store.derive import turn_after
+
+MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], Step]
+"""The first step of a turn, for the grant and the remembered approvals that it begins with."""
+
+
+class Turns:
+    """What a conversation has come to, and what its next turn begins with.
+
+    One at a time: whoever begins a turn holds the lock under which messages are taken.
+    """
+
+    def __init__(
+        self, services: Services, runner: Runner, hands: HandOver, *, info: SessionInfo | None, standing: Standing
+    ) -> None:
+        self._services = services
+        self._runner = runner
+        self._hands = hands
+        self._last = info.last_turn if info is not None else None
+        self.info = info
+        """As it is stored; None until the first message is taken."""
+        self.standing = standing
+        self.grant = standing.grant(services.rights)
+        """What `standing` gives."""
+        self.record = Record()
+        """What was said before the turn in progress."""
+        self.leader = ""
+        """The workflow whose run says which turn comes next."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a turn is in progress, be it that it waits for a person."""
+        state = self._runner.state
+        return state is not None and not isinstance(state.phase, Finished)
+
+    async def load(self) -> None:
+        """Take the lease and load messages and the unfinished turn; for a run that is not over, its last turn in
+        any case. Raises SessionHeld, Unreadable."""
+        if self.info is None:
+            return
+        store, offload = self._services.store, self._services.offload
+        await self._hands.lease.take(self.info.id)
+        # Whoever had it until now may have gone on since it was looked up.
+        info = self.info = await offload(store.session, self.info.id)
+        self._last = info.last_turn
+        history = await offload(store.history, info.id)
+        turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
+        state = await offload(store.load_turn, turn) if turn is not None else None
+        self.record.load(history, state)
+        self._runner.load(state)
+
+    async def stored(self) -> SessionInfo:
+        """The conversation as it is stored, for which it is made if need be. Raises Conflict, StoreError."""
+        self._hands.must_be_here()
+        if self.info is None:
+            store, offload, now = self._services.store, self._services.offload, self.standing
+            workspace = str(self._services.workspace)
+            info = await offload(store.create_session, workspace=workspace, role=now.role, persona=now.persona)
+            await self._hands.lease.take(info.id)
+            reach("after_create")
+            if now.model_pin:
+                await offload(store.update_session, info.id, model_pin=now.model_pin)
+            self.info = info
+        return self.info
+
+    async def start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
+        """Begin a turn of the chat with a message; `kept`: the oldest one that was kept. Raises StoreError."""
+        turn_id = self._last = await self._next_id(info.id)
+
+        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
+            step = start(
+                turn_id=turn_id,
+                session_id=info.id,
+                parent_id=self.record.head,
+                grant=grant,
+                history=self.record.messages,
+                text=text,
+                remembered=remembered,
+            )
+            return replace(step, takes_kept=kept)
+
+        await self.begin(info, self.standing, make)
+
+    async def begin(self, info: SessionInfo, standing: Standing, make: MakeStep) -> None:
+        """Begin the turn that `make` gives for the grant of `standing`. Raises ConfigError, StoreError."""
+        grant = standing.grant(self._services.rights)
+        self.close()
+        self.standing, self.grant = standing, grant
+        remembered = await self._services.offload(self._services.store.grants, info.id)
+        await self._runner.begin(make(grant, remembered))
+
+    def close(self) -> None:
+        """Put a turn that is over with what was said before."""
+        state = self._runner.state
+        if state is not None and isinstance(state.phase, Finished):
+            self.record.add(*state.messages, usage=state.usage)
+            self._runner.load(None)
+
+    async def _next_id(self, session_id: SessionId) -> TurnId:
+        try:
+            return await self._services.offload(self._services.store.next_turn_id, session_id)
+        except NotSaved:
+            # Nobody else begins turns in a conversation that is held here, so the next number is free.
+            return turn_after(session_id, self._last)
