@@ -9,6 +9,7 @@ _OPEN = (
     ("turns", "session_id = ?1"),
     ("journal", "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ?1)"),
     ("pending", "session_id = ?1"),
+    ("decisions", "session_id = ?1"),
     ("posted", "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ?1)"),
     ("grants", "session_id = ?1"),
     ("queued_texts", "session_id = ?1"),
@@ -16,7 +17,9 @@ _OPEN = (
     ("runs", "session_id = ?1"),
     ("words", "session_id = ?1"),
 )
-"""What belongs to one conversation besides its messages."""
+"""What belongs to one conversation besides its messages; turns stand before what is found by them."""
+_STEPS = "SELECT turn_id, seq, fingerprint FROM turns"
+_HOLDERS = "SELECT host, pid, boot_id, pid_started FROM leases WHERE session_id = ?"
 _MESSAGES_OF = """id IN (
     WITH RECURSIVE chain(id, parent_id) AS (
         SELECT m.id, m.parent_id FROM messages m JOIN sessions s ON s.head = m.id WHERE s.id = ?1
@@ -28,16 +31,21 @@ _MESSAGES_OF = """id IN (
 def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     """Copy the conversations of `source` that some process drives into `target`, a store in use, in one transaction.
 
-    One that is there already stays as it is there. Both are of the present version. Raises sqlite3.Error.
+    One that is there already stays as it is there, unless that is how it stood before, as in a copy that was made then
+    and put back: what has been done since would be asked about, and done, once more. Both are of the present version.
+    Raises sqlite3.Error.
     """
     driven = [row[0] for row in source.execute("SELECT session_id FROM leases").fetchall()]
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN IMMEDIATE")
     try:
         for session_id in driven:
-            if target.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is None:
-                for table, chosen in (("messages", _MESSAGES_OF), *_OPEN):
-                    _copy_chosen(source, target, table, chosen, session_id)
+            if not _goes_further(source, target, session_id):
+                continue
+            for table, chosen in reversed(_OPEN):
+                target.execute(f"DELETE FROM {table} WHERE {chosen}", (session_id,))
+            for table, chosen in (("messages", _MESSAGES_OF), *_OPEN):
+                _copy_chosen(source, target, table, chosen, session_id)
         target.execute("COMMIT")
     except BaseException:
         if target.in_transaction:
@@ -45,6 +53,32 @@ def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
         raise
     finally:
         target.execute("PRAGMA foreign_keys = ON")
+
+
+def _goes_further(source: sqlite3.Connection, target: sqlite3.Connection, session_id: Value) -> bool:
+    """Whether nothing of a conversation is in `target` that is not in `source` too."""
+    there = target.execute("SELECT head FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    if there is None:
+        return True
+    said = {row[0] for row in source.execute(f"SELECT id FROM messages WHERE {_MESSAGES_OF}", (session_id,))}
+    return (
+        (there[0] is None or there[0] in said)
+        and _each(target, _HOLDERS, session_id) <= _each(source, _HOLDERS, session_id)
+        and all(
+            _reached(source, row, session_id) for row in target.execute(f"{_STEPS} WHERE session_id = ?", (session_id,))
+        )
+    )
+
+
+def _reached(source: sqlite3.Connection, step: tuple[Value, ...], session_id: Value) -> bool:
+    """Whether a turn came to this step in `source`, or on to a later one."""
+    turn_id, seq, fingerprint = step
+    here = source.execute(f"{_STEPS} WHERE turn_id = ? AND session_id = ?", (turn_id, session_id)).fetchone()
+    return here is not None and (here[1] > seq or here[1:] == (seq, fingerprint))
+
+
+def _each(rows: sqlite3.Connection, query: str, session_id: Value) -> set[tuple[Value, ...]]:
+    return set(rows.execute(query, (session_id,)).fetchall())
 
 
 def _copy_chosen(

@@ -372,6 +372,44 @@ def test_a_replaced_file_is_used_and_the_old_one_can_still_be_read(path: Path, s
         assert texts(store.history(theirs)) == ["from the other", "and on"]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_earlier_copy_that_is_put_back_undoes_nothing_of_what_somebody_is_at(
+    elsewhere: bool, path: Path, scratch: Path
+) -> None:
+    """What was approved and done since would wait there, and could be approved and done once more. But where the copy
+    has gone its own way, nothing of that is lost either."""
+    with closing(SqliteStore(path)) as store:
+        session = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.hold(session, this_process())
+        call = waiting(store, session)
+        turn = store.session(session).active_turn
+        assert turn is not None
+        with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(scratch)) as copy:
+            now.backup(copy)
+        asked = Step(state=store.load_turn(turn))
+        if elsewhere:
+            with closing(SqliteStore(scratch)) as other:
+                other.commit(kit.then(asked, kit.awaiting_model(turn, 2)))
+        started = kit.then(
+            asked,
+            kit.in_round(CallState(call=kit.a_call(turn), status=kit.started())),
+            effects=(kit.run(kit.a_call(turn)),),
+            decisions=(kit.record(kit.a_call(turn)),),
+        )
+        store.commit(started)
+        scratch.rename(path)
+        assert store.queue() == []
+        assert [row.call_id for row in store.journal(turn)] == ([] if elsewhere else [call])
+        assert [row.call_id for row in store.decisions()] == ([] if elsewhere else [call])
+        if elsewhere:
+            assert store.load_turn(turn).phase == kit.awaiting_model(turn, 2)
+        else:
+            store.commit(kit.then(started, kit.finished()))
+            assert store.session(session).active_turn is None
+            assert waiting(store, session)
+        assert store.check() == []
+
+
 def test_a_file_that_has_only_another_name_now_is_named_and_keeps_its_log(path: Path, scratch: Path) -> None:
     SqliteStore(scratch).close()
     with closing(SqliteStore(path)) as store:
