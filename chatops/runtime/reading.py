@@ -329,15 +329,18 @@ class ReadAlong:
             try:
                 version = await self._services.offload(self._services.store.version)
                 if version != seen:
-                    seen = version
                     await self._look()
+                    seen = version
                 else:
                     await self._look_at_holder()
+                if self.handing is not before:
+                    before = self.handing
+                    self._changed()
             except StoreError as error:
                 log.warning("the conversation was not looked at: %s", error)
-            if self.handing is not before:
-                before = self.handing
-                self._changed()
+            except Exception:
+                # Whoever draws has made a mistake: it is not to be the last thing that is seen of the conversation.
+                log.exception("what was read could not be shown")
 
     async def _look(self) -> None:
         found = await self._services.offload(_read, self._services.store, self.session_id, self._found)

@@ -218,8 +218,8 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
 
 def _temporary(path: Path, *, context: ToolContext) -> str:
     """The name of the file that an attempt writes beside its target: found again after a crash, and by nobody else."""
-    token = hashlib.sha256(f"{context.call_id}/{context.attempt}/{path.name}".encode()).hexdigest()[:16]
-    return f".chatops-{token}.tmp"
+    name = f"{context.call_id}/{context.attempt}/{path.name}".encode("utf-8", "surrogatepass")
+    return f".chatops-{hashlib.sha256(name).hexdigest()[:16]}.tmp"
 
 
 def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:

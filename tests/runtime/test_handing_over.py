@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import Conflict, SessionHeld
+from chatops.domain.errors import Conflict, SessionHeld, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
@@ -99,6 +99,31 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
             with pytest.raises(SessionHeld, match="open elsewhere"):
                 await forbidden
         assert not await reader.cancel()
+
+
+async def test_a_reader_goes_on_after_a_look_that_failed_and_a_drawing_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles: list[Exception] = [ZeroDivisionError(), StoreError("not now")]
+
+    def fails() -> None:
+        if troubles:
+            raise troubles.pop()
+
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("hello")
+        await session.settle()
+        reader = await second.read(session)
+        look = second.app.store.session
+        monkeypatch.setattr(second.app.store, "session", lambda wanted: (fails(), look(wanted))[1])
+        reader.on_change(fails)
+        await session.submit("and again")
+        await until(lambda: not troubles)
+        await session.settle()
+        await session.submit("and once more")
+        await session.settle()
+        await until(lambda: said(reader) == said(session))
 
 
 async def test_a_reader_may_decide_and_the_first_decision_counts(tmp_path: Path) -> None:

@@ -223,6 +223,14 @@ async def test_a_file_with_the_longest_name_can_be_written(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == [name]
 
 
+async def test_a_file_whose_name_is_no_text_can_be_written_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / os.fsdecode(b"\xff.txt")
+    target.write_text("old")
+    (tmp_path / "link.txt").symlink_to(target.name)
+    await done(file_write, context_for(tmp_path), {"path": "link.txt", "content": "new"})
+    assert target.read_text() == "new"
+
+
 async def test_a_write_that_never_began_may_be_repeated(tmp_path: Path) -> None:
     context = context_for(tmp_path)
     facts = await inspected(file_write, context, {"path": "deep/a.txt", "content": "new"})
