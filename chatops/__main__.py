@@ -79,10 +79,15 @@ def main() -> int:
         settle_streams()
         from chatops.cli import main as run
 
-        code = run(None)
-        sys.stdout.flush()
+        return _flushed(run(None))
     except KeyboardInterrupt:
         return 130
+
+
+def _flushed(code: int) -> int:
+    """`code`, or 1 if what was printed last cannot be written."""
+    try:
+        sys.stdout.flush()
     except OSError as error:
         # The interpreter would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

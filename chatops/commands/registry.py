@@ -40,7 +40,12 @@ def _path(arguments: Namespace) -> Path:
     if arguments.path is not None:
         return Path(arguments.path).expanduser()
     named = getattr(arguments, "registry", None)
-    workspace = Path(getattr(arguments, "workspace", None) or ".").resolve()
+    try:
+        workspace = Path(getattr(arguments, "workspace", None) or ".").resolve()
+    except FileNotFoundError:
+        raise ConfigError(
+            "The folder you are in has been deleted.", advice="Go to another, or name one with --workspace DIR."
+        ) from None
     loaded = load_registry(
         path=Path(named) if named else None, workspace=workspace, paths=find_paths(os.environ), env=os.environ
     )
@@ -64,5 +69,9 @@ def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: st
         return
     for warning in warnings:
         view.answer(f"warning: {warning}")
-    counts = f"{len(registry.models)} models, {len(registry.roles)} roles"
-    view.answer(f"{path}: {counts}, {len(warnings)} warnings. It can be used.")
+    counts = (_counted(len(registry.models), "model"), _counted(len(registry.roles), "role"))
+    view.answer(f"{path}: {', '.join((*counts, _counted(len(warnings), 'warning')))}. It can be used.")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' if number != 1 else ''}"

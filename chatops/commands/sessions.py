@@ -165,6 +165,13 @@ def _export(opened: App, arguments: Namespace) -> int:
 def _delete(opened: App, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     view = screen()
+    hold = opened.store.held(info.id)
+    if hold is not None:
+        who = f"pid {hold.holder.pid} on {hold.holder.host}"
+        raise Busy(
+            f"Session {info.id} is open in another chatops ({who}); what happens there could not be stored any more.",
+            advice=f"Close it there, then: chatops sessions delete {info.id}",
+        )
     if info.run is not None and not info.run.result and not arguments.yes:
         raise Busy(
             f"Session {info.id} is a run of workflow {info.run.workflow} that is not over.",
@@ -187,7 +194,8 @@ def _delete(opened: App, arguments: Namespace) -> int:
 def _confirmed(info: SessionInfo) -> bool:
     if not sys.stdin.isatty():
         return False
-    screen().say(f"Delete session {info.id} ({info.messages} messages, {info.title})? Type yes:")
+    count = f"{info.messages} message{'s' if info.messages != 1 else ''}"
+    screen().say(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
     return sys.stdin.readline().strip().lower() == "yes"
 
 

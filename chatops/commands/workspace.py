@@ -13,7 +13,11 @@ WAY_OUT = "Start it in the folder of a project, or name one: chatops --workspace
 
 def whole(folder: str) -> str:
     """What `folder` is in words if it is the file system or this person's home folder, else empty."""
-    real = os.path.realpath(os.path.expanduser(folder))
+    try:
+        real = os.path.realpath(os.path.expanduser(folder))
+    except FileNotFoundError:
+        # The folder that it is started in has been deleted: that is told where the workspace is opened.
+        return ""
     if real == "/":
         return "the whole file system"
     return "your whole home folder" if real in {os.path.realpath(home) for home in _homes()} else ""

@@ -55,7 +55,7 @@ def test_check_says_what_a_run_would_warn_of(keys: dict[str, object], said: str,
     flags = registry(chatops, **keys)
     checked = chatops("registry", "check", flags[1])
     assert checked.code == 0
-    assert said in checked.out and "1 warnings" in checked.out
+    assert said in checked.out and "1 warning. It can be used." in checked.out
     (warning,) = chatops("registry", "check", flags[1], "--output-format", "json").json["warnings"]
     assert warning in chatops(*flags, "roles", "list").err
 

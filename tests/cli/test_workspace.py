@@ -91,3 +91,16 @@ def test_the_app_is_opened_once_and_only_where_the_session_belongs(
     }
     assert chatops(*commands[command]).code in (0, 3)
     assert opened == [Path(os.path.realpath(chatops.workspace))]
+
+
+@pytest.mark.parametrize("command", [("-p", "hi"), ("approvals", "list"), ("registry", "check")])
+def test_a_folder_that_was_deleted_under_the_shell_is_told(
+    command: tuple[str, ...], chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    told = chatops(*command)
+    assert told.code == 2
+    assert "The folder you are in has been deleted." in told.err and "--workspace DIR" in told.err

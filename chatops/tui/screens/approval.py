@@ -23,7 +23,7 @@ from chatops.domain.events import (
 from chatops.domain.sanitize import sanitize
 from chatops.runtime.answered import told
 from chatops.tui.screens.answers import arguments_question, exact_grant, reason_question, rule_question, scope
-from chatops.tui.screens.approval_frame import LIST_ROWS, calls, heading, keys
+from chatops.tui.screens.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
 from chatops.tui.screens.approval_text import describe, line
 from chatops.tui.screens.docket import Docket, Item, Mark, mark_of
 from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
@@ -318,7 +318,8 @@ class ApprovalScreen(GuardedDialog):
     def _around(self, *, keys: int) -> int:
         """Lines of the dialog beside the payload."""
         listed = min(LIST_ROWS, len(self._docket.items))
-        return 2 + 1 + (listed + 1 if self._lists_calls else 0) + (2 if self._note else 0) + keys + 1 + 1
+        noted = note_rows(self._note, window=self.size.width)
+        return 2 + 1 + (listed + 1 if self._lists_calls else 0) + noted + keys + 1 + 1
 
     def _keys_text(self, item: Item) -> str:
         if item.waits and not self._guard.armed:

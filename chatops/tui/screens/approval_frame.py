@@ -1,11 +1,25 @@
 """What stands around a call in the dialog, in words: which one of how many, their marks, and what each key does."""
 
+import textwrap
+
 from textual.content import Content
 
 from chatops.tui.screens.approval_text import title
 from chatops.tui.screens.docket import Docket, Item
 
 LIST_ROWS = 4
+NOTE_ROWS = 4
+"""What happened takes at most so many lines, as in ``windows.tcss``."""
+_MAX_WIDTH = 110
+_SIDES = 4
+"""Cells of a dialog's border and padding."""
+
+
+def note_rows(note: str, *, window: int) -> int:
+    """Lines that a note takes in a window of so many cells, with the empty one above it; 0 without a note."""
+    if not note:
+        return 0
+    return 1 + min(NOTE_ROWS, len(textwrap.wrap(note, max(1, min(window, _MAX_WIDTH) - _SIDES))))
 
 
 def heading(docket: Docket, *, narrow: bool) -> str:

@@ -93,13 +93,13 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
         if ended := processes(pending.interruption, facts):
             yield Row(label="processes", text=ended)
     if facts.interpreter:
-        yield Row(label="program", text=line(" ".join(facts.interpreter)))
+        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True)
     if facts.cwd:
-        yield Row(label="runs in", text=show_path(facts.cwd))
+        yield Row(label="runs in", text=show_path(facts.cwd), exact=True)
     for index, path in enumerate(facts.paths):
-        yield Row(label="" if index else "touches", text=show_path(path))
+        yield Row(label="" if index else "touches", text=show_path(path), exact=True)
     for index, host in enumerate(facts.hosts):
-        yield Row(label="" if index else "contacts", text=line(host))
+        yield Row(label="" if index else "contacts", text=line(host), exact=True)
     yield Row(
         label="sandbox", text=line(facts.sandbox) or ("none" if facts.command else "not needed: no program is run")
     )
@@ -107,7 +107,8 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     if pending.why:
         yield Row(label="why", text=line(pending.why))
     if scope and not pending.in_doubt:
-        yield Row(label="s grants", text=f"{line(scope)}  (this session, as {line(pending.role)})")
+        granted = f"{line(scope)}  (this session, as {line(pending.role)})"
+        yield Row(label="s grants", text=granted, exact=True)
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:

@@ -35,22 +35,27 @@ class _Line:
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:
     """The screen lines of a row. Exact rows break at the last cell and mark what continues them with ``» ``."""
+    if row.tone == "plain" and row.text:
+        return _labelled(row, width=width)
     if row.exact:
         parts = _chopped(row.text, max(1, width - GUTTER))
         return [_Line("» " if index else "  ", part, row.tone) for index, part in enumerate(parts)]
-    if row.tone == "plain" and row.text:
-        return _labelled(row, width=width)
-    words = textwrap.wrap(row.text, width, break_long_words=False, break_on_hyphens=False) or [""]
-    return [_Line("", part, row.tone) for chunk in words for part in _chopped(chunk, max(1, width))]
+    return [_Line("", part, row.tone) for part in _by_words(row.text, max(1, width))]
 
 
 def _labelled(row: Row, *, width: int) -> list[_Line]:
-    """A value beside its label. Broken at cells, not words: two spaces in a path stay two spaces."""
+    """A value beside its label. An exact one is broken at cells, not words: two spaces in a path stay two spaces."""
+    broken = _chopped if row.exact else _by_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
-        return [_Line("", part, row.tone) for part in _chopped(text, max(1, width))]
-    parts = _chopped(row.text, width - LABEL_WIDTH)
+        return [_Line("", part, row.tone) for part in broken(text, max(1, width))]
+    parts = broken(row.text, width - LABEL_WIDTH)
     return [_Line(("" if index else row.label).ljust(LABEL_WIDTH), part, row.tone) for index, part in enumerate(parts)]
+
+
+def _by_words(text: str, width: int) -> list[str]:
+    words = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [part for chunk in words for part in _chopped(chunk, width)]
 
 
 def _chopped(text: str, width: int) -> list[str]:

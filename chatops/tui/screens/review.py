@@ -14,6 +14,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.tui.keys import Place
+from chatops.tui.screens.approval_frame import note_rows
 from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.review_text import describe_review, may_skip, review_keys, review_title, words_question
@@ -146,7 +147,8 @@ class ReviewScreen(GuardedDialog):
         self.put("#approval-note", self._note, shown=bool(self._note))
         text = self._keys_text(narrow=narrow)
         self.put("#approval-keys", text)
-        self.fit_payload(around=2 + 1 + (2 if self._note else 0) + text.count("\n") + 1 + 1 + 1)
+        noted = note_rows(self._note, window=self.size.width)
+        self.fit_payload(around=2 + 1 + noted + text.count("\n") + 1 + 1 + 1)
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
         self.put("#approval-small", small, shown=self.too_small)
 

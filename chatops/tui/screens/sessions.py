@@ -14,7 +14,7 @@ def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
             text=columns(
                 (row.title or "(untitled)", 30),
                 (row.when, 15),
-                (f"{row.messages} messages", 12),
+                (f"{row.messages} message{'s' if row.messages != 1 else ''}", 12),
                 (f"{row.pending} waiting" if row.pending else "unfinished" if row.state else "", 10),
             ),
             find=f"{row.title} {row.id} {'waiting' if row.pending else ''} {row.state} {row.run}",

@@ -23,11 +23,11 @@ from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_cal
 
 
 def exact_text(facts: CallFacts, *, width: int = 40) -> str:
-    """What the dialog shows letter for letter, put together again from its wrapped lines."""
+    """What the dialog shows letter for letter, without what has a label, put together again from its wrapped lines."""
     description = describe(pending_call(facts=facts), scope="", unfolded=False)
     lines: list[str] = []
     for row in description.rows:
-        if not row.exact:
+        if not row.exact or row.tone == "plain":
             continue
         for part in wrapped(row, width=width):
             if part.left == "» ":
@@ -76,7 +76,7 @@ def test_broken_arguments_are_shown_as_they_are() -> None:
 def test_code_is_shown_once_and_letter_for_letter_with_what_runs_it() -> None:
     code = "for n in range(3):\n    print(n)  # \u202eno\n"
     rows = describe(pending_call(tool="python_exec", facts=code_facts(code)), scope="", unfolded=False).rows
-    assert [row.text for row in rows if row.exact] == ["for n in range(3):", "    print(n)  # <U+202E>no", ""]
+    assert [row.text for row in rows if row.tone == "code"] == ["for n in range(3):", "    print(n)  # <U+202E>no", ""]
     assert ("program", "/usr/bin/python3 -I -u -X utf8 -c") in [(row.label, row.text) for row in rows]
     assert not any(row.text.endswith("rguments") for row in rows)
 
@@ -112,6 +112,15 @@ def test_spaces_in_a_path_are_kept() -> None:
     rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "touches"]
     shown = "".join(part.text for part in wrapped(rows[0], width=40))
     assert shown == f'"{facts.paths[0]}"'
+
+
+def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
+    facts = replace(shell_facts("ls", argv=()), sandbox="bubblewrap: workspace writable, no home, no network")
+    rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "sandbox"]
+    assert [part.text for part in wrapped(rows[0], width=50)] == [
+        "bubblewrap: workspace writable, no home,",
+        "no network",
+    ]
 
 
 def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
