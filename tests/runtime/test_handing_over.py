@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import Conflict, SessionHeld, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
-from chatops.domain.ids import TurnId
+from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
@@ -22,7 +22,7 @@ from chatops.runtime.opening import new_run, open_run, open_session
 from chatops.runtime.reading import Handing, ReadAlong, read_along
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.store.base import Holder
+from chatops.store.base import Holder, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App, Options
@@ -116,7 +116,12 @@ async def test_a_reader_goes_on_after_a_look_that_failed_and_a_drawing_that_fail
         await session.settle()
         reader = await second.read(session)
         look = second.app.store.session
-        monkeypatch.setattr(second.app.store, "session", lambda wanted: (fails(), look(wanted))[1])
+
+        def looked(wanted: SessionId) -> SessionInfo:
+            fails()
+            return look(wanted)
+
+        monkeypatch.setattr(second.app.store, "session", looked)
         reader.on_change(fails)
         await session.submit("and again")
         await until(lambda: not troubles)
