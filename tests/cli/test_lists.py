@@ -1,11 +1,16 @@
 """Sessions, roles, tools, policy, registry, doctor: what they print, for people and for scripts."""
 
 import json
+import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from chatops.domain.ids import SessionId
+from chatops.store.process import this_process
+from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
 
 
@@ -67,6 +72,20 @@ def test_a_session_with_an_unfinished_turn_is_not_deleted_by_accident(chatops: C
     assert refused.code == 1
     assert "--yes" in refused.err
     assert chatops("approvals", "list", "--output-format", "json").json != []
+
+
+def test_a_session_that_is_open_somewhere_is_not_deleted_under_it(chatops: CommandLine, chatops_home: Path) -> None:
+    """What is typed and done there could not be stored any more."""
+    named, _ = chatops.paused("run `touch made.txt`")
+    session = SessionId(named)
+    with closing(SqliteStore(chatops_home / "data" / "chatops.db")) as store:
+        store.hold(session, this_process())
+        refused = chatops("sessions", "delete", session, "--yes")
+        assert refused.code == 1
+        assert f"is open in another chatops (pid {os.getpid()} on " in refused.err
+        assert chatops("approvals", "list", "--output-format", "json").json != []
+        store.release(session, this_process())
+    assert chatops("sessions", "delete", session, "--yes").code == 0
 
 
 @pytest.mark.parametrize("style", ["md", "html", "jsonl", "openai"])
