@@ -140,9 +140,10 @@ class ReadAlong:
             return Handing.FREE
         if hold.holder == self._services.holder:
             return Handing.OURS
-        if self._asked_at is None:
+        if self._asked_at is None or hold.wanted_by != self._services.holder:
+            # What was asked counts no more once another one has asked, or has got it.
             return Handing.HELD
-        if hold.heard and hold.wanted_by == self._services.holder:
+        if hold.heard:
             return Handing.COMING
         return Handing.SILENT if self._now() - self._asked_at >= ANSWER_S else Handing.ASKED
 

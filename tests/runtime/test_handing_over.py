@@ -259,6 +259,33 @@ async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: 
         assert hold is not None and hold.wanted_by == third
 
 
+async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers, only not this one: it must not be overruled, which would cost what runs there."""
+    third = replace(SECOND, pid=SECOND.pid + 1)
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
+        await session.settle()
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        reader = await second.read(session)
+        await reader.get()
+        await until(lambda: reader.handing is Handing.COMING)
+        second.app.store.want(session.session_id, third)
+        first.app.store.heard(session.session_id, this_process())
+        await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
+        monkeypatch.setattr("chatops.runtime.reading.ANSWER_S", 0.0)
+        assert reader.handing is Handing.HELD
+        await reader.get()
+        await until(lambda: session.wanted_by == SECOND)
+        await until(lambda: reader.handing is Handing.COMING)
+        (tmp_path / "go").touch()
+        await until(lambda: reader.handing is Handing.OURS)
+        assert (tmp_path / "one").read_text() == "x"
+
+
 async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None:
     replies = [calls(call("shell_exec", command="printf x >> one")), answer("made"), answer("shipped")]
     steps = (
