@@ -22,5 +22,10 @@ class NotHere:
     reason: str
 
 
-NOT_HERE: dict[str, NotHere] = {}
+NOT_HERE: dict[str, NotHere] = {
+    "G11": NotHere(
+        reason="there are no MCP servers or plugin processes yet; that an approval is void once its tool has changed "
+        "is tested with a program's own tools"
+    ),
+}
 """Faults that cannot be made on Linux without hardware, or that chatops does not meet yet; all others have a test."""
