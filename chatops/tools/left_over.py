@@ -13,12 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from chatops.domain.ids import CallId
-from chatops.tools.marked import MARK
+from chatops.tools.marked import marked
 from chatops.tools.supervisor import descendants
 
 log = logging.getLogger(__name__)
 
-_MOST_OF_AN_ENVIRONMENT = 65_536
 _KILL_S = 3.0
 _PAUSE_S = 0.005
 
@@ -43,7 +42,7 @@ def can_look() -> bool:
 
 def left_over(call_id: CallId, attempt: int) -> int:
     """How many processes of an attempt there are."""
-    return len(_tree(_entry(call_id, attempt)))
+    return len(_tree(_mark(call_id, attempt)))
 
 
 def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
@@ -51,23 +50,24 @@ def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
 
     Only for an attempt whose app is dead; the caller has looked.
     """
-    wanted = _entry(call_id, attempt)
+    mark = _mark(call_id, attempt)
     deadline = time.monotonic() + _KILL_S
     stopped: set[int] = set()
-    while left := _tree(wanted):
+    while left := _tree(mark):
         if time.monotonic() > deadline:
             log.warning("processes of call %s cannot be stopped: %s", call_id, sorted(left))
             return Stopped(count=len(stopped - left), running=tuple(sorted(left)))
-        stopped |= _kill(left, wanted)
+        stopped |= _kill(left, mark)
         time.sleep(_PAUSE_S)
     return Stopped(count=len(stopped))
 
 
-def _entry(call_id: CallId, attempt: int) -> bytes:
-    return f"{MARK}={named(call_id, attempt)}/".encode("utf-8", "surrogateescape")
+def _mark(call_id: CallId, attempt: int) -> str:
+    """How the marks of its processes begin."""
+    return f"{named(call_id, attempt)}/"
 
 
-def _kill(pids: set[int], wanted: bytes) -> set[int]:
+def _kill(pids: set[int], mark: str) -> set[int]:
     """Stop first, so that none can start another meanwhile, then kill; those that were signalled."""
     with ExitStack() as held:
         descriptors: dict[int, int] = {}
@@ -77,7 +77,7 @@ def _kill(pids: set[int], wanted: bytes) -> set[int]:
             except OSError:
                 continue
             held.callback(os.close, descriptors[pid])
-        sure = _tree(wanted) & descriptors.keys()
+        sure = _tree(mark) & descriptors.keys()
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in sure:
                 try:
@@ -87,19 +87,7 @@ def _kill(pids: set[int], wanted: bytes) -> set[int]:
     return sure
 
 
-def _tree(wanted: bytes) -> set[int]:
-    """Living processes whose environment names the attempt, and all below them; never this one."""
-    try:
-        marked = {int(name) for name in os.listdir("/proc") if name.isdigit() and _is_marked(name, wanted)}
-    except OSError:
-        return set()
-    return marked.union(*(descendants(pid) for pid in marked)) - {os.getpid()}
-
-
-def _is_marked(pid: str, wanted: bytes) -> bool:
-    """A process that has ended and was not waited for has no environment any more."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as handle:
-            return any(entry.startswith(wanted) for entry in handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0"))
-    except OSError:
-        return False
+def _tree(mark: str) -> set[int]:
+    """Processes whose environment names the attempt, and all below them; never this one."""
+    found = marked(mark)
+    return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Sequence
 
 MARK = "CHATOPS_CALL"
 """Names the call in a command's environment, to find what is left of it."""
@@ -28,26 +27,27 @@ def send_group(pid: int, number: int) -> None:
 
 def kill_marked(mark: str) -> None:
     """Kill every process whose environment names this call, until none is left."""
-    wanted = f"{MARK}={mark}".encode()
     for _ in range(20):
-        found = [pid for pid in _processes() if wanted in _environment(pid)]
-        if not found:
+        if not (found := marked(mark)):
             return
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
                 send(pid, number)
 
 
-def _processes() -> Sequence[int]:
+def marked(begin: str) -> set[int]:
+    """Processes whose mark begins so, without this one. One that has ended and was not waited for has none."""
+    wanted = f"{MARK}={begin}".encode("utf-8", "surrogateescape")
     try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
     except OSError:
-        return []
+        return set()
+    return {pid for pid in pids if _is_marked(pid, wanted)}
 
 
-def _environment(pid: int) -> Sequence[bytes]:
+def _is_marked(pid: int, wanted: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as handle:
-            return handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0")
+            return any(entry.startswith(wanted) for entry in handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0"))
     except OSError:
-        return []
+        return False
