@@ -115,15 +115,19 @@ class Runner:
         """Come to rest where another process can go on: at once if nothing is asked of the world, else with the next
         step that leaves no tool running, whose effects are left to the other."""
         self._yielding = True
-        while self._saving.behind:
-            # What is not stored yet would be lost to the other.
+        while self._is_behind():
+            # What is not stored yet, such as a result, would be lost to the other.
             with suppress(StoreError):
-                await self._saving.catch_up()
-            if self._saving.behind:
+                await self.retry_unsaved()
+            if self._is_behind():
                 await asyncio.sleep(RETRY_S)
         while self._withheld is None and not self.idle:
             self._moved.clear()
             await self._moved.wait()
+
+    def _is_behind(self) -> bool:
+        """Whether something has happened here that is not stored and still can be."""
+        return bool(self._saving.behind or self._stuck) and not isinstance(self.trouble, Conflict)
 
     def stay(self) -> None:
         """The other process does not want it any more: go on here."""
@@ -163,10 +167,13 @@ class Runner:
             raise
         self.trouble = None
         self._tell("Saving works again: all of this is stored now.", level="info")
+        self._take_stuck_again()
+        return True
+
+    def _take_stuck_again(self) -> None:
         stuck, self._stuck = self._stuck, []
         for event in stuck:
             self.deliver(event)
-        return True
 
     async def aclose(self) -> None:
         """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is.
@@ -232,6 +239,7 @@ class Runner:
         self.state = step.state
         if hindrance is None:
             self.trouble = None
+            self._take_stuck_again()
         else:
             self.hindered(hindrance)
         for event in step.events:

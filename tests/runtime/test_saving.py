@@ -1,6 +1,8 @@
 """A conversation whose store takes nothing: talk goes on in memory, nothing is approved or run, nothing is lost."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ import pytest
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import NotSaved, StoreError
 from chatops.domain.events import Notice, TurnStatus
-from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.state import Finished
 from chatops.runtime import runner
@@ -158,6 +161,50 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
         assert await session.retry()
         assert await settled(session) is TurnStatus.ANSWERED
         assert (tmp_path / "one").read_text() == "x\n"
+
+
+@asynccontextmanager
+async def with_an_unsaved_result(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[App, ChatSession]]:
+    """A call has run, its result could not be stored, and the next one can be."""
+    async with talking(workspace) as (app, session, _):
+        await session.submit("run `echo x >> one`")
+        await settled(session)
+        (pending,) = session.pending
+        commit, troubles = app.store.commit, [NotSaved("Disk full.", advice="Make room.", reason="disk full")]
+
+        def refuse_one_result(step: Step) -> None:
+            if troubles and step.results:
+                raise troubles.pop()
+            commit(step)
+
+        monkeypatch.setattr(app.store, "commit", refuse_one_result)
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await until(lambda: bool(session.unsaved))
+        yield app, session
+
+
+def outcomes(app: App, session: ChatSession) -> list[Outcome]:
+    return [m.outcome for m in app.store.history(session.session_id) if isinstance(m, ToolMessage)]
+
+
+async def test_a_result_that_waits_is_stored_with_whatever_is_stored_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
+        assert await session.cancel()
+        async with asyncio.timeout(10):
+            await until(lambda: session.snapshot().status is TurnStatus.CANCELLED)
+        assert outcomes(app, session) == [Outcome.SUCCESS]
+
+
+async def test_a_result_that_waits_is_stored_before_another_process_gets_the_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
+        await session._runner.yield_up()
+        assert outcomes(app, session) == [Outcome.SUCCESS]
 
 
 async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again(
