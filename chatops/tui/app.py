@@ -4,6 +4,7 @@ Nothing heavy is imported with it: registry, store, models and the other screens
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -171,7 +172,12 @@ class ChatopsApp(Sturdy, App[None]):
     def redraw(self) -> None:
         """Draw everything anew: the terminal has lost what was there."""
         if self._running and self.screen_stack:
+            self.app_resume_signal.publish(self)
             self.screen.refresh(layout=True)
+
+    def shown_for(self) -> float:
+        """For how many seconds the person can have seen what was drawn last; 0 while the terminal lags behind."""
+        return self._driver.shown_for() if isinstance(self._driver, TerminalDriver) else math.inf
 
     def action_suspend_process(self) -> None:
         """ctrl+z: give the terminal to the shell, until ``fg``. What runs goes on as far as it does by itself."""

@@ -134,6 +134,10 @@ class TerminalDriver(LinuxDriver):
         """Whether the terminal lags so far behind that a frame is to be left out; `redraw` makes up for it."""
         return self._outlet is not None and self._outlet.skips_frame()
 
+    def shown_for(self) -> float:
+        """For how many seconds the person can have seen what was drawn last; 0 while the terminal lags behind."""
+        return self._outlet.shown_for() if self._outlet is not None else 0.0
+
     # Taking and giving back
 
     def start_application_mode(self) -> None:

@@ -4,9 +4,11 @@ A terminal may be slow (a serial line), stand still (a window that is being move
 waits for it is bounded: while too much does, frames are left out, and a whole one is drawn when it has caught up.
 """
 
+import math
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -14,6 +16,8 @@ BEHIND = 1 << 14
 """Bytes that wait from which on no further frame is drawn: about one whole frame, or 17 seconds at 9600 baud."""
 MOST = 1 << 20
 """Bytes that wait from which on nothing is taken any more."""
+LAG_S = 0.2
+"""Seconds for which something may wait before the person can be said to see an older screen."""
 _AT_ONCE = 4096
 """Bytes per call of the kernel: a call that blocks holds no more than these."""
 _LOOK_SECONDS = 0.5
@@ -41,6 +45,9 @@ class Outlet:
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._skipped = False
+        self._busy_since: float | None = None
+        """Since when something has waited without a break."""
+        self._lagged_until = -math.inf
         self._closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
@@ -53,7 +60,16 @@ class Outlet:
             if self._size < MOST and not self._closing:
                 self._waiting.append(data)
                 self._size += len(data)
+                self._busy_since = self._busy_since or time.monotonic()
                 self._changed.notify_all()
+
+    def shown_for(self) -> float:
+        """For how many seconds the person can have seen what was drawn; 0 while the terminal lags behind."""
+        with self._changed:
+            now = time.monotonic()
+            if self._skipped or (self._busy_since is not None and now - self._busy_since > LAG_S):
+                return 0.0
+            return now - self._lagged_until
 
     def skips_frame(self) -> bool:
         """Whether a frame is to be left out now; if so `caught_up` will be called."""
@@ -92,8 +108,17 @@ class Outlet:
                 self._size = max(0, self._size - len(data))
                 recovered = self._skipped and not self._waiting
                 self._skipped = self._skipped and not recovered
+                self._note_progress()
             if recovered:
                 self._caught_up()
+
+    def _note_progress(self) -> None:
+        if self._waiting or self._busy_since is None:
+            return
+        now = time.monotonic()
+        if now - self._busy_since > LAG_S:
+            self._lagged_until = now
+        self._busy_since = None
 
     def _put(self, data: bytes) -> bool:
         """Write all of it; False once the terminal is gone."""

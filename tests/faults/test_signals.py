@@ -162,11 +162,13 @@ def stopped(pid: int) -> bool:
 
 @contextmanager
 def asleep(chat: FaultyChat) -> Iterator[None]:
-    """The program does not run meanwhile, as on a machine that sleeps."""
+    """The program does not run meanwhile, as on a machine that sleeps; then it takes the screen again."""
     os.kill(chat.terminal.pid, signal.SIGSTOP)
     chat.terminal.wait_until(lambda text: stopped(chat.terminal.pid), what="the program to stop")
     yield
+    taken = chat.terminal.raw.count(b"\x1b[?1049h")
     os.kill(chat.terminal.pid, signal.SIGCONT)
+    chat.terminal.wait_until(lambda text: chat.terminal.raw.count(b"\x1b[?1049h") > taken, what="the screen")
 
 
 @pytest.mark.fault("D19")
@@ -196,7 +198,9 @@ def test_a_call_that_waits_is_still_asked_about_after_sleep(chat: FaultyChat) ->
         pass
     assert chat.terminal.dialog() == shown
     # No shell could bring it back: then ctrl+z stops nothing.
+    taken = chat.terminal.raw.count(b"\x1b[?1049h")
     chat.terminal.press("ctrl+z")
+    chat.terminal.wait_until(lambda text: chat.terminal.raw.count(b"\x1b[?1049h") > taken, what="the screen")
     assert chat.terminal.dialog() == shown
     chat.provider.script(says("It is written."))
     chat.terminal.press("a")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.desk import EFFECT
 from tests.faults.doors import FaultyChat
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Completion, Raw, SeenRequest, Wait, call, calls, delta, says, sse
@@ -77,14 +78,42 @@ def test_everything_goes_on_behind_a_terminal_that_stands_still_and_is_there_whe
     chat.assert_well()
 
 
+def fill_the_line(chat: FaultyChat) -> None:
+    """Have whole screens drawn: more than the line to the terminal holds back."""
+    for number in range(40):
+        chat.terminal.resize(cols=100 + number % 2, rows=30)
+        time.sleep(0.03)
+
+
+@pytest.mark.fault("F08", "F12")
+def test_a_dialog_that_nobody_can_have_seen_takes_no_answer(chat: FaultyChat) -> None:
+    asks = threading.Event()
+    wanted = calls(call("shell_exec", command=EFFECT), wait=Wait(event=asks))
+    chat.say("write it down", wanted, says("It is over."))
+    chat.wait_for("working")
+    chat.terminal.stop_reading()
+    fill_the_line(chat)
+    asks.set()
+    while chat.desk.session().pending == 0:
+        time.sleep(0.05)
+    for key in "asA":
+        # Longer than a dialog that can be seen takes to accept a key.
+        time.sleep(0.8)
+        chat.terminal.send(key)
+    chat.terminal.go_on_reading()
+    chat.wait_for("a approve once")
+    assert chat.desk.journal() == []
+    chat.terminal.press("d")
+    chat.wait_for("It is over. asA")
+    chat.terminal.press("ctrl+c")
+    chat.assert_well()
+
+
 @pytest.mark.fault("F08")
 def test_the_app_leaves_a_terminal_that_stands_still(chat: FaultyChat) -> None:
     chat.assert_well()
     chat.terminal.stop_reading()
-    for number in range(40):
-        # Whole screens: more than the line to the terminal holds back.
-        chat.terminal.resize(cols=100 + number % 2, rows=30)
-        time.sleep(0.03)
+    fill_the_line(chat)
     os.kill(chat.terminal.pid, signal.SIGTERM)
     assert chat.terminal.wait_exit() == 0
     assert chat.terminal.processes() == []

@@ -3,8 +3,10 @@
 A key that comes in the first half second, or while the person is typing, goes to the message and answers nothing.
 """
 
+import math
+import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,11 +19,19 @@ from textual.widgets import Static
 from chatops.tui.accidents import Sturdy
 from chatops.tui.keys import Place
 from chatops.tui.screens import windows
-from chatops.tui.screens.guard import STROKE_S, KeyGuard
+from chatops.tui.screens.guard import GRACE_S, STROKE_S, KeyGuard
 from chatops.tui.screens.payload import PayloadView
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and so nothing approved."""
+
+
+@runtime_checkable
+class ShowsLate(Protocol):
+    """An app on a terminal that may take its time."""
+
+    def shown_for(self) -> float:
+        """For how many seconds the person can have seen what was drawn last."""
 
 
 class GuardedDialog(Sturdy, ModalScreen[None]):
@@ -87,7 +97,7 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         event.prevent_default()
         typed = event.character if event.is_printable and event.character else ""
         follows = self._take_back()
-        if follows or not self._guard.armed:
+        if follows or not self._meant(event):
             self.too_early(typed or None)
             return
         if typed in self.DECIDING and typed:
@@ -105,6 +115,22 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
             windows.push_help(self.app, first=self.PLACE)
             return
         self.answer(typed or event.key, typed=bool(typed))
+
+    def _meant(self, event: events.Key) -> bool:
+        """Whether the person had the dialog before them, and long enough, when the key was pressed: the loop may have
+        been busy since, and the terminal may not have taken yet what was drawn."""
+        age = max(0.0, time.monotonic() - event.time)
+        shown_for = self.app.shown_for() if isinstance(self.app, ShowsLate) else math.inf
+        return self._guard.armed_at <= self._guard.clock() - age and shown_for - age >= GRACE_S
+
+    def on_mount(self) -> None:
+        """Whenever the screen had to be drawn anew, as after ``fg``, nobody has read it yet."""
+        self.app.app_resume_signal.subscribe(self, lambda _: self._seen_anew())
+
+    def _seen_anew(self) -> None:
+        if self.can_draw:
+            self.arm()
+            self.show_frame()
 
     @property
     def considers(self) -> bool:
@@ -143,9 +169,7 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
 
     def on_screen_resume(self) -> None:
         """What lay on top, the help or a question, is closed: the keys that closed it are not for here."""
-        if self.can_draw:
-            self.arm()
-            self.show_frame()
+        self._seen_anew()
 
     def too_early(self, character: str | None) -> None:
         """The person is typing: keep what was typed, for the message, and wait for a pause."""
@@ -208,9 +232,9 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         return self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT
 
     def on_resize(self) -> None:
-        """Leave out what is nice to have when there is little room."""
+        """Leave out what is nice to have when there is little room; what is elsewhere now has to be found first."""
         self.fit()
-        self.show_frame()
+        self._seen_anew()
 
     @on(PayloadView.Wrapped)
     def wrapped_anew(self, event: PayloadView.Wrapped) -> None:
