@@ -54,7 +54,8 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    return with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
+    code = with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
+    return code or int(view.lost)
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:

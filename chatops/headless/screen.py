@@ -19,6 +19,8 @@ class Screen:
     err: TextIO
     closed: bool = field(default=False, init=False)
     """The reader of stdout has gone (``| head``); the rest is dropped quietly."""
+    lost: bool = field(default=False, init=False)
+    """stdout could not be written, as on a full disk: that was said, and is no success."""
     _said: set[str] = field(default_factory=set, init=False)
 
     def answer(self, text: str) -> None:
@@ -54,6 +56,7 @@ class Screen:
         except OSError as error:
             self._silence(stream)
             if stream is self.out:
+                self.lost = True
                 self.say(f"Standard output cannot be written: {error.strerror or error}.")
         except ValueError:
             # A closed file object: the same thing seen from inside the process.

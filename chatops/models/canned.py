@@ -100,7 +100,8 @@ def quoted(result: Result) -> str:
 
 def _first_lines(content: str, *, lines: int) -> str:
     found = [line.rstrip()[:200] for line in content.splitlines() if line.strip()]
-    more = "\n> …" if len(found) > lines > 1 else ""
+    more = "  \n> …" if len(found) > lines > 1 else ""
     if lines == 1:
         return found[0] if found else ""
-    return "\n".join(f"> {line}" for line in found[:lines]) + more
+    # Two spaces end a line in Markdown; without them a list of files is shown as one paragraph.
+    return "  \n".join(f"> {line}" for line in found[:lines]) + more

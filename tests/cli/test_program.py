@@ -34,6 +34,16 @@ def test_a_reader_that_leaves_early_is_no_error(workspace: Path) -> None:
     assert ran.returncode == 0
 
 
+def test_an_answer_that_cannot_be_written_is_no_success(workspace: Path) -> None:
+    command = [sys.executable, "-m", "chatops", "-p", "hi"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ran = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, cwd=workspace, env=program_environment(), check=False
+        )
+    assert ran.returncode == 1
+    assert b"Standard output cannot be written" in ran.stderr
+
+
 def test_headless_use_never_loads_the_screen(workspace: Path) -> None:
     script = (
         "import sys\nfrom chatops.cli import main\ncode = main(['-p', 'read note.txt'])\n"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.5
 """Seconds without a key before a dialog may open by itself."""
+_NOTHING_WHILE_READING = "Nothing waits that can be answered here: you read along. F2 goes on with it here."
 
 
 class Asking:
@@ -59,7 +60,7 @@ class Asking:
         if desk is not None and (hindered := desk.hindrance()):
             chat.say(hindered)
         elif not self.waits_here:
-            chat.say("Nothing waits for you.")
+            chat.say(_NOTHING_WHILE_READING if chat.reads_along else "Nothing waits for you.")
         elif desk is not None and desk.wanted is not None:
             desk.open_review()
             chat.show_banner(chat.session.snapshot(), failed=False)
