@@ -16,7 +16,7 @@ class Processes(StrEnum):
     RUNNING = "running"
     """Some could not be stopped."""
     ELSEWHERE = "elsewhere"
-    """Some are running; the chatops that started them is alive, so they are left alone."""
+    """The chatops that started them is alive, so what runs is left alone, and more may come."""
     RESTARTED = "restarted"
     """This is not the machine any more that it was started on, or not since its last start."""
     UNSEEN = "unseen"

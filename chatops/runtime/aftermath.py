@@ -69,8 +69,8 @@ class Aftermath:
         if by.boot_id != self._here.boot_id:
             return Processes.RESTARTED, 0
         if by != self._here and is_alive(by):
-            running = left_over(call_id, attempt)
-            return (Processes.ELSEWHERE, running) if running else (Processes.GONE, 0)
+            # It may be standing still between the stored intent and the start, so that none is there says nothing.
+            return Processes.ELSEWHERE, left_over(call_id, attempt)
         stopped = stop_left_over(call_id, attempt)
         if stopped.running:
             return Processes.RUNNING, len(stopped.running)

@@ -32,6 +32,8 @@ def processes(interruption: Interruption, facts: CallFacts) -> str:
             return f"stopped now: {number} still running"
         case Processes.RUNNING:
             return f"{interruption.count} still running, and could not be stopped"
+        case Processes.ELSEWHERE if not interruption.count:
+            return "none was seen; the chatops that started it is still there, and was not touched"
         case Processes.ELSEWHERE:
             return f"{interruption.count} still running in another chatops, which was not touched"
         case Processes.RESTARTED:

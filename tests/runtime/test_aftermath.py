@@ -108,6 +108,15 @@ async def test_only_what_a_dead_app_of_this_boot_has_left_is_stopped(
     assert (scene.process.poll() is None) == lives
 
 
+async def test_of_an_app_that_stands_still_it_is_not_said_that_nothing_will_run(scene: Scene) -> None:
+    """It was stopped before it started the tool, and may be continued."""
+    scene.process.kill()
+    scene.process.wait()
+    aftermath, state = await scene.left_by(replace(HERE, pid=os.getppid(), pid_started=""))
+    (found,) = await aftermath.of(state)
+    assert (found.processes, found.count) == (Processes.ELSEWHERE, 0)
+
+
 async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
     settled = CallId(f"{state.session_id}.1.1.9")
