@@ -111,7 +111,9 @@ class WorkflowRun:
             await self.session.resume()
 
     async def review(self, review: Review, *, step: int, attempt: int) -> bool:
-        """A person's word on an attempt as it was shown. False: it is not (or no longer) what the run waits for."""
+        """A person's word on an attempt as it was shown. False: it is not (or no longer) what the run waits for, or a
+        word from another door was first."""
+        await self._take_words()
         return await self._take(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
 
     async def cancel(self) -> bool:

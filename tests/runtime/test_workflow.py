@@ -285,6 +285,16 @@ async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_p
         assert result(run) is RunResult.CANCELLED
 
 
+async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
+    spec = flow(step("a", review=True), step("b"))
+    async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
+        word = Reviewed(step=0, attempt=1, review=Stop(), by=other.principal)
+        assert other.store.post_word(run.run_id, word)
+        assert not await run.review(Accept(), step=0, attempt=1)
+        await run.settle()
+        assert result(run) is RunResult.FAILED
+
+
 async def test_a_word_that_was_left_while_nobody_drove_the_run_is_taken_first(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _):
