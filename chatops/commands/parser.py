@@ -232,11 +232,12 @@ class _Group:
         self._listing(roles, "show", "one role: models, tools, prompt layers").add_argument("role", metavar="ROLE")
         tools = self._group("tools", "the tools there are")
         listing = self._listing(tools, "list", "tools with their verdicts")
-        listing.add_argument("--role", metavar="ROLE", help="as this role has them")
+        listing.add_argument("--role", metavar="ROLE", help="as this role has them", default=argparse.SUPPRESS)
         self._missing(tools, "check")
         policy = self._group("policy", "why a call is allowed, asked about or denied")
         explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
-        explain.add_argument("--role", metavar="ROLE", help="under this role (default: the default role)")
+        help_role = "under this role (default: the default role)"
+        explain.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
         explain.add_argument("tool", metavar="TOOL")
         explain.add_last_word("call", metavar="JSON", help="the call's arguments")
         self._listing(policy, "list", "remembered grants and rules, with their source")
@@ -292,8 +293,10 @@ class _Group:
         run = self._action(actions, "run", "run a workflow until it is over or needs a person")
         run.add_argument("name", metavar="NAME")
         run.add_last_word("query", metavar="QUERY", help="what is wanted; also from standard input")
-        run.add_argument("--model", metavar="MODEL", help="for steps that name none")
-        run.add_argument("--role", metavar="ROLE", help="for steps that name none (default: the default role)")
+        # Not given here, what was given before the command counts.
+        run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
+        help_role = "for steps that name none (default: the default role)"
+        run.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
         run.add_argument("--max-iterations", metavar="N", type=_positive, help="model calls of each attempt at a step")
         run.add_argument("--max-retries", metavar="N", type=_positive, help="attempts at each step, in all")
         self._driving(run)

@@ -84,7 +84,8 @@ def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
 
 def denied(reason: str) -> str:
     """A person said no."""
-    told = f" Reason: {reason}" if reason else ""
+    end = "" if reason.endswith((".", "!", "?", "\n")) else "."
+    told = f" Reason: {reason}{end}" if reason else ""
     return f"Denied by the person.{told} Do not ask for the same again; go on without it or ask the person."
 
 

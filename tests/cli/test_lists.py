@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.commands.parser import build_parser
 from chatops.domain.ids import SessionId
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
@@ -244,3 +245,13 @@ def test_policy_explain_judges_a_call_as_the_run_would(chatops: CommandLine) -> 
     explain = ["--registry", str(file), "policy", "explain", "--output-format", "json", "file_read"]
     assert chatops(*explain, '{"path": "key.txt"}').json["verdict"] == "deny"
     assert chatops(*explain, '{"path": "note.txt"}').json["verdict"] == "allow"
+
+
+def test_a_role_that_is_named_before_the_command_counts() -> None:
+    parser = build_parser()
+    for command in (["policy", "explain", "shell_exec"], ["tools", "list"]):
+        assert parser.parse_args(["--role", "coder", *command]).role == "coder"
+        assert parser.parse_args(["--role", "coder", *command, "--role", "reviewer"]).role == "reviewer"
+        assert parser.parse_args(command).role is None
+    run = parser.parse_args(["--role", "coder", "--model", "demo", "workflow", "run", "components", "a flow"])
+    assert (run.role, run.model) == ("coder", "demo")
