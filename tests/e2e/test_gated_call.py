@@ -25,7 +25,6 @@ def once_then(answer: str) -> Callable[[SeenRequest], Completion]:
 
 
 @pytest.mark.fault("D05", "D12")
-@pytest.mark.fault("D12")
 def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: Desk) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
         desk.use(registry(server.url))

@@ -1,6 +1,7 @@
-"""The program is killed (D01 to D12), or a task of it cancelled (D21): one death in each phase of a turn at each door.
+"""The program is killed (D01 to D12), a task of it cancelled (D21), or the power fails (D22).
 
-The tier of kills does the same hundreds of times at random, see `tests.kill.test_matrix`.
+There is one death in each phase of a turn at each door; the tier of kills has hundreds at random, see
+`tests.kill.test_matrix`, and of power failures in `tests/store/test_power_loss.py`.
 """
 
 import os
@@ -11,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +172,29 @@ def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way:
     in_the_end(stage, case, requests)
     assert case.faults == []
     assert_well(stage)
+
+
+@pytest.mark.fault("D22")
+def test_after_a_power_failure_the_last_acknowledged_state_is_there_and_is_gone_on_with(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with stage.desk.store() as other:
+        # As long as another connection is open, what is committed stays in the log.
+        assert other.sessions() == []
+        assert stage.run("-p", "effect 1 by edit", "--role", "coder").code == 3
+        before = shown(stage)
+        file, log = (Path(f"{stage.file}{suffix}").read_bytes() for suffix in ("", "-wal"))
+    data = tmp_path / "after" / "data"
+    data.mkdir(mode=0o700, parents=True)
+    (data / stage.file.name).write_bytes(file)
+    # Of the next commit only this much had come to the disk.
+    (data / f"{stage.file.name}-wal").write_bytes(log + log[32:1056])
+    after = Stage(Desk(stage.desk.workspace, data.parent), stage.scene, stage.zygote)
+    after.desk.flags = stage.desk.flags
+    listed = after.run("sessions", "list").out
+    assert "waiting for your approval of file_edit" in listed
+    assert shown(after) == before
+    assert approve_elsewhere(after).ended().code == 0
+    assert "finished 1." in after.run("resume", listed.split("\n")[1].split()[0]).out
+    assert stage.scene.count(1, "edit") == 1
+    assert_well(after)
