@@ -50,6 +50,18 @@ class Lease:
         self._session = session
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
+    async def is_ours(self) -> bool:
+        """Whether the store still says so. Where it cannot be looked at nothing has said otherwise."""
+        session = self._session
+        if session is None:
+            return True
+        try:
+            hold = await self._offload(self._store.held, session)
+        except StoreError as error:
+            log.warning("the lease was not looked at: %s", error)
+            return True
+        return hold is None or hold.holder == self._holder
+
     async def answer(self) -> None:
         """Let whoever asks know that the conversation comes as soon as it can; it comes, whether or not they know."""
         if self._session is None:

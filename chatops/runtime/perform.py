@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
@@ -81,7 +81,10 @@ class Partial:
 
 
 class Performer:
-    """One task per effect. `deliver` takes the resulting input; `publish` what faces see meanwhile."""
+    """One task per effect. `deliver` takes the resulting input; `publish` what faces see meanwhile.
+
+    `may_start` is asked right before a tool starts: whether the conversation is still driven from here.
+    """
 
     def __init__(
         self,
@@ -89,12 +92,14 @@ class Performer:
         models: ModelClient,
         tools: Toolbox,
         context_for: ContextFor,
+        may_start: Callable[[], Awaitable[bool]],
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
     ) -> None:
         self._models = models
         self._tools = tools
         self._context_for = context_for
+        self._may_start = may_start
         self._deliver = deliver
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -250,6 +255,10 @@ class Performer:
         call, attempt = effect.call, effect.attempt
         began = time.monotonic()
         reach("before_tool")
+        if not await self._may_start():
+            # This process may have stood still since the intent was stored; whoever has the turn now asks about it.
+            log.warning("%s was not started: another process has the conversation", call.id)
+            return
         result = await self._result(effect)
         reach("after_tool")
         self._deliver(ToolReturned(call_id=call.id, attempt=attempt, result=_timed(result, began)))

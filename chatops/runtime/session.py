@@ -72,6 +72,7 @@ class ChatSession:
             models=services.models,
             tools=services.tools,
             context_for=self._context_for,
+            may_start=self._may_start,
             deliver=self._runner.deliver,
             publish=self._bus.publish,
         )
@@ -361,6 +362,9 @@ class ChatSession:
         self._bus.publish(event)
 
     # inside
+
+    async def _may_start(self) -> bool:
+        return await self._hands.lease.is_ours()
 
     def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)

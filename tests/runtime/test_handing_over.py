@@ -222,6 +222,30 @@ async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(t
         assert (tmp_path / "one").read_text() == "x"
 
 
+async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder may have stood still right after the intent to run it was stored."""
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `printf x >> one`")
+        await session.settle()
+        (pending,) = session.pending
+
+        def taken(place: str) -> None:
+            if place == "before_tool":
+                second.app.store.take_over(session.session_id, SECOND, of=this_process(), ttl_s=30)
+
+        monkeypatch.setattr("chatops.runtime.perform.reach", taken)
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await until(lambda: session.gone is not None)
+        assert not (tmp_path / "one").exists()
+        other = await second.open(session)
+        await other.resume()
+        (again,) = other.pending
+        assert again.reason.value == "outcome_unknown"
+
+
 async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
