@@ -60,7 +60,12 @@ class Principal:
     host: str = ""
     tty: str = ""
     via: str = ""
-    """The door: ``tui``, ``approvals``, ``headless``."""
+    """The door: ``tui``, ``approvals``, ``headless``, ``python``."""
+
+    @property
+    def is_person(self) -> bool:
+        """Whether somebody looked at it: programs and runs without a screen decide by themselves."""
+        return self.via not in ("headless", "python")
 
     def __str__(self) -> str:
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"

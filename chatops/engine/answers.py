@@ -47,7 +47,8 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case Rejected(reason=reason) if status.in_doubt:
             _settle_doubt(draft, index, status, doubt.told_unknown(status.interruption, reason), by)
         case Rejected(reason=reason):
-            calls.settle(draft, index, Outcome.DENIED, feedback.denied(reason), verdict=Verdict.ASK, decided_by=str(by))
+            told = feedback.denied(reason, by_person=by.is_person)
+            calls.settle(draft, index, Outcome.DENIED, told, verdict=Verdict.ASK, decided_by=str(by))
         case MarkedDone(note=note):
             # That it took effect says nothing of whether it passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS

@@ -82,11 +82,12 @@ def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
     )
 
 
-def denied(reason: str) -> str:
-    """A person said no."""
+def denied(reason: str, *, by_person: bool = True) -> str:
+    """A person said no, or what would have waited for one was denied where nobody is."""
     end = "" if reason.endswith((".", "!", "?", "\n")) else "."
     told = f" Reason: {reason}{end}" if reason else ""
-    return f"Denied by the person.{told} Do not ask for the same again; go on without it or ask the person."
+    who = "Denied by the person." if by_person else "Denied, and no person was asked."
+    return f"{who}{told} Do not ask for the same again; go on without it or ask the person."
 
 
 def lost(tools: Sequence[str]) -> str:

@@ -159,7 +159,7 @@ def progress(screen: Screen, published: Published) -> None:
             if any(told):
                 screen.say(f"{tool}: {', '.join(filter(None, told))}")
         case CallDecided(id=call, by=by, decision=decision):
-            screen.say(f"{call}: {decision.kind} by {by}")
+            screen.say(f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind}, nobody asked")
         case Notice(text=text, advice=advice):
             screen.say(f"{text} {advice}".strip())
         case _:

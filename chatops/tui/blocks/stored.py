@@ -32,7 +32,8 @@ from chatops.tui.blocks.model import (
 )
 from chatops.tui.blocks.steps import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
 
-_BEFORE_REASON, _, _AFTER_REASON = feedback.denied("\0").partition("\0")
+_REASONS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
+"""What stands before and after the reason for a denial."""
 
 
 def stored_blocks(
@@ -200,8 +201,9 @@ def _reason(content: str, outcome: Outcome) -> str:
         return _what_is_wrong(content)
     if outcome is not Outcome.DENIED:
         return ""
-    if content.startswith(_BEFORE_REASON) and content.endswith(_AFTER_REASON):
-        return content[len(_BEFORE_REASON) : len(content) - len(_AFTER_REASON)]
+    for before, after in _REASONS:
+        if content.startswith(before) and content.endswith(after):
+            return content[len(before) : len(content) - len(after)]
     return "" if content == feedback.denied("") else content
 
 
