@@ -97,7 +97,6 @@ def test_deny_tells_the_model_and_the_turn_goes_on(chatops: CommandLine) -> None
     assert ran.code == 0
     assert ran.json["calls"][0]["outcome"] == "denied"
     assert "nobody is there" in ran.json["answer"]
-    assert "no person was asked" in ran.json["answer"]
     assert "by the person" not in ran.json["answer"]
     assert "nobody asked" in ran.err
     assert not (chatops.workspace / "made.txt").exists()
