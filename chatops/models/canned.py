@@ -88,7 +88,7 @@ def denied(result: Result) -> str:
     if not _DENIED.match(result.content):
         return ""
     reason = _REASON.search(result.content)
-    why = f"because: {reason.group(1).strip().rstrip(".")}" if reason else f"({_first_lines(result.content, lines=1)})"
+    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_first_lines(result.content, lines=1)})"
     return f"{result.tool} was denied {why}. I go on without it."
 
 
