@@ -30,7 +30,7 @@ from typing import Protocol, Self
 from tests.support import processes
 from tests.support.emulator import Cell, Emulator
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds to wait for something that is sure to come: never reached unless something is wrong."""
 
 _ESCAPE_REST = 0.3
