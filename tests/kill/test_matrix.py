@@ -26,7 +26,7 @@ from tests.support.figures import Count
 
 KILLS = int(os.environ.get("CHATOPS_KILLS", "30"))
 SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-BATCH = 10
+BATCH = 5
 
 pytestmark = pytest.mark.kill
 
