@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.filter import ANSIToTruecolor
 from textual.screen import Screen
@@ -158,6 +159,17 @@ class ChatopsApp(Sturdy, App[None]):
     async def _quit(self) -> None:
         with self._context():
             await self.action_quit()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close what is on top; the conversation stays, however often something over it is told to close."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
+
+    def action_command_palette(self) -> None:
+        """ctrl+p: all commands."""
+        from chatops.tui.screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     # The terminal
 

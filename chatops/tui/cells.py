@@ -1,6 +1,7 @@
 """Text for a terminal that cannot show every character: each gets a stand-in as wide, so that nothing shifts."""
 
 import codecs
+import re
 import unicodedata
 from collections.abc import Callable
 
@@ -9,13 +10,19 @@ from rich.cells import cell_len
 from chatops.domain.charset import ONE_CELL
 
 _IN_CELLS = "chatops.cells"
+_LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 
 
 def encoder(charset: str) -> Callable[[str], bytes]:
     """What turns text for the terminal into its bytes. Never raises; escape sequences come out as they are."""
     codecs.register_error(_IN_CELLS, _in_cells)
     errors = "replace" if charset == "utf-8" else _IN_CELLS
-    return lambda text: text.encode(charset, errors)
+
+    def encode(text: str) -> bytes:
+        # Some terminals obey these as they obey an escape; nothing of ours uses them.
+        return (text if text.isascii() else _LATE_CONTROL.sub("?", text)).encode(charset, errors)
+
+    return encode
 
 
 def _in_cells(error: UnicodeError) -> tuple[str, int]:

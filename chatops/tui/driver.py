@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -69,6 +70,10 @@ _GIVE_BACK = (
 _TAKE_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _TAKE
 """Keyboard modes are a stack: what is put on it again has to be taken off first."""
 _ASK_FOR_WHOLE_FRAMES = "\x1b[?2026$p"
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a terminal would obey if a paste were shown as it came; line ends and tabs stay."""
 
 
 class _KeyParser(XTermParser):
@@ -307,7 +312,7 @@ class TerminalDriver(LinuxDriver):
         """Turn a piece into events. False: the parser does not know the sequence and still waits for its end."""
         match piece:
             case Pasted(text=text):
-                self.process_message(events.Paste(text.replace("\x00", "")))
+                self.process_message(events.Paste(_CONTROL.sub("", text)))
             case Typed(text=text) if text == ESCAPE:
                 self.process_message(events.Key("escape", ESCAPE))
             case Typed(text=text):

@@ -28,6 +28,8 @@ _SEQUENCE = re.compile(
     r"|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)"
 )
 _CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
+_BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
+"""A sequence in which another one begins is void."""
 _REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -123,6 +125,7 @@ class Intake:
     def _typed(self, text: str, found: list[Piece], now: float) -> None:
         if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
             text = text[late.end() :]
+        text = _BROKEN_OFF.sub("", text)
         if not text:
             return
         self._after_escape = False

@@ -16,7 +16,7 @@ BEHIND = 1 << 14
 """Bytes that wait from which on no further frame is drawn: about one whole frame, or 17 seconds at 9600 baud."""
 MOST = 1 << 20
 """Bytes that wait from which on nothing is taken any more."""
-LAG_S = 0.2
+LAG_S = 0.5
 """Seconds for which something may wait before the person can be said to see an older screen."""
 _AT_ONCE = 4096
 """Bytes per call of the kernel: a call that blocks holds no more than these."""

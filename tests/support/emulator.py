@@ -118,7 +118,9 @@ class Emulator:
 
     def _drawn(self) -> list[str]:
         if self._rows is None:
-            self._rows = [line.rstrip() for line in self._screen.display]
+            # The second cell of a wide character is empty.
+            columns, buffer = range(self._screen.columns), self._screen.buffer
+            self._rows = ["".join(buffer[y][x].data for x in columns).rstrip() for y in range(self._screen.lines)]
         return self._rows
 
     def cursor(self) -> tuple[int, int]:

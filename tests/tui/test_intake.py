@@ -69,6 +69,10 @@ def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
     assert not intake.waits
 
 
+def test_a_sequence_that_breaks_off_for_another_one_leaves_no_text() -> None:
+    assert taken("a\x1b[<35;2", "\x1b[Ab") == [Typed("a"), Sequence("\x1b[A"), Typed("b")]
+
+
 def test_a_bracket_typed_after_the_escape_key_is_a_bracket() -> None:
     assert taken("\x1b", "[", "<", "3", gap=ESCAPE_S * 2) == [Typed("\x1b[<3")]
 

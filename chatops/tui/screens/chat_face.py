@@ -9,9 +9,9 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.screens import windows
+from chatops.tui.screens.modal import Standing
 from chatops.tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatops.tui.widgets.workflow_panel import WorkflowPanel
 
 
-class ChatFace(Sturdy, Screen[None]):
+class ChatFace(Standing, Screen[None]):
     """The open conversation, what is around it, and the windows over it."""
 
     BINDINGS: ClassVar = [

@@ -12,14 +12,13 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from chatops.tui.accidents import Sturdy
 from chatops.tui.keys import Place
 from chatops.tui.screens import windows
 from chatops.tui.screens.guard import GRACE_S, STROKE_S, KeyGuard
+from chatops.tui.screens.modal import Modal
 from chatops.tui.screens.payload import PayloadView
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
@@ -34,7 +33,7 @@ class ShowsLate(Protocol):
         """For how many seconds the person can have seen what was drawn last."""
 
 
-class GuardedDialog(Sturdy, ModalScreen[None]):
+class GuardedDialog(Modal[None]):
     """Title, what it is about, a line for what happened, keys. Subclasses say what stands there and what keys do."""
 
     CSS_PATH = "windows.tcss"
@@ -97,10 +96,11 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         event.prevent_default()
         typed = event.character if event.is_printable and event.character else ""
         follows = self._take_back()
-        if follows or not self._meant(event):
+        decides = bool(typed) and typed in self.DECIDING
+        if follows or not self._meant(event, decides=decides):
             self.too_early(typed or None)
             return
-        if typed in self.DECIDING and typed:
+        if decides:
             self._held = typed
             self._releasing = self.set_timer(STROKE_S, self._release)
             return
@@ -116,12 +116,16 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
             return
         self.answer(typed or event.key, typed=bool(typed))
 
-    def _meant(self, event: events.Key) -> bool:
+    def _meant(self, event: events.Key, *, decides: bool) -> bool:
         """Whether the person had the dialog before them, and long enough, when the key was pressed: the loop may have
         been busy since, and the terminal may not have taken yet what was drawn."""
         age = max(0.0, time.monotonic() - event.time)
-        shown_for = self.app.shown_for() if isinstance(self.app, ShowsLate) else math.inf
-        return self._guard.armed_at <= self._guard.clock() - age and shown_for - age >= GRACE_S
+        return self._guard.armed_at <= self._guard.clock() - age and not (decides and self._shown_for - age < GRACE_S)
+
+    @property
+    def _shown_for(self) -> float:
+        """For how many seconds the person can have seen what was drawn last."""
+        return self.app.shown_for() if isinstance(self.app, ShowsLate) else math.inf
 
     def on_mount(self) -> None:
         """Whenever the screen had to be drawn anew, as after ``fg``, nobody has read it yet."""
@@ -186,7 +190,14 @@ class GuardedDialog(Sturdy, ModalScreen[None]):
         if self._rearmed is not None:
             self._rearmed.stop()
         if self.can_draw:
-            self._rearmed = self.set_timer(self._guard.left + 0.02, self.show_frame)
+            self._rearmed = self.set_timer(self._guard.left + 0.02, self._ready)
+
+    def _ready(self) -> None:
+        """The grace period is over, unless the terminal has shown the dialog later than it was drawn."""
+        if self._shown_for < GRACE_S:
+            self.arm()
+        else:
+            self.show_frame()
 
     def begin(self) -> None:
         """The dialog is on screen: whoever is typing has not read it yet."""

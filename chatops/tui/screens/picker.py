@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import FuzzySearch
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
+from chatops.tui.screens.modal import Modal
+from chatops.tui.widgets.line_field import LineField
 
 MOST_SHOWN = 200
 """Rows in the list: more are not looked through but filtered, and would make every key wait."""
@@ -30,7 +30,7 @@ class Choice:
     current: bool = False
 
 
-class Picker(Sturdy, ModalScreen[str | None]):
+class Picker(Modal[str | None]):
     """Up and Down choose, Enter takes, Esc leaves everything as it is (result None)."""
 
     CSS_PATH = "windows.tcss"
@@ -49,7 +49,7 @@ class Picker(Sturdy, ModalScreen[str | None]):
         """Title, filter, list, preview, keys."""
         with Vertical(id="picker"):
             yield Static(Content(self._title), id="picker-title")
-            yield Input(placeholder="type to filter", id="picker-filter", compact=True)
+            yield LineField(placeholder="type to filter", id="picker-filter", compact=True)
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
             keys = f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
@@ -97,6 +97,9 @@ class Picker(Sturdy, ModalScreen[str | None]):
                 options.action_cursor_up()
             case "down":
                 options.action_cursor_down()
+            case "pageup" | "pagedown" if not self._shown:
+                # Textual's list does not expect to be empty.
+                pass
             case "pageup":
                 options.action_page_up()  # type: ignore[no-untyped-call]
             case "pagedown":

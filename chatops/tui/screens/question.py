@@ -7,17 +7,18 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
+from chatops.tui.screens.modal import Modal
+from chatops.tui.widgets.fields import TextField
+from chatops.tui.widgets.line_field import LineField
 
 Answer = TypeVar("Answer")
 
 
-class Question(Sturdy, ModalScreen[Answer | None], Generic[Answer]):
+class Question(Modal[Answer | None], Generic[Answer]):
     """Asks for a text until `check` takes it; the result is what `check` made of it, None after Esc.
 
     `check` raises ValueError or ChatopsError with a sentence. ctrl+s answers; Enter does so only where
@@ -54,9 +55,9 @@ class Question(Sturdy, ModalScreen[Answer | None], Generic[Answer]):
             yield Static(Content(self._title), id="question-title")
             yield Static(Content(self._explain), id="question-explain")
             if self._lines:
-                yield TextArea(self._text, id="answer", compact=True, highlight_cursor_line=False)
+                yield TextField(self._text, id="answer", compact=True, highlight_cursor_line=False)
             else:
-                yield Input(self._text, id="answer", compact=True, select_on_focus=False)
+                yield LineField(self._text, id="answer", compact=True, select_on_focus=False)
             yield Static("", id="question-problem", markup=False)
             yield Static(Content(self._keys), id="question-keys")
 

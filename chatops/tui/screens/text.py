@@ -4,14 +4,13 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
+from chatops.tui.screens.modal import Modal
 
 
-class TextScreen(Sturdy, ModalScreen[None]):
+class TextScreen(Modal[None]):
     """Shows a text; nothing in it is markup and nothing can be done to it."""
 
     CSS_PATH = "windows.tcss"

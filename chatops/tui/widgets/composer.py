@@ -6,14 +6,12 @@ It knows nothing of conversations: it posts what was typed, and the screen decid
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
-from chatops.tui.accidents import Sturdy
+from chatops.tui.widgets.fields import TextField
 from chatops.tui.widgets.folding import Folds
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
@@ -21,10 +19,8 @@ MAX_ROWS = 8
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Composer(Sturdy, TextArea):
-    """A text area that sends on Enter. ctrl+z is the shell's, so undoing has the key that shells give it."""
-
-    BINDINGS: ClassVar = [Binding("ctrl+underscore", "undo", "undo", show=False)]
+class Composer(TextField):
+    """A text area that sends on Enter."""
 
     class Submitted(Message):
         """The person sends `text`, pastes in full."""
@@ -132,22 +128,11 @@ class Composer(Sturdy, TextArea):
     # Keys
 
     async def _on_key(self, event: events.Key) -> None:
-        done = self._handled(event)
-        if not done:
-            if event.is_printable or event.key in ("backspace", "delete"):
-                self.typed_at = self.clock()
-            done = await self._edited(event.key)
-        if done:
+        if self._handled(event):
             event.stop()
             event.prevent_default()
-
-    async def _edited(self, key: str) -> bool:
-        """Run the text area's own action for a key here and now. On its way up to the app and back, which is how
-        bindings work, the next key would overtake it: what was deleted before Enter would be sent."""
-        bindings = self._bindings.key_to_bindings.get(key, [])
-        for binding in bindings:
-            await self.run_action(binding.action)
-        return bool(bindings)
+        elif event.is_printable or event.key in ("backspace", "delete"):
+            self.typed_at = self.clock()
 
     def _handled(self, event: events.Key) -> bool:
         key = event.key

@@ -1,0 +1,28 @@
+"""Screens that stand what comes late: a click on what has just gone, a key for what has just been closed."""
+
+import contextlib
+
+from textual import events
+from textual.await_complete import AwaitComplete
+from textual.screen import ModalScreen, Screen, ScreenResultType
+
+from chatops.tui.accidents import Sturdy
+
+
+class Standing(Sturdy):
+    """For screens."""
+
+    def _forward_event(self, event: events.Event) -> None:
+        """A click on a toast that has just gone hits nothing; Textual looks for what was around it."""
+        with contextlib.suppress(AttributeError) if isinstance(event, events.MouseDown) else contextlib.nullcontext():
+            Screen._forward_event(self, event)  # type: ignore[arg-type]
+
+
+class Modal(Standing, ModalScreen[ScreenResultType]):
+    """A screen whose result counts once: what was typed or clicked behind it does not close what lies under it."""
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close it, if it is the one on top."""
+        if not self.is_active:
+            return AwaitComplete()
+        return super().dismiss(result)

@@ -1,0 +1,28 @@
+"""The list of all commands, which is Textual's."""
+
+import contextlib
+from typing import Any
+
+from textual import events
+from textual.command import CommandPalette
+from textual.css.query import NoMatches
+from textual.errors import NoWidget
+
+from chatops.tui.accidents import Sturdy
+
+
+class Palette(Sturdy, CommandPalette):
+    """Opened by ctrl+p. Paging, clicking and closing while its list is being made is nothing to stumble over."""
+
+    def _action_command_list(self, action: str) -> None:
+        with contextlib.suppress(KeyError):
+            super()._action_command_list(action)
+
+    def _refresh_command_list(self, *arguments: Any, **named: Any) -> None:
+        with contextlib.suppress(NoMatches):
+            super()._refresh_command_list(*arguments, **named)
+
+    def _on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        event.prevent_default()
+        with contextlib.suppress(NoWidget):
+            super()._on_click(event)
