@@ -1,6 +1,7 @@
 """Where chatops keeps its files when the home folder is not what it should be."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,15 @@ def let_in(folder: Path) -> None:
         closed.chmod(0o755)
 
 
+@pytest.fixture
+def readable(tmp_path: Path) -> Path:
+    """A copy of chatops that every user may read: the checkout itself may lie in a closed folder."""
+    place = tmp_path / "program"
+    shutil.copytree(ROOT / "chatops", place / "chatops", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "model_registry.json", place)
+    return place
+
+
 AS_SOMEBODY = """
 import os, tempfile
 from pathlib import Path
@@ -127,12 +137,17 @@ print(loaded.access_cap.word)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without an entry")
-def test_a_user_without_any_home_works_in_a_temporary_folder(temporary: Path, tmp_path: Path) -> None:
+def test_a_user_without_any_home_works_in_a_temporary_folder(temporary: Path, readable: Path, tmp_path: Path) -> None:
     let_in(tmp_path)
     temporary.chmod(0o1777)
     code = AS_SOMEBODY.format(tmp=str(temporary))
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(readable)},
+        cwd=readable,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     config, data, notice = done.stdout.splitlines()
     assert (config, data) == (f"{temporary}/chatops-54321/config", f"{temporary}/chatops-54321/data")
@@ -140,7 +155,9 @@ def test_a_user_without_any_home_works_in_a_temporary_folder(temporary: Path, tm
     assert "CHATOPS_HOME" in notice
 
 
-def test_a_home_that_may_not_be_entered_keeps_its_registry_out_of_doubt(temporary: Path, tmp_path: Path) -> None:
+def test_a_home_that_may_not_be_entered_keeps_its_registry_out_of_doubt(
+    temporary: Path, readable: Path, tmp_path: Path
+) -> None:
     let_in(tmp_path)
     temporary.chmod(0o1777)
     home = tmp_path / "closed"
@@ -149,7 +166,8 @@ def test_a_home_that_may_not_be_entered_keeps_its_registry_out_of_doubt(temporar
     code = AS_SOMEBODY.format(tmp=str(temporary))
     done = subprocess.run(
         [sys.executable, "-c", code + LEVEL],
-        env={"PYTHONPATH": str(ROOT), "HOME": str(home)},
+        env={"PYTHONPATH": str(readable), "HOME": str(home)},
+        cwd=readable,
         capture_output=True,
         text=True,
         check=True,
