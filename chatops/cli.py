@@ -17,6 +17,8 @@ from chatops.domain.errors import ChatopsError, ConfigError, Conflict, NoSuchSes
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from chatops.headless.screen import Screen
+
 ERROR, USAGE, INTERRUPTED = 1, 2, 130
 
 NO_TERMINAL = (
@@ -28,7 +30,13 @@ NO_TERMINAL = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code of surface, section 1. Never shows a traceback for an error
-    that a person can cause; what is our own fault is logged and told in one sentence."""
+    that a person can cause; what is our own fault is logged and told in one sentence. Nothing is a success whose
+    output could not be written."""
+    code = _code(argv)
+    return code or (ERROR if _output_lost() else 0)
+
+
+def _code(argv: list[str] | None) -> int:
     try:
         arguments = quick_chat(sys.argv[1:] if argv is None else argv) or _parsed(argv)
     except SystemExit as stop:
@@ -37,8 +45,6 @@ def main(argv: list[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        return _reader_gone()
     except ChatopsError as error:
         return _explain(error, arguments)
     except Exception as error:
@@ -53,11 +59,11 @@ def _parsed(argv: list[str] | None) -> "Namespace":
 
 def _run(arguments: "Namespace") -> int:
     if arguments.version:
-        sys.stdout.write(f"chatops {__version__}\n")
+        _screen().line(f"chatops {__version__}")
         return 0
     missing = getattr(arguments, "not_yet", None)
     if missing is not None:
-        sys.stderr.write(f"{missing} is not in this version. chatops --help shows what is.\n")
+        _screen().say(f"{missing} is not in this version. chatops --help shows what is.")
         return USAGE
     if arguments.command is None:
         return _chat(arguments)
@@ -71,10 +77,10 @@ def _chat(arguments: "Namespace") -> int:
         return ask.run(arguments)
     only_headless = _given_without_prompt(arguments)
     if only_headless:
-        sys.stderr.write(f"chatops: {only_headless} works with -p only. chatops --help shows how it is used.\n")
+        _screen().say(f"chatops: {only_headless} works with -p only. chatops --help shows how it is used.")
         return USAGE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        sys.stderr.write(NO_TERMINAL)
+        _screen().say(NO_TERMINAL)
         return USAGE
     from chatops.commands import chat
 
@@ -100,8 +106,6 @@ def _command(arguments: "Namespace") -> int:
 
 
 def _explain(error: ChatopsError, arguments: "Namespace") -> int:
-    from chatops.domain.sanitize import sanitize
-
     session = getattr(arguments, "session", None) or ""
     advice = error.advice
     if isinstance(error, NoSuchSession):
@@ -110,7 +114,7 @@ def _explain(error: ChatopsError, arguments: "Namespace") -> int:
         advice = advice or "Use it there, or close it there first."
     elif isinstance(error, Conflict):
         advice = advice or f"Another window went on with it; look with: chatops sessions show {session}".rstrip()
-    sys.stderr.write(sanitize(f"chatops: {error}\n" + (f"{advice}\n" if advice else "")))
+    _screen().say(f"chatops: {error}\n" + (f"{advice}\n" if advice else ""))
     return USAGE if isinstance(error, ConfigError) else ERROR
 
 
@@ -127,16 +131,21 @@ def _our_fault(error: Exception) -> int:
     from chatops.domain.sanitize import sanitize
 
     text = sanitize(f"{type(error).__name__}: {error}", newlines=False)
-    sys.stderr.write(
+    _screen().say(
         f"chatops: something went wrong that should not: {text}\n"
-        "Nothing stored is lost. Run it again with CHATOPS_DEBUG=1 for the details of a bug report.\n"
+        "Nothing stored is lost. Run it again with CHATOPS_DEBUG=1 for the details of a bug report."
     )
     return ERROR
 
 
-def _reader_gone() -> int:
-    """Whoever read stdout has gone (``| head``): that is no error, and the interpreter must not flush again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
-    return 0
+def _screen() -> "Screen":
+    """The process's own streams: whatever becomes of them, nothing fails because of it."""
+    from chatops.headless.screen import Screen
+
+    return Screen(out=sys.stdout, err=sys.stderr)
+
+
+def _output_lost() -> bool:
+    from chatops.headless.screen import lost
+
+    return lost(sys.stdout)

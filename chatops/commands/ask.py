@@ -54,8 +54,7 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    code = with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
-    return code or int(view.lost)
+    return with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:
@@ -99,7 +98,13 @@ def _piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
         return ""
     if not select.select([descriptor], [], [], PATIENCE_S)[0]:
         view.say("Waiting for standard input to end; < /dev/null if there is nothing to read.")
-    data = stdin.buffer.read(MAX_INPUT + 1)
+    try:
+        data = stdin.buffer.read(MAX_INPUT + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"Standard input cannot be read: {error.strerror or error}.",
+            advice="< /dev/null if there is nothing to read.",
+        ) from error
     if len(data) > MAX_INPUT:
         raise ConfigError(
             f"Standard input is larger than {MAX_INPUT} bytes.", advice="Put it into a file and name the file instead."

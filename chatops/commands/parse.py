@@ -28,28 +28,33 @@ from chatops.dialects import read_calls
 from chatops.dialects.reading import Confidence, Reading, Tools
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.headless.screen import Screen
 
 
 def run(arguments: Namespace) -> int:
     """Answer lines until there are no more."""
     offered = _from_file(arguments.tools) if arguments.tools else {}
+    view = Screen(out=sys.stdout, err=sys.stderr)
     if sys.stdin.isatty():
-        sys.stderr.write('One JSON object per line, such as {"text": "...", "tools": {}}. Ctrl+D ends.\n')
-    out = sys.stdout.buffer
-    for line in sys.stdin.buffer:
-        out.write(_answer(line, offered))
-        out.flush()
+        view.say('One JSON object per line, such as {"text": "...", "tools": {}}. Ctrl+D ends.')
+    try:
+        for line in sys.stdin.buffer:
+            view.line(_answer(line, offered))
+            if view.closed:
+                break
+    except OSError as error:
+        raise ConfigError(f"Standard input cannot be read: {error.strerror or error}.") from error
     return 0
 
 
-def _answer(line: bytes, offered: Tools) -> bytes:
+def _answer(line: bytes, offered: Tools) -> str:
     try:
         answer = _read(_parsed(line), offered)
     except ValueError as error:
         answer = {"error": str(error)}
     except Exception as error:  # Ours; one text must not cost the others their answers.
         answer = {"error": f"this should not have happened: {type(error).__name__}: {error}"}
-    return json.dumps(answer).encode() + b"\n"
+    return json.dumps(answer)
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """The command line as argparse sees it: every flag of surface, section 1, and nothing that is not there yet.
 
-Imports nothing of ours, so that ``--help`` and completion are quick.
+Imports nothing of ours before something is to be printed, so that ``--help`` and completion are quick.
 """
 
 import argparse
@@ -8,7 +8,10 @@ import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 FORMATS = ("text", "json")
 RUN_FORMATS = ("text", "json", "stream-json")
@@ -74,6 +77,16 @@ class Parser(argparse.ArgumentParser):
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         self._print_message(f"{self.prog}: {text}\n{self.prog} --help shows how it is used.\n", sys.stderr)
         raise SystemExit(2)
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        """To the process's own streams; argparse would not notice that they take nothing."""
+        from chatops.headless.screen import Screen
+
+        view = Screen(out=sys.stdout, err=sys.stderr)
+        if file is sys.stdout:
+            view.answer(message)
+        else:
+            view.say(message)
 
     def _known(self) -> list[str]:
         there = self.actions.choices.items() if self.actions else ()

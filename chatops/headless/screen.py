@@ -6,9 +6,18 @@ Text of models, tools and files passes the sanitiser when a terminal would inter
 import os
 from dataclasses import dataclass, field
 from typing import TextIO
+from weakref import WeakSet
 
 from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import sanitize
+
+_LOST: WeakSet[TextIO] = WeakSet()
+"""Streams that took no more. It is theirs and not a screen's, for a command may have several screens."""
+
+
+def lost(stream: TextIO) -> bool:
+    """Whether something for `stream` could not be written, as on a full disk: that was said, and is no success."""
+    return stream in _LOST
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,8 +28,6 @@ class Screen:
     err: TextIO
     closed: bool = field(default=False, init=False)
     """The reader of stdout has gone (``| head``); the rest is dropped quietly."""
-    lost: bool = field(default=False, init=False)
-    """stdout could not be written, as on a full disk: that was said, and is no success."""
     _said: set[str] = field(default_factory=set, init=False)
 
     def answer(self, text: str) -> None:
@@ -46,7 +53,7 @@ class Screen:
             self.say(text)
 
     def _print(self, stream: TextIO, text: str) -> None:
-        if stream is self.out and self.closed:
+        if stream is self.out and (self.closed or lost(stream)):
             return
         try:
             stream.write(printable(text, stream) + ("" if text.endswith("\n") else "\n"))
@@ -55,8 +62,8 @@ class Screen:
             self._silence(stream)
         except OSError as error:
             self._silence(stream)
+            _LOST.add(stream)
             if stream is self.out:
-                self.lost = True
                 self.say(f"Standard output cannot be written: {error.strerror or error}.")
         except ValueError:
             # A closed file object: the same thing seen from inside the process.

@@ -8,6 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from chatops.config.paths import find_paths
 from chatops.domain.ids import SessionId
 from chatops.store.process import this_process
@@ -34,14 +36,42 @@ def test_a_reader_that_leaves_early_is_no_error(workspace: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_an_answer_that_cannot_be_written_is_no_success(workspace: Path) -> None:
-    command = [sys.executable, "-m", "chatops", "-p", "hi"]
+@pytest.mark.parametrize("arguments", [["-p", "hi"], ["registry", "schema"], ["--help"]], ids=" ".join)
+def test_what_cannot_be_written_is_no_success(workspace: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ran = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, cwd=workspace, env=program_environment(), check=False
-        )
+            [sys.executable, "-m", "chatops", *arguments],
+            stdout=full, stderr=subprocess.PIPE, cwd=workspace, env=program_environment(), check=False,
+        )  # fmt: skip
     assert ran.returncode == 1
-    assert b"Standard output cannot be written" in ran.stderr
+    assert ran.stderr == b"Standard output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("CHATOPS registry schema >/dev/full 2>/dev/full", 1),
+        ("CHATOPS sessions show nobody 2>/dev/full", 1),
+        ("CHATOPS --bogus 2>/dev/full", 2),
+        ("CHATOPS </dev/null 2>/dev/full", 2),
+        ("CHATOPS registry schema >&- 2>&- <&-", 0),
+        ("CHATOPS --version 2>/dev/full", 0),
+    ],
+)
+def test_the_exit_code_is_right_where_nothing_can_be_said(workspace: Path, line: str, code: int) -> None:
+    line = line.replace("CHATOPS", f'"{sys.executable}" -m chatops')
+    ran = subprocess.run(["bash", "-c", line], cwd=workspace, env=program_environment(), check=False)
+    assert ran.returncode == code
+
+
+@pytest.mark.parametrize("arguments", ["-p", "parse"])
+def test_an_input_that_cannot_be_read_is_told_in_a_sentence(workspace: Path, arguments: str) -> None:
+    line = f'"{sys.executable}" -m chatops {arguments} 0>"{workspace.parent / "only-written"}"'
+    ran = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=workspace, env=program_environment(), check=False
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("chatops: Standard input cannot be read: Bad file descriptor.\n")
 
 
 def test_headless_use_never_loads_the_screen(workspace: Path) -> None:
