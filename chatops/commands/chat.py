@@ -59,10 +59,10 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     finally:
         for task in opening:
             await _close(task)
-    _leave(_parting_words(screen, opening))
+    _leave(_parting_words(screen))
 
 
-def _parting_words(screen: ChatopsApp, opening: "list[asyncio.Task[Opened]]") -> int:
+def _parting_words(screen: ChatopsApp) -> int:
     """What is left to say on the terminal that was given back, and the exit code."""
     from chatops.domain.errors import ConfigError
     from chatops.domain.sanitize import sanitize

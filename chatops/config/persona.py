@@ -45,11 +45,11 @@ def packaged_personas() -> Path:
     return inside if inside.is_dir() else package.parent / "personas"
 
 
-def load_personas(paths: Paths, *, packaged: Path | None = None) -> Personas:
+def load_personas(paths: Paths) -> Personas:
     """The packaged personas and the person's own, which replace those of the same name. Never raises."""
     found: dict[str, Persona] = {}
     warnings: list[str] = []
-    for folder in (packaged if packaged is not None else packaged_personas(), paths.personas):
+    for folder in (packaged_personas(), paths.personas):
         try:
             files = sorted(folder.glob("*.md")) if folder.is_dir() else []
         except OSError as error:

@@ -55,9 +55,6 @@ def _last_word(turn: Turn, *, unfinished: bool) -> str:
 class DemoTransport(httpx2.AsyncBaseTransport):
     """Answers chat completions and the list of models in this process."""
 
-    def __init__(self, *, pause_s: float = PAUSE_S) -> None:
-        self._pause_s = pause_s
-
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """As a server would; `stream` decides about the form."""
         if request.method == "GET":
@@ -66,20 +63,19 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
-            stream=_Pieces(play(body) or answer(read_turn(body)), sent=len(request.content), pause_s=self._pause_s),
+            stream=_Pieces(play(body) or answer(read_turn(body)), sent=len(request.content)),
         )
 
 
 class _Pieces(httpx2.AsyncByteStream):
-    def __init__(self, said: Answer, *, sent: int, pause_s: float) -> None:
+    def __init__(self, said: Answer, *, sent: int) -> None:
         self._said = said
         self._sent = sent
-        self._pause_s = pause_s
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in chunks(self._said, sent=self._sent):
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(PAUSE_S)
         yield b"data: [DONE]\n\n"
 
 
@@ -115,7 +111,7 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
     }
 
 
-def demo_chat(spec: ModelSpec, *, agent: str, pause_s: float = PAUSE_S) -> OpenAIChat:
+def demo_chat(spec: ModelSpec, *, agent: str) -> OpenAIChat:
     """The demo behind the client that real servers get."""
 
     async def no_key() -> Secret:
@@ -123,6 +119,4 @@ def demo_chat(spec: ModelSpec, *, agent: str, pause_s: float = PAUSE_S) -> OpenA
 
     # Whatever the registry says of the demo: it has no server whose refusals or address could matter.
     plain = ModelSpec(name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price)
-    return OpenAIChat(
-        plain, key=no_key, agent=agent, remembered=NotesInMemory(), url=URL, transport=DemoTransport(pause_s=pause_s)
-    )
+    return OpenAIChat(plain, key=no_key, agent=agent, remembered=NotesInMemory(), url=URL, transport=DemoTransport())

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -23,14 +22,14 @@ class Probe(NamedTuple):
     models: list[str]
 
 
-async def list_models(spec: ModelSpec, *, environ: Mapping[str, str] | None = None) -> list[str]:
+async def list_models(spec: ModelSpec) -> list[str]:
     """The ids that the server of `spec` lists. Raises ChatopsError with a sentence and the next step."""
     if spec.type is not ModelType.OPENAI:
         return [spec.model_name or spec.name]
     if not spec.api_url:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")
     url = normal_url(spec.api_url, base_path=HOSTS[spec.host_type].base_path, name=spec.name)
-    key = await read_key(spec.key, environ=environ)
+    key = await read_key(spec.key)
     return await _ask(spec, url=url, key=key)
 
 

@@ -63,7 +63,7 @@ def countdown(delay_s: float) -> list[float]:
     return [delay_s, *(float(left) for left in range(below, 0, -1))]
 
 
-def retry_after(seconds: str, *, milliseconds: str = "", now: datetime | None = None) -> float | None:
+def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
     """Seconds out of `Retry-After` (a number or a date, RFC 9110 section 10.2.3) or its millisecond cousin."""
     try:
         if milliseconds:
@@ -77,7 +77,7 @@ def retry_after(seconds: str, *, milliseconds: str = "", now: datetime | None = 
     except (ValueError, TypeError):
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def in_words(seconds: float) -> str:

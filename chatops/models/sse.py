@@ -21,7 +21,7 @@ class ServerEvent:
 
 
 class SseReader:
-    """Feed it bytes as they come; it gives complete events back and counts what else proves life."""
+    """Feed it bytes as they come; it gives complete events back, and drops comments."""
 
     def __init__(self, *, limit: int = 32 * 1024 * 1024) -> None:
         self._limit = limit
@@ -33,8 +33,6 @@ class SseReader:
         self._name = ""
         self._after_cr = False
         self._at_start = True
-        self.comments = 0
-        """Comment lines and events without data so far: signs of life, no data."""
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that `chunk` completes. Raises TooLarge."""
@@ -76,9 +74,7 @@ class SseReader:
             return self._dispatch()
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if not field:
-            self.comments += 1
-        elif field == b"data":
+        if field == b"data":
             self._data.append(value)
             self._size += len(value)
             if self._size > self._limit:
@@ -89,9 +85,7 @@ class SseReader:
 
     def _dispatch(self) -> ServerEvent | None:
         if not self._data:
-            if self._name:
-                self.comments += 1
-                self._name = ""
+            self._name = ""
             return None
         event = ServerEvent(data=b"\n".join(self._data), name=self._name)
         self._data, self._size, self._name = [], 0, ""

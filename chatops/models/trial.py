@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -60,16 +59,16 @@ class Trial:
     failure: ModelFailure | None = None
 
 
-async def try_calling(spec: ModelSpec, *, remembered: Notes, environ: Mapping[str, str] | None = None) -> Trial:
+async def try_calling(spec: ModelSpec, *, remembered: Notes) -> Trial:
     """Ask the model to call `PING`, and remember how it did. Nothing known is lost if it gives no reply.
 
     Raises ConfigError if the spec cannot be used.
     """
-    trial, learned = await _tried(spec, environ=environ)
+    trial, learned = await _tried(spec)
     if trial.finding in (Finding.NO_CALL, Finding.UNREADABLE) and is_free(spec):
         prompted = family_of(spec.model_name).prompted
         if learned is None:
-            second, _ = await _tried(replace(spec, tool_format=prompted), environ=environ)
+            second, _ = await _tried(replace(spec, tool_format=prompted))
             if second.finding is Finding.PROMPTED:
                 learned = Learned(calling=Calling.IGNORED, format=prompted)
                 trial = replace(second, calling=learned.calling)
@@ -81,10 +80,10 @@ async def try_calling(spec: ModelSpec, *, remembered: Notes, environ: Mapping[st
     return trial
 
 
-async def _tried(spec: ModelSpec, *, environ: Mapping[str, str] | None) -> tuple[Trial, Learned | None]:
+async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     """One trial, and what the client learned from it, starting from nothing."""
     notes = NotesInMemory()
-    heard = await _heard(spec, notes=notes, environ=environ)
+    heard = await _heard(spec, notes=notes)
     learned = EndpointMemory(notes, url=shown(base_url(spec)), model=spec.model_name).learned()
     if isinstance(heard, ModelFailure):
         return Trial(finding=Finding.FAILED, failure=heard), None
@@ -110,14 +109,14 @@ def _wrong(call: RawCall) -> str:
     return call.problem.partition(";")[0]
 
 
-async def _heard(spec: ModelSpec, *, notes: Notes, environ: Mapping[str, str] | None) -> ModelReply | ModelFailure:
+async def _heard(spec: ModelSpec, *, notes: Notes) -> ModelReply | ModelFailure:
     request = ModelRequest(
         model=spec.name,
         system=_SYSTEM,
         messages=(UserMessage(id=MessageId("trial"), text=_QUESTION),),
         tools=(PING,),
     )
-    client = RegistryClient({spec.name: spec}.get, remembered=notes, environ=environ)
+    client = RegistryClient({spec.name: spec}.get, remembered=notes)
     try:
         async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(client.stream(request)) as events:
             async for event in events:

@@ -50,9 +50,7 @@ def layers_for(
     environment: str = "",
     role: str,
     system_append: str = "",
-    role_source: str = "",
     tools_on_offer: bool,
-    tool_instructions: str = TOOL_INSTRUCTIONS,
     step: str = "",
     step_source: str = "",
 ) -> tuple[PromptLayer, ...]:
@@ -69,7 +67,7 @@ def layers_for(
         PromptLayer(name="project notes", source="none", text=""),
         PromptLayer(name="environment", source="built in", text=environment),
         PromptLayer(name="memory", source="none", text=""),
-        PromptLayer(name="tool instructions", source="built in", text=tool_instructions if tools_on_offer else ""),
+        PromptLayer(name="tool instructions", source="built in", text=TOOL_INSTRUCTIONS if tools_on_offer else ""),
         *steps,
-        PromptLayer(name="role context", source=role_source or f"system_append of role {role}", text=context),
+        PromptLayer(name="role context", source=f"system_append of role {role}", text=context),
     )

@@ -26,11 +26,6 @@ class ToolContext:
     output: Callable[[str], None] = lambda text: None
     """Takes output while the tool runs: for the screen, and for a person should the call be interrupted."""
 
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt of one call."""
-        return self.call_id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:

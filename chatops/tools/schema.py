@@ -39,22 +39,22 @@ def may_take_long(schema: str) -> bool:
     return any(f'"{word}"' in plain for word in _WITHOUT_END)
 
 
-def schema_problems(value: JsonValue, *, schema: str, noun: str = ARGUMENT) -> tuple[Problem, ...]:
-    """What a JSON Schema (draft 2020-12 unless it says otherwise) says against `value`; `noun`: what its keys are.
+def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
+    """What a JSON Schema (draft 2020-12 unless it says otherwise) says against arguments.
 
     A schema that cannot be used, or takes too long, is a problem too: nothing passes unchecked. Blocks; never raises,
     never fetches a ``$ref``.
     """
     if not may_take_long(schema):
-        return problems_here(value, schema=schema, noun=noun)
+        return problems_here(value, schema=schema, noun=ARGUMENT)
     try:
-        return _problems().validate_python(apart(_problems_apart, value=value, schema=schema, noun=noun))
+        return _problems().validate_python(apart(_problems_apart, value=value, schema=schema))
     except NotDone as error:
         return (Problem(path="", message=f"it could not be held against its schema: {error}"),)
 
 
-def _problems_apart(value: JsonValue, schema: str, noun: str) -> JsonValue:
-    found: JsonValue = _problems().dump_python(problems_here(value, schema=schema, noun=noun), mode="json")
+def _problems_apart(value: JsonValue, schema: str) -> JsonValue:
+    found: JsonValue = _problems().dump_python(problems_here(value, schema=schema, noun=ARGUMENT), mode="json")
     return found
 
 
@@ -64,7 +64,7 @@ def _problems() -> TypeAdapter[tuple[Problem, ...]]:
 
 
 def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem, ...]:
-    """`schema_problems` without its limit, for who is held to one."""
+    """The same without its limit, for who is held to one; `noun`: what the keys of `value` are called."""
     # Heavy, and only foreign tools and steps of workflows need it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for

@@ -13,10 +13,10 @@ LINE = st.one_of(
 )
 
 
-def read(pieces: list[bytes]) -> tuple[list[ServerEvent], int]:
+def read(pieces: list[bytes]) -> list[ServerEvent]:
     reader = SseReader()
     events = [event for piece in pieces for event in reader.feed(piece)]
-    return [*events, *reader.close()], reader.comments
+    return [*events, *reader.close()]
 
 
 @given(lines=st.lists(LINE, max_size=12), ends=st.sampled_from([b"\n", b"\r\n", b"\r"]), data=st.data())
@@ -29,18 +29,16 @@ def test_cuts_and_line_ends_do_not_matter(lines: list[bytes], ends: bytes, data:
 
 def test_what_an_event_is() -> None:
     body = b"\xef\xbb\xbfevent: error\ndata:a\ndata:  b\nretry: 3\n\n: x\n\ndata\n\ndata: end"
-    events, comments = read([body])
-    assert events == [
+    assert read([body]) == [
         ServerEvent(data=b"a\n b", name="error"),
         ServerEvent(data=b"", name=""),
         ServerEvent(data=b"end", name=""),
     ]
-    assert comments == 1
 
 
 def test_crlf_cut_in_the_middle_is_one_line_end() -> None:
     body = b"data: a\r\ndata: b\r\n\r\n"
-    assert read([body[place : place + 1] for place in range(len(body))])[0] == [ServerEvent(data=b"a\nb")]
+    assert read([body[place : place + 1] for place in range(len(body))]) == [ServerEvent(data=b"a\nb")]
 
 
 @pytest.mark.parametrize("piece", [b"data: " + b"x" * 60, b"data: x\n", b"x" * 60])

@@ -16,7 +16,7 @@ from chatops.tools import apart
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.function import FunctionTool
-from chatops.tools.schema import ARGUMENT, problems_here, schema_problems
+from chatops.tools.schema import ARGUMENT, problems_here
 from tests.tools.toolkit import call
 from tests.tools.webserver import answer, serving
 
@@ -174,9 +174,9 @@ def test_arguments_that_a_pattern_would_be_tried_on_for_years_do_not_pass(monkey
 
 
 def test_other_values_than_arguments_can_be_compared_too() -> None:
-    [problem] = schema_problems(["a", 3], schema='{"items":{"type":"string"}}')
+    [problem] = problems_here(["a", 3], schema='{"items":{"type":"string"}}', noun="key")
     assert problem.path == "[1]"
-    [problem] = schema_problems({"b": 1}, schema='{"additionalProperties":false}', noun="item of the answer")
+    [problem] = problems_here({"b": 1}, schema='{"additionalProperties":false}', noun="item of the answer")
     assert problem.message == "is not an item of the answer; known are none"
 
 
