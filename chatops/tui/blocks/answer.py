@@ -1,10 +1,11 @@
-"""Draws an answer while it grows: finished pieces once, the open one again, a long open one by its end."""
+"""Draws an answer while it grows: finished pieces when looked at, the open one again, a long open one by its end."""
 
 from rich.text import Text
 from textual.strip import Strip
 
 from chatops.tui.blocks.late import draw_markdown
 from chatops.tui.blocks.lines import GUTTER, prefixed, strips_of
+from chatops.tui.blocks.pieces import Pieces
 from chatops.tui.blocks.segments import Segmenter
 from chatops.tui.blocks.theme import BlockTheme
 
@@ -20,9 +21,8 @@ class AnswerDrawing:
         self._width = width
         self._theme = theme
         self._segmenter = Segmenter()
-        self._done: list[Strip] = []
-        self._drawn = 0
-        self._open: list[Strip] = []
+        self._incomplete = False
+        self._finished = Pieces(self._piece)
 
     def extend(self, text: str) -> None:
         """Add text, without drawing it yet."""
@@ -31,32 +31,31 @@ class AnswerDrawing:
     def close(self, *, incomplete: bool = False) -> None:
         """No more text comes. `incomplete`: say that it was cut off."""
         self._segmenter.close()
-        self._draw_finished()
-        if incomplete:
-            mark = Text(f"  [cut off here{self._theme.symbols.ellipsis}]", self._theme.warn, end="")
-            self._done.extend(self._strips([mark]))
+        self._incomplete = incomplete
 
     def strips(self) -> list[Strip]:
         """All lines as of now."""
-        self._draw_finished()
-        return [*self._done, *self.open_strips()]
+        return [*self.finished(), *self.open_strips()]
 
-    def finished(self) -> list[Strip]:
-        """The lines that will not change any more; the same list each time, it only grows."""
-        self._draw_finished()
-        return self._done
+    def finished(self) -> Pieces:
+        """The lines that will not change any more; the same value each time, it only grows."""
+        while self._finished.added < len(self._segmenter.closed) + self._incomplete:
+            self._finished.add()
+        return self._finished
 
-    def _draw_finished(self) -> None:
-        for segment in self._segmenter.closed[self._drawn :]:
-            self._done.extend(self._draw(segment.source, gap=segment.gap and bool(self._done)))
-        self._drawn = len(self._segmenter.closed)
+    def _piece(self, number: int, gap: bool) -> list[Strip]:
+        if number < len(self._segmenter.closed):
+            segment = self._segmenter.closed[number]
+            return self._draw(segment.source, gap=segment.gap and gap)
+        mark = Text(f"  [cut off here{self._theme.symbols.ellipsis}]", self._theme.warn, end="")
+        return self._strips([mark])
 
     def open_strips(self) -> list[Strip]:
         """The lines after `finished`."""
         source = self._segmenter.tail
         if not source.strip():
             return []
-        return self._draw(self._end_of(source), gap=self._segmenter.tail_gap and bool(self._done))
+        return self._draw(self._end_of(source), gap=self._segmenter.tail_gap and bool(self._finished))
 
     def _end_of(self, source: str) -> str:
         """A long open piece cut to its last lines; a code block keeps its opening line."""

@@ -11,6 +11,7 @@ from textual.strip import Strip
 
 from chatops.tui.blocks.answer import AnswerDrawing
 from chatops.tui.blocks.model import AnswerBlock, Block, ToolCardBlock
+from chatops.tui.blocks.pieces import Pieces
 from chatops.tui.blocks.render import as_written, render_block
 from chatops.tui.blocks.theme import BlockTheme
 
@@ -23,30 +24,51 @@ _MOST_KEPT = 12_000
 class Entry:
     """One block and its drawing. `drawn_at`: the width it was drawn for, 0 if the height is an estimate."""
 
-    __slots__ = ("block", "closing", "drawing", "drawn_at", "expanded", "gap", "head", "height", "selected", "strips")
+    __slots__ = ("block", "drawing", "drawn_at", "expanded", "gap", "head", "height", "selected", "strips")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.drawing: AnswerDrawing | None = None
-        """Of an open answer; `strips` then holds its open end only and `head` its finished lines."""
-        self.head: list[Strip] = []
+        """Of an answer."""
+        self.head: Pieces | None = None
+        """The finished lines of an answer; `strips` then holds those after them."""
         self.strips: list[Strip] | None = None
         self.height = 0
         """Lines of the block itself."""
         self.gap = 0
         """Empty lines before it."""
         self.drawn_at = 0
-        self.closing = False
-        """It has just been closed: what is drawn of it stays good."""
         self.expanded = False
         self.selected = False
 
     def forget(self) -> None:
         """The drawing is void; the height stays as an estimate."""
-        self.drawing = None
-        self.strips = None
-        self.head = []
+        self.drawing = self.head = self.strips = None
         self.drawn_at = 0
+
+    @property
+    def kept(self) -> int:
+        """Lines that are drawn now."""
+        return len(self.strips or ()) + (self.head.kept if self.head is not None else 0)
+
+    @property
+    def drawn(self) -> int:
+        """How many lines the drawing has."""
+        return len(self.strips or ()) + len(self.head or ())
+
+    def line(self, at: int) -> Strip | None:
+        """A line of the drawing; None below its end."""
+        head, strips = self.head or (), self.strips or ()
+        if at < len(head):
+            return head[at]
+        return strips[at - len(head)] if at < self.drawn else None
+
+    def give_up_lines(self) -> None:
+        """Nobody looks at it: what can be drawn again is not kept."""
+        if self.head is None:
+            self.strips = None
+        else:
+            self.head.give_up()
 
 
 class Layout:
@@ -125,20 +147,20 @@ class Layout:
             self._draw(entry, self.theme)
         except Exception as error:
             self._troubles.append(error)
-            entry.drawing, entry.head, entry.closing = None, [], False
+            entry.forget()
             entry.strips = as_written(entry.block, self.width, self.theme)
         entry.drawn_at = self.width
-        height = len(entry.head) + len(entry.strips or ())
+        height = entry.drawn
         changed = height != entry.height
         entry.height = height
-        self._kept += height
+        self._kept += entry.kept
         return changed
 
     def redraw(self, index: int) -> None:
         """The entry's block or state has changed: draw it again now."""
         entry = self.entries[index]
-        growing = isinstance(entry.block, AnswerBlock) and (entry.block.open or entry.closing)
-        if growing and entry.drawing is not None:
+        if entry.drawing is not None:
+            # An answer only grows: what is finished stays good.
             entry.strips = None
         else:
             entry.forget()
@@ -162,13 +184,7 @@ class Layout:
             self.sum_from(index)
         entry = self.entries[index]
         offset = y - self.start(index)
-        if offset < 0:
-            return None
-        if offset < len(entry.head):
-            return entry.head[offset]
-        offset -= len(entry.head)
-        strips = entry.strips or []
-        return strips[offset] if offset < len(strips) else None
+        return entry.line(offset) if offset >= 0 else None
 
     def sum_from(self, index: int) -> None:
         """Heights have changed from this entry on."""
@@ -188,28 +204,22 @@ class Layout:
         for index, entry in enumerate(self.entries):
             begin, end = self._starts[index], self._starts[index + 1]
             far = end < top - _KEPT_AROUND or begin > bottom + _KEPT_AROUND
-            if far and entry.drawing is None and entry.drawn_at:
-                entry.strips = None
-            elif entry.strips is not None:
-                self._kept += entry.height
+            if far and entry.drawn_at:
+                entry.give_up_lines()
+            self._kept += entry.kept
 
     def _draw(self, entry: Entry, theme: BlockTheme) -> None:
         block = entry.block
-        if entry.closing and entry.drawing is not None:
-            entry.drawing.close()
-            entry.strips, entry.head = entry.drawing.strips(), []
-            entry.drawing, entry.closing = None, False
-            return
-        entry.closing = False
-        if not isinstance(block, AnswerBlock) or not block.open:
-            entry.drawing, entry.head = None, []
+        if not isinstance(block, AnswerBlock):
             entry.strips = render_block(block, self.width, theme, expanded=entry.expanded, selected=entry.selected)
             return
-        if entry.drawing is None:
-            entry.drawing = AnswerDrawing(width=self.width, theme=theme)
-            entry.drawing.extend(block.text)
-        entry.head = entry.drawing.finished()
-        entry.strips = entry.drawing.open_strips()
+        drawing = entry.drawing
+        if drawing is None:
+            drawing = entry.drawing = AnswerDrawing(width=self.width, theme=theme)
+            drawing.extend(block.text)
+        if not block.open:
+            drawing.close(incomplete=block.incomplete)
+        entry.head, entry.strips = drawing.finished(), drawing.open_strips()
 
     def _estimate(self, block: Block) -> int:
         text = getattr(block, "text", "")

@@ -184,7 +184,6 @@ class Transcript(Sturdy, ScrollView, can_focus=True):
                 index = layout.index.get(key)
                 if index is not None and isinstance(block := layout.entries[index].block, AnswerBlock | ReasoningBlock):
                     layout.entries[index].block = replace(block, open=False)
-                    layout.entries[index].closing = True
                 return (key,)
             case Remove(id=key):
                 if (index := layout.index.get(key)) is not None:
