@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
-from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
 from chatops.domain.errors import AlreadyDecided, ChatopsError, NotSaved
 from chatops.domain.events import (
@@ -25,7 +24,6 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.engine.inputs import (
     CallDecided,
     GrantsRevoked,
-    Recovered,
     TurnCancelled,
     TurnRetried,
 )
@@ -33,11 +31,11 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
-from chatops.runtime.aftermath import Aftermath
 from chatops.runtime.bus import Bus, Listener
-from chatops.runtime.doors import KeptTexts, PostedDecisions
 from chatops.runtime.handover import HandOver
+from chatops.runtime.kept import KeptTexts
 from chatops.runtime.perform import Performer
+from chatops.runtime.posted import PostedDecisions
 from chatops.runtime.rights import RegistryNews
 from chatops.runtime.runner import Runner
 from chatops.runtime.saving import refused_approval, unsaved_text
@@ -57,8 +55,6 @@ class ChatSession:
         """Use `runtime.opening.open_session`, which takes the lease and loads what is stored."""
         self._services = services
         self._loop = asyncio.get_running_loop()
-        self._left_off = False
-        """Whether the turn was loaded as another process left it and has not been taken up yet."""
         self._told = 0
         self._store_notices = len(services.store.notices)
         self._store_word = ""
@@ -80,7 +76,7 @@ class ChatSession:
         self._hands = HandOver(
             services, self._runner, taking=self._taking, spawn=self._spawn, tell=self.tell, looked=self._heed_store
         )
-        self._turns = Turns(services, self._runner, self._hands, info=info, standing=standing)
+        self._turns = Turns(services, self._runner, self._hands, info=info, standing=standing, tell=self.tell)
         self._switching = Switching(
             services,
             self._runner,
@@ -90,8 +86,7 @@ class ChatSession:
             publish=self._bus.publish,
             tell=self.tell,
         )
-        self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
-        self._kept = KeptTexts(services.store, services.offload)
+        self._kept = KeptTexts(services, self._turns, taking=self._taking, tell=self.tell)
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
         self._bus.subscribe(self._heard)
 
@@ -253,29 +248,12 @@ class ChatSession:
         return await self._runner.take(TurnRetried(grant=self._turns.grant))
 
     async def resume(self) -> None:
-        """Go on with an unfinished turn from its checkpoint, taking decisions that other doors left.
-
-        Only what was loaded is recovered, and only once: what was begun here is no interruption.
-        """
+        """Go on with an unfinished turn from its checkpoint, taking decisions that other doors left."""
         state = self.state
         if state is None or isinstance(state.phase, Finished):
-            await self._send_kept()
+            await self._kept.send_next()
             return
-        if self._left_off:
-            self._left_off = False
-            self._turns.standing = replace(self._turns.standing, role=state.grant.role)
-            grant, gone = self._turns.standing.grant_for(state.grant, self._services.rights)
-            if gone is not None:
-                text = f"{gone} Nothing of this turn's role is permitted until it is there again."
-                self.tell(text, advice=gone.advice)
-            else:
-                self._turns.grant = grant
-            interrupted = await self._aftermath.of(state)
-            if await self._runner.take(Recovered(grant=grant, interrupted=interrupted)):
-                self._services.offload.later(self._aftermath.clear, interrupted)
-            if not self._turns.leader and (state.contract is not None or state.gate is not None):
-                # Its run is over: it was ended before this turn could be.
-                await self._runner.take(TurnCancelled())
+        await self._turns.take_up(state)
         await self._posted.take()
 
     async def settle(self) -> TurnState | None:
@@ -314,6 +292,10 @@ class ChatSession:
         """`tell`, from any thread."""
         self._loop.call_soon_threadsafe(self.tell, text)
 
+    def remark(self, text: str) -> None:
+        """Have something about the store stand on the screen until the person goes on."""
+        self._store_word = text
+
     async def aclose(self) -> None:
         """Stop what runs, release the session, leave pending calls pending."""
         await self._hands.close()
@@ -330,7 +312,6 @@ class ChatSession:
         await self._turns.load()
         if self._turns.info is not None:
             await self._kept.recall(self.session_id)
-        self._left_off = self._turns.unfinished
 
     # led by a run, for `runtime.workflow`
 
@@ -343,7 +324,7 @@ class ChatSession:
         """The run is over: from now on it is a chat under `standing`, and what was kept is sent."""
         self._turns.leader = ""
         self._turns.standing, self._turns.grant = standing, standing.grant(self._services.rights)
-        await self._send_kept()
+        await self._kept.send_next()
 
     async def begin(self, standing: Standing, make: MakeStep) -> None:
         """Begin the turn that `make` gives for the grant of `standing`. Raises ConfigError, StoreError."""
@@ -352,7 +333,7 @@ class ChatSession:
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, also one that waits for a person; what another process left is looked at first."""
-        if self._left_off:
+        if self._turns.left_off:
             await self.resume()
         text, reasoning = self._performer.partial()
         await self._runner.take(TurnCancelled(partial_text=text, partial_reasoning=reasoning))
@@ -375,15 +356,11 @@ class ChatSession:
             case TurnPaused() if self._watching is None or self._watching.done():
                 self._watching = self._spawn(self._posted.watch())
             case TurnFinished(result=result) if result is not TurnStatus.FAILED:
-                self._spawn(self._send_kept())
+                self._spawn(self._kept.send_next())
             case ToolFinished(id=call_id):
                 self._services.offload.later(self._services.outputs.forget, call_id)
             case _:
                 pass
-
-    def remark(self, text: str) -> None:
-        """Have something about the store stand on the screen until the person goes on."""
-        self._store_word = text
 
     def _heed_store(self) -> None:
         """Say what the store has found out about itself since it was asked last: that it was deleted, or damaged."""
@@ -398,17 +375,3 @@ class ChatSession:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _send_kept(self) -> None:
-        """Begin the next turn with the oldest kept message. What cannot be sent stays kept, and is told."""
-        async with self._taking:
-            if self._turns.leader or not self._services.attended or self._turns.info is None or self._turns.unfinished:
-                return
-            try:
-                text = await self._kept.first(self._turns.info.id)
-                if text is not None:
-                    reach("sending_kept")
-                    await self._turns.start(self._turns.info, text, kept=True)
-                    self._kept.sent()
-            except ChatopsError as error:
-                self.tell(f"A message that was kept could not be sent: {error}", advice=error.advice)

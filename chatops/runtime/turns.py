@@ -1,4 +1,7 @@
-"""How the turns of a conversation begin: it is stored first, and each has its number and the rights of that moment."""
+"""How the turns of a conversation begin, and how one that another process left is taken up.
+
+The conversation is stored first; each turn has its number and the rights of that moment.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +11,11 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import NotSaved
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.effects import Step
-from chatops.engine.state import Finished
+from chatops.engine.inputs import Recovered, TurnCancelled
+from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
 from chatops.policy.grant import Grant
+from chatops.runtime.aftermath import Aftermath
 from chatops.runtime.handover import HandOver
 from chatops.runtime.record import Record
 from chatops.runtime.runner import Runner
@@ -30,11 +35,20 @@ class Turns:
     """
 
     def __init__(
-        self, services: Services, runner: Runner, hands: HandOver, *, info: SessionInfo | None, standing: Standing
+        self,
+        services: Services,
+        runner: Runner,
+        hands: HandOver,
+        *,
+        info: SessionInfo | None,
+        standing: Standing,
+        tell: Callable[..., None],
     ) -> None:
         self._services = services
         self._runner = runner
         self._hands = hands
+        self._tell = tell
+        self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
         self._last = info.last_turn if info is not None else None
         self.info = info
         """As it is stored; None until the first message is taken."""
@@ -45,6 +59,8 @@ class Turns:
         """What was said before the turn in progress."""
         self.leader = ""
         """The workflow whose run says which turn comes next."""
+        self.left_off = False
+        """Whether the turn was loaded as another process left it and has not been taken up yet."""
 
     @property
     def unfinished(self) -> bool:
@@ -67,6 +83,27 @@ class Turns:
         state = await offload(store.load_turn, turn) if turn is not None else None
         self.record.load(history, state)
         self._runner.load(state)
+        self.left_off = self.unfinished
+
+    async def take_up(self, state: TurnState) -> None:
+        """Go on with the turn as it was left, under what is permitted now. Only what was loaded is recovered, and only
+        once: what was begun here is no interruption."""
+        if not self.left_off:
+            return
+        self.left_off = False
+        self.standing = replace(self.standing, role=state.grant.role)
+        grant, gone = self.standing.grant_for(state.grant, self._services.rights)
+        if gone is not None:
+            text = f"{gone} Nothing of this turn's role is permitted until it is there again."
+            self._tell(text, advice=gone.advice)
+        else:
+            self.grant = grant
+        interrupted = await self._aftermath.of(state)
+        if await self._runner.take(Recovered(grant=grant, interrupted=interrupted)):
+            self._services.offload.later(self._aftermath.clear, interrupted)
+        if not self.leader and (state.contract is not None or state.gate is not None):
+            # Its run is over: it was ended before this turn could be.
+            await self._runner.take(TurnCancelled())
 
     async def stored(self) -> SessionInfo:
         """The conversation as it is stored, for which it is made if need be. Raises Conflict, StoreError."""

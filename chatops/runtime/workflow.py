@@ -25,8 +25,8 @@ from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.doors import WATCH_S
 from chatops.runtime.offload import Whole
+from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.standing import at_step

@@ -1,4 +1,4 @@
-"""Other doors to a conversation: messages kept for later, and decisions that were made elsewhere."""
+"""Decisions that were made at other doors (another window, `chatops approvals`) and left in the store for the turn."""
 
 import asyncio
 import logging
@@ -18,35 +18,6 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.5
 """How often other doors are looked at while a call waits."""
-
-
-class KeptTexts:
-    """What the person sent while a turn was in the way. A text is forgotten in the commit that begins its turn."""
-
-    def __init__(self, store: Store, offload: Offload) -> None:
-        self._store = store
-        self._offload = offload
-        self.count = 0
-        """How many are not yet sent."""
-
-    async def recall(self, session: SessionId) -> None:
-        """What an earlier process kept."""
-        self.count = len(await self._offload(self._store.kept_texts, session))
-
-    async def keep(self, session: SessionId, text: str) -> None:
-        """Store a text behind the others."""
-        await self._offload(self._store.queue_text, session, text)
-        self.count += 1
-
-    async def first(self, session: SessionId) -> str | None:
-        """The oldest one, left where it is; None if there is none."""
-        texts = await self._offload(self._store.kept_texts, session)
-        self.count = len(texts)
-        return texts[0] if texts else None
-
-    def sent(self) -> None:
-        """The oldest one is in the history now."""
-        self.count -= 1
 
 
 class PostedDecisions:
