@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
-from chatops.domain.errors import SessionHeld, StoreError
+from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime.offload import Offload
 from chatops.store.base import Hold, Holder, Store
@@ -51,16 +50,19 @@ class Lease:
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
-        """Whether the store still says so. Where it cannot be looked at nothing has said otherwise."""
+        """Whether the store still says so. Where it cannot be looked at nothing has said otherwise.
+
+        A lease that is gone is not ours: another process may have had the session, and have left again.
+        """
         session = self._session
         if session is None:
-            return True
+            return False
         try:
             hold = await self._offload(self._store.held, session)
         except StoreError as error:
             log.warning("the lease was not looked at: %s", error)
             return True
-        return hold is None or hold.holder == self._holder
+        return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:
         """Let whoever asks know that the conversation comes as soon as it can; it comes, whether or not they know."""
@@ -109,9 +111,8 @@ class Lease:
             await asyncio.sleep(LOOK_S)
             try:
                 if clock() - renewed >= LEASE_S / 3:
-                    # If another process has it by now, the look at it says who.
-                    with suppress(SessionHeld):
-                        await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+                    # If it is not ours by now, the look at it says whose.
+                    await self._offload(self._store.renew, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._offload(self._store.version)
                 self._looked()

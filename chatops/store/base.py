@@ -281,6 +281,11 @@ class Store(Protocol):
         process of another host whose lease has not run out, holds it."""
         ...
 
+    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """Renew the lease if it still is this holder's. One that is not is never taken again by this: whoever had the
+        session meanwhile may have gone on with it and left."""
+        ...
+
     def held(self, session_id: SessionId) -> Hold | None:
         """Who drives a session; None if nobody who is still there does. Raises NoSuchSession."""
         ...

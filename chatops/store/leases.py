@@ -60,6 +60,13 @@ def hold(
         _put(rows, session_id, holder, expires_at=now + ttl_s, now=now)
 
 
+def renew(rows: Connection, session_id: SessionId, holder: Holder, *, ttl_s: float, now: float) -> None:
+    """Renew the lease if it still is this holder's."""
+    before = stored(rows, session_id)
+    if before is not None and before.holder == holder:
+        rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", now + ttl_s, session_id)
+
+
 def take(
     rows: Connection,
     session_id: SessionId,

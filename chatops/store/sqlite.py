@@ -230,6 +230,11 @@ class SqliteStore:
             full = sessions.full_id(self._rows, session_id)
             leases.hold(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
 
+    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.renew`."""
+        with self._rows.write():
+            leases.renew(self._rows, session_id, holder, ttl_s=ttl_s, now=self._clock())
+
     def held(self, session_id: SessionId) -> Hold | None:
         """See `Store.held`."""
         with self._rows.read():

@@ -221,6 +221,11 @@ class MemoryStore:
             full = sessions.full_id(memory, session_id)
             leases.hold(memory, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
 
+    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.renew`."""
+        with self._write() as memory:
+            leases.renew(memory, session_id, holder, ttl_s=ttl_s, now=self._clock())
+
     def held(self, session_id: SessionId) -> Hold | None:
         """See `Store.held`."""
         with self._read() as memory:

@@ -222,10 +222,12 @@ async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(t
         assert (tmp_path / "one").read_text() == "x"
 
 
+@pytest.mark.parametrize("left", [False, True])
 async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its holder may have stood still right after the intent to run it was stored."""
+    """Its holder may have stood still right after the intent to run it was stored; the other one may be gone again."""
+    monkeypatch.setattr("chatops.runtime.lease.LEASE_S", 0.0)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one`")
@@ -235,6 +237,8 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
         def taken(place: str) -> None:
             if place == "before_tool":
                 second.app.store.take_over(session.session_id, SECOND, of=this_process(), ttl_s=30)
+                if left:
+                    second.app.store.release(session.session_id, SECOND)
 
         monkeypatch.setattr("chatops.runtime.perform.reach", taken)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())

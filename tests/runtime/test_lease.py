@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chatops.domain.errors import SessionHeld, StoreError
+from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime import lease as module
 from chatops.runtime.lease import Lease
@@ -38,16 +38,31 @@ async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_ask
             raise troubles.pop()
         return held(session)
 
-    def taken(*_: object, **__: object) -> None:
-        raise SessionHeld("It is open elsewhere.")
-
     monkeypatch.setattr(module, "LEASE_S", 0.0)
     monkeypatch.setattr(store, "held", held_at_last)
-    monkeypatch.setattr(store, "hold", taken)
     store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
     await until(lambda: lost == [OTHER])
     assert troubles == []
     await lease.release()
+    offload.close()
+
+
+async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder stood still meanwhile, and has in memory what was before."""
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    monkeypatch.setattr(module, "LEASE_S", 0.0)
+    store, offload, lost = MemoryStore(alive=lambda one: True), Offload(), list[Holder | None]()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    await lease.take(info.id)
+    assert await lease.is_ours()
+    store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
+    store.release(info.id, OTHER)
+    assert not await lease.is_ours()
+    await until(lambda: lost == [None])
+    assert store.held(info.id) is None
+    await lease.release()
+    assert not await lease.is_ours()
     offload.close()
 
 

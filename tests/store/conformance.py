@@ -784,6 +784,22 @@ class StoreConformance:
         with pytest.raises(NoSuchSession):
             store.hold(SessionId("nope"), holder())
 
+    def test_only_a_lease_that_is_there_is_renewed(self, store: Store, session: SessionInfo, world: World) -> None:
+        store.hold(session.id, holder(pid=41), ttl_s=30)
+        store.renew(session.id, holder(pid=41), ttl_s=1_000)
+        found = store.held(session.id)
+        assert found is not None and found.expires_at == world.now + 1_000
+        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
+        store.renew(session.id, holder(pid=41))
+        assert _held_by(store, session) == holder(pid=42)
+        world.dead.add(42)
+        store.renew(session.id, holder(pid=41))
+        assert store.held(session.id) is None
+        store.release(session.id, holder(pid=42))
+        store.renew(session.id, holder(pid=41))
+        store.renew(SessionId("nope"), holder(pid=41))
+        assert store.held(session.id) is None
+
     def test_who_holds_a_session_and_since_when_can_be_seen_by_others(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, world: World
     ) -> None:

@@ -28,6 +28,13 @@ def hold(
         memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
 
 
+def renew(memory: Memory, session_id: SessionId, holder: Holder, *, ttl_s: float, now: float) -> None:
+    """Renew the lease if it still is this holder's."""
+    before = memory.leases.get(session_id)
+    if before is not None and before.holder == holder:
+        memory.leases[session_id] = replace(before, expires_at=now + ttl_s)
+
+
 def held(
     memory: Memory, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
 ) -> Hold | None:
