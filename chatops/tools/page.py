@@ -4,12 +4,17 @@ import codecs
 import re
 from html.parser import HTMLParser
 
+from chatops.domain.canonical import JsonValue
+
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "canvas"})
 _BLOCKS = frozenset(
     "address article aside blockquote br dd details dialog div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main nav ol p pre section summary table tbody tfoot thead tr ul".split()
 )
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
+
+_FOR_NAMES = frozenset({"idna", "punycode"})
+"""Codecs that Python counts among those of text. They are for names: a page takes them hours."""
 
 
 def decoded(data: bytes, *, charset: str) -> str:
@@ -19,12 +24,20 @@ def decoded(data: bytes, *, charset: str) -> str:
     found = _META_CHARSET.search(data[:2_048])
     for name in (charset, found[1].decode("ascii") if found else "", "utf-8"):
         try:
+            if not name:
+                continue
+            codec = codecs.lookup(name)
             # Only text encodings: Python also has ones that decompress.
-            if name and codecs.lookup(name)._is_text_encoding:
+            if codec._is_text_encoding and codec.name not in _FOR_NAMES:
                 return data.decode(name, "replace")
         except (LookupError, ValueError):
             continue
     return data.decode("utf-8", "replace")
+
+
+def read_page(html: str) -> JsonValue:
+    """As `text_of`, in a form that another process can hand over: a page can be made to take hours."""
+    return list(text_of(html))
 
 
 def text_of(html: str) -> tuple[str, str]:
@@ -45,6 +58,10 @@ class _Reader(HTMLParser):
         self._silent: list[str] = []
         self._in_title = False
         self._links: list[str] = []
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """What begins with ``<![`` and is of no known kind is a comment, as browsers have it; the parser would fail."""
+        return self.parse_bogus_comment(i, report)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "title":

@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urljoin
 
 from pydantic import Field
@@ -28,10 +28,11 @@ from chatops.tools.addresses import (
     read_url,
     system_resolver,
 )
+from chatops.tools.apart import NotDone, apart
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import cap, is_binary, visible
-from chatops.tools.page import decoded, text_of
+from chatops.tools.page import decoded, read_page
 from chatops.tools.threads import in_thread
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
     for _ in range(MAX_REDIRECTS + 1):
         page = await _get(target, settings=settings)
         if page.status not in _REDIRECTS or not page.location:
-            return _result(page, limit=limit)
+            return await _result(page, limit=limit)
         target = read_url(urljoin(target.url, page.location))
         if not _same_site(first, target):
             text = f"{visible(url, limit=MAX_URL)} redirects to another host: {visible(target.url, limit=MAX_URL)}"
@@ -226,7 +227,7 @@ def _unpacker(encoding: str) -> Any:
             raise ToolFailed(f"The page is compressed as {visible(encoding, limit=30)}, which was not asked for.")
 
 
-def _result(page: _Page, *, limit: int) -> ToolResult:
+async def _result(page: _Page, *, limit: int) -> ToolResult:
     readable = not page.content_type or page.content_type.startswith("text/") or page.content_type in _TEXTS
     if not (readable or page.content_type.endswith(("+json", "+xml"))) or is_binary(page.body):
         kind = visible(page.content_type or "of no known type", limit=60)
@@ -236,7 +237,7 @@ def _result(page: _Page, *, limit: int) -> ToolResult:
     if page.content_type in {"text/html", "application/xhtml+xml"} or text[:200].lstrip().lower().startswith(
         "<!doctype"
     ):
-        title, text = text_of(text)
+        title, text = await _read(text, target=page.target)
     head = [f"URL: {page.target.url}", f"Status: {page.status}"] if page.status != 200 else [f"URL: {page.target.url}"]
     head += [f"Title: {title}"] if title else []
     tail = f"\n[only the first {len(page.body):,} bytes were read]" if page.cut else ""
@@ -245,3 +246,12 @@ def _result(page: _Page, *, limit: int) -> ToolResult:
     content = f"{header}\n\n{body.text if body else '[the page has no text]'}{tail}"
     outcome = Outcome.SUCCESS if page.status < 400 else Outcome.FAILED
     return ToolResult(outcome=outcome, content=content, truncated=page.cut or bool(body and body.truncated))
+
+
+async def _read(html: str, *, target: Target) -> tuple[str, str]:
+    """Title and text. Raises ToolFailed for a page that is written so that reading it does not end."""
+    try:
+        title, text = cast(list[str], await in_thread(lambda: apart(read_page, html=html)))
+    except NotDone as error:
+        raise ToolFailed(f"The page at {target.origin} could not be read as HTML: {error}.") from error
+    return title, text

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatops.domain.errors import ToolFailed
 from chatops.domain.tools import Outcome
+from chatops.tools import apart
 from chatops.tools.addresses import BadUrl, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
 from chatops.tools.page import decoded, text_of
@@ -222,6 +223,15 @@ async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path
     assert "the page has no text" in empty.content
 
 
+async def test_a_page_that_is_made_to_be_read_for_hours_holds_up_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    server.answers["/p"] = answer("<!doctype html>" + "<a " * 600_000)
+    with pytest.raises(ToolFailed, match="could not be read as HTML: it took too long"):
+        await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
+
+
 INNER = ["127.0.0.1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "224.0.0.1"]
 INNER += ["255.255.255.255", "168.63.129.16", "::1", "::", "fe80::1", "fc00::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]
 INNER += ["2002:7f00:1::", "2001:0:7f00:1::", "ff02::1", "fec0::1", "::127.0.0.1", "not an address"]
@@ -257,6 +267,7 @@ def test_a_url_is_read_or_refused_and_reads_the_same_again(text: str) -> None:
 
 
 @given(st.text(max_size=300))
+@example("<![x[ a ]> b")
 def test_any_page_can_be_read(html: str) -> None:
     title, text = text_of(f"<p>{html}")
     assert len(title) <= 300
@@ -271,6 +282,8 @@ def test_any_page_can_be_read(html: str) -> None:
         (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">é'),
         (b"\xef\xbb\xbfx", "latin-1", "x"),
         (b"\xff", "zip", "\ufffd"),
+        (b"a-9", "punycode", "a-9"),
+        (b"xn--a", "idna", "xn--a"),
     ],
 )
 def test_charsets(data: bytes, charset: str, text: str) -> None:
