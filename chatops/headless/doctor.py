@@ -6,7 +6,6 @@ when asked about one model, it is asked to call a harmless tool, and how it does
 
 import asyncio
 import locale
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from chatops.models.memory import Calling
 from chatops.models.trial import Finding, Trial
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.store.health import findings
-from chatops.store.surroundings import Gravity
+from chatops.store.surroundings import Gravity, hindrance
 from chatops.tools.sandbox import probe
 
 SMALLEST_TERMINAL = (60, 15)
@@ -222,19 +221,12 @@ def platform_checks(paths: Paths) -> list[Check]:
 
 
 def _folder(folder: Path) -> list[Check]:
-    try:
-        if not folder.exists():
-            above = next(parent for parent in folder.parents if parent.exists())
-            if os.access(above, os.W_OK):
-                return []
-            text = f"{folder} is not there and cannot be made."
-            return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it, or set CHATOPS_HOME.")]
-    except OSError as error:
-        text = f"{folder} cannot be looked at: {error.strerror or error}."
-        return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it yours, or set CHATOPS_HOME.")]
-    if not os.access(folder, os.W_OK):
-        text = f"{folder} cannot be written."
-        return [Check(name="folders", grade=Grade.FAIL, text=text, advice="Make it yours, or set CHATOPS_HOME.")]
+    hindered = hindrance(folder)
+    if hindered is not None:
+        why, advice = hindered
+        return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {why}.", advice=advice)]
+    if not folder.exists():
+        return []
     mode = folder.stat().st_mode & 0o777
     if mode & 0o077:
         text = f"{folder} is open to others ({mode:o})."

@@ -12,17 +12,21 @@ from chatops.store.base import Holder
 from chatops.store.codec import DAMAGED, decode_decision, decode_principal, decode_state
 from chatops.store.columns import integer, text
 from chatops.store.connection import Connection, Row, Value, prepared
-from chatops.store.faults import sentence
+from chatops.store.faults import is_busy, is_damage, sentence
 from chatops.store.messages import readable
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
 from chatops.store.run_codec import decode_run
 from chatops.store.schema import SCHEMA_VERSION
-from chatops.store.surroundings import Finding, Gravity, doubtful, rights, size, surroundings
+from chatops.store.surroundings import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 
 NAMED = 5
 """How many of many things are named."""
+_WHEN_DAMAGED = (
+    "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
+    "chatops sessions list --all, chatops sessions export SESSION"
+)
 
 
 def findings(path: Path) -> list[Finding]:
@@ -32,21 +36,42 @@ def findings(path: Path) -> list[Finding]:
     """
     try:
         if not path.exists():
-            return [Finding(gravity=Gravity.FINE, text=f"{path}: none yet, the first message makes it")]
+            return [_none_yet(path)]
+        if path.is_dir():
+            told = f"{path} is in the way: a folder where chatops keeps its file."
+            return [Finding(gravity=Gravity.BROKEN, text=told, advice="Move that folder away.")]
         refuse_newer(path)
         around = surroundings(path)
         with only_to_read(path) as raw:
             must_be_ours(raw, path)
             return [*_contents(Connection(prepared(raw), path=path)), *around]
     except sqlite3.Error as error:
-        told: StoreError = sentence(error, path=path)
+        return [_not_read(error, path)]
     except StoreError as error:
-        told = error
+        return [Finding(gravity=Gravity.BROKEN, text=str(error), advice=error.advice)]
     except OSError as error:
-        told = StoreError(
-            f"{path} cannot be looked at: {error.strerror or error}.", advice="Check its folder's rights."
-        )
-    return [Finding(gravity=Gravity.BROKEN, text=str(told), advice=told.advice)]
+        told = f"{path} cannot be looked at: {error.strerror or error}."
+        return [Finding(gravity=Gravity.BROKEN, text=told, advice="Check its folder's rights.")]
+
+
+def _not_read(error: sqlite3.Error, path: Path) -> Finding:
+    """As a command that needs the store says it, but that doctor is not advised by doctor."""
+    if is_damage(error):
+        return Finding(gravity=Gravity.BROKEN, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
+    if is_busy(error):
+        told = sentence(error, path=path)
+        return Finding(gravity=Gravity.BROKEN, text=str(told), advice=told.advice)
+    advice = "Check the disk, and the rights of the file and its folder."
+    return Finding(gravity=Gravity.BROKEN, text=f"{path} cannot be read: {error}.", advice=advice)
+
+
+def _none_yet(path: Path) -> Finding:
+    hindered = hindrance(path.parent)
+    if hindered is None:
+        return Finding(gravity=Gravity.FINE, text=f"{path}: none yet, the first message makes it")
+    why, advice = hindered
+    told = f"There is none, and nothing is saved: {path.parent} {why}."
+    return Finding(gravity=Gravity.BROKEN, text=told, advice=advice)
 
 
 def problems(rows: Connection) -> list[str]:
@@ -84,11 +109,7 @@ def _pages(rows: Connection) -> list[Finding]:
     found: list[Finding] = []
     if broken or not complaints:
         told = "; ".join(broken[:NAMED]) or "its pages cannot be read"
-        advice = (
-            "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
-            "chatops sessions list --all, chatops sessions export SESSION"
-        )
-        found.append(Finding(gravity=Gravity.BROKEN, text=f"The file is damaged: {told}.", advice=advice))
+        found.append(Finding(gravity=Gravity.BROKEN, text=f"The file is damaged: {told}.", advice=_WHEN_DAMAGED))
     elif _asked(rows, "PRAGMA foreign_key_check"):
         found.append(doubtful("Some rows belong to nothing: a conversation may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:

@@ -1,17 +1,23 @@
 """What can be said of a store's file from outside: whose it is, how big, on which disk, and what lies beside it."""
 
+import errno
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+from chatops.store.locks import stuck_writer
 from chatops.store.mounts import network_drive
 
 LITTLE_SPACE = 100_000_000
 """Bytes free below which it is said; a tenth of it is too little to rely on."""
 LARGE_LOG = 64_000_000
 """Bytes of write-ahead log beyond which something keeps it from being taken in."""
+
+_TRIED = 4096
+"""Bytes: less may find room where nothing else does."""
 
 
 class Gravity(Enum):
@@ -38,7 +44,30 @@ def doubtful(text: str, advice: str = "") -> Finding:
 
 def surroundings(path: Path) -> list[Finding]:
     """Everything about a file that exists; nothing of it is opened. Raises OSError."""
-    return [*rights(path), *_space(path), *_log(path), *_drive(path), *_moved_aside(path)]
+    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_drive(path), *_moved_aside(path)]
+
+
+def hindrance(folder: Path) -> tuple[str, str] | None:
+    """Why nothing can be written in `folder`, or why it cannot be made, and what to do; None if nothing hinders it.
+
+    It is tried, and nothing of that stays: to ask for rights tells nothing of a full disk, or of a place without files.
+    Raises nothing.
+    """
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    try:
+        if there == folder:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                file.write(bytes(_TRIED))
+        else:
+            Path(tempfile.mkdtemp(dir=there)).rmdir()
+    except OSError as error:
+        why = error.strerror or str(error)
+        if there != folder:
+            return f"cannot be reached or made: {why}", "Set CHATOPS_HOME to a folder that can be."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"cannot be written: {why}", "Free some space."
+        return f"cannot be written: {why}", "Make it writable for you, or set CHATOPS_HOME to a folder that is."
+    return None
 
 
 def rights(path: Path) -> list[Finding]:
@@ -57,6 +86,14 @@ def rights(path: Path) -> list[Finding]:
         advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
         found.append(Finding(gravity=Gravity.BROKEN, text=told, advice=advice))
     return found
+
+
+def _lock(path: Path) -> list[Finding]:
+    pid = stuck_writer(path)
+    if pid is None:
+        return []
+    text = f"Process {pid} has locked {path}, and meanwhile nobody else can save anything."
+    return [doubtful(text, f"If it stays so, close that program; ps -p {pid} shows which one it is.")]
 
 
 def _space(path: Path) -> list[Finding]:

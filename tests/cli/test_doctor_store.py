@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,46 @@ def graded(lines: list[dict[str, Any]], grade: str) -> str:
 def test_without_a_store_there_is_nothing_to_say_and_none_is_made(path: Path) -> None:
     assert [(line["grade"], "none yet" in line["text"]) for line in store_lines(path)] == [("ok", True)]
     assert not path.exists()
+
+
+@pytest.mark.parametrize("home", ["a-file", "a-file/below", "link"])
+def test_where_nothing_can_be_written_doctor_says_so_though_every_right_is_there(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    (tmp_path / "a-file").touch()
+    (tmp_path / "link").symlink_to("/nowhere/at/all")
+    monkeypatch.setenv("CHATOPS_HOME", str(tmp_path / home))
+    ran = chatops("doctor", "--output-format", "json")
+    failed = [line for line in ran.json if line["grade"] == "fail"]
+    assert ran.code == 1
+    assert [line["name"] for line in failed] == ["folders", "folders", "folders", "store"]
+    assert all("CHATOPS_HOME" in line["advice"] for line in failed)
+
+
+def test_a_folder_in_the_place_of_the_store_is_called_one(path: Path) -> None:
+    path.mkdir(parents=True)
+    assert "is in the way" in graded(store_lines(path), "fail")
+
+
+def test_what_is_no_database_is_not_answered_with_the_advice_to_ask_doctor(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("not a database, but a text", encoding="utf-8")
+    said = graded(store_lines(path), "fail")
+    assert "moves it aside" in said and "doctor" not in said
+
+
+def test_a_program_that_keeps_the_store_locked_is_named(path: Path) -> None:
+    filled(path)
+    script = f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('BEGIN IMMEDIATE')"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{script}; print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        said = graded(store_lines(path), "warn")
+        holder.communicate(b"\n")
+    assert f"Process {holder.pid} has locked {path}" in said
+    assert "has locked" not in graded(store_lines(path), "warn")
 
 
 def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLine, path: Path) -> None:
