@@ -4,13 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, assert_never
 
 from chatops.config.failpoints import reach
-from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
-from chatops.domain.ids import CallId, RoundId, thought_id
-from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.domain.events import Event, ToolOutput
+from chatops.domain.ids import CallId, RoundId
+from chatops.domain.model import ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, definition_of
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -27,24 +27,12 @@ from chatops.engine.inputs import (
     AnswerChecked,
     CallInspected,
     Input,
-    ModelFailed,
-    ModelReplied,
     ToolReconciled,
     ToolReturned,
 )
-from chatops.models.base import (
-    Failed,
-    ModelClient,
-    ModelEvent,
-    ReasoningPiece,
-    Remark,
-    Replied,
-    Retrying,
-    TextPiece,
-    Waiting,
-)
+from chatops.models.base import ModelClient
 from chatops.runtime.attempt import attempt, describe
-from chatops.runtime.patience import told, told_after
+from chatops.runtime.model_call import ModelCall
 from chatops.runtime.workspace import is_gone, workspace_gone
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.threads import in_thread
@@ -66,18 +54,6 @@ class ContextFor(Protocol):
     def __call__(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         """The context for one attempt of a call."""
         ...
-
-
-@dataclass(slots=True)
-class Partial:
-    """What has been streamed of the reply in progress, for the case that it is stopped."""
-
-    text: list[str]
-    reasoning: list[str]
-    remarks: int = 0
-    """How many remarks on the server came before it."""
-    note: Waiting | Retrying | None = None
-    """What the passing note says as long as nothing comes."""
 
 
 class Performer:
@@ -104,7 +80,8 @@ class Performer:
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
-        self._partial = Partial([], [])
+        self._asking: ModelCall | None = None
+        """The call of a model that was begun last."""
 
     def perform(self, effect: Effect) -> None:
         """Start doing what the engine wants; never waits."""
@@ -113,8 +90,8 @@ class Performer:
             return
         match effect:
             case CallModel(round_id=number, request=request):
-                self._partial = Partial([], [])
-                self._begin(number, self._ask(number, request))
+                self._asking = ModelCall(number, self._publish)
+                self._begin(number, self._ask(self._asking, request))
             case CheckAnswer(round_id=number):
                 self._begin(f"{number}.check", self._check(effect))
             case InspectCall(call=call):
@@ -132,7 +109,7 @@ class Performer:
 
     def partial(self) -> tuple[str, str]:
         """Text and reasoning streamed so far of the reply in progress."""
-        return "".join(self._partial.text), "".join(self._partial.reasoning)
+        return self._asking.partial() if self._asking is not None else ("", "")
 
     async def aclose(self) -> None:
         """Stop everything and wait until it has stopped; nothing is begun or delivered any more."""
@@ -159,62 +136,8 @@ class Performer:
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
 
-    async def _ask(self, number: RoundId, request: ModelRequest) -> None:
-        began = time.monotonic()
-        reach("before_model")
-        ended: Input | None = None
-        try:
-            async for event in self._models.stream(request):
-                ended = self._heard(number, event, began) or ended
-        except asyncio.CancelledError:
-            if (note := self._partial.note) is not None:
-                text = told_after(note, stopped=True)
-                self._publish(NoticeChanged(id=f"{number}.note", parent_id=number, text=text))
-            raise
-        except Exception as error:
-            log.exception("the model client failed")
-            ended = _internal(number, error, self.partial(), began)
-        reach("after_model")
-        self._deliver(ended or _internal(number, None, self.partial(), began))
-
-    def _heard(self, number: RoundId, event: ModelEvent, began: float) -> Input | None:
-        thought = thought_id(number)
-        self._passing(number, event)
-        match event:
-            case TextPiece(text=text):
-                reach("in_stream")
-                self._partial.text.append(text)
-                self._publish(TextDelta(id=thought, parent_id=number, text=text))
-            case ReasoningPiece(text=text):
-                self._partial.reasoning.append(text)
-                self._publish(ReasoningDelta(id=thought, parent_id=number, text=text))
-            case Retrying() | Waiting():
-                pass
-            case Remark(text=text):
-                # Each stays: only waiting and trying again take the place of what was said before.
-                self._partial.remarks += 1
-                self._publish(Notice(id=f"{number}.remark{self._partial.remarks}", parent_id=number, text=text))
-            case Replied(reply=reply):
-                return ModelReplied(round_id=number, reply=reply, duration_ms=_since(began))
-            case Failed(failure=failure):
-                return ModelFailed(round_id=number, failure=failure, duration_ms=_since(began))
-            case _ as never:
-                assert_never(never)
-        return None
-
-    def _passing(self, number: RoundId, event: ModelEvent) -> None:
-        """The one line about waiting and trying again: it counts, and once something comes it says what was."""
-        before, key = self._partial.note, f"{number}.note"
-        match event:
-            case Retrying(left_s=left, delay_s=whole) if left < whole:
-                self._publish(NoticeChanged(id=key, parent_id=number, text=told(event)))
-            case Retrying() | Waiting():
-                self._publish(Notice(id=key, parent_id=number, text=told(event)))
-            case _ if before is not None:
-                self._publish(NoticeChanged(id=key, parent_id=number, text=told_after(before)))
-            case _:
-                return
-        self._partial.note = event if isinstance(event, Retrying | Waiting) else None
+    async def _ask(self, call: ModelCall, request: ModelRequest) -> None:
+        self._deliver(await call.run(self._models, request))
 
     async def _check(self, effect: CheckAnswer) -> None:
         from chatops.tools.answers import read_answer  # pydantic and a schema's reader: only steps need them
@@ -295,19 +218,6 @@ class Performer:
                 log.exception("reconciling %s failed", call.name)
         reach("after_reconcile")
         self._deliver(found)
-
-
-def _internal(number: RoundId, error: Exception | None, partial: tuple[str, str], began: float) -> ModelFailed:
-    text = describe(error) if error is not None else "the reply had no end"
-    failure = ModelFailure(
-        kind=FailureKind.INTERNAL,
-        message=f"Talking to the model failed: {text}.",
-        advice="Try again; the log has the details (chatops doctor shows where).",
-        partial_text=partial[0],
-        partial_reasoning=partial[1],
-        started=bool(partial[0] or partial[1]),
-    )
-    return ModelFailed(round_id=number, failure=failure, duration_ms=_since(began))
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:

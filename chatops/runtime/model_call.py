@@ -1,0 +1,127 @@
+"""One call of a model: what streams in is shown and kept until its end, and the end is an input for the turn."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from chatops.config.failpoints import reach
+from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta
+from chatops.domain.ids import RoundId, thought_id
+from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.engine.inputs import ModelFailed, ModelReplied
+from chatops.models.base import (
+    Failed,
+    ModelClient,
+    ModelEvent,
+    ReasoningPiece,
+    Remark,
+    Replied,
+    Retrying,
+    TextPiece,
+    Waiting,
+)
+from chatops.runtime.attempt import describe
+from chatops.runtime.patience import told, told_after
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """The call of round `number`; `publish` takes what faces see meanwhile."""
+
+    number: RoundId
+    publish: Callable[[Event], None]
+    text: list[str] = field(default_factory=list)
+    """What has been streamed so far, for the case that it is stopped."""
+    reasoning: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    remarks: int = 0
+    """How many remarks on the server came before it."""
+    note: Waiting | Retrying | None = None
+    """What the passing note says as long as nothing comes."""
+
+    def partial(self) -> tuple[str, str]:
+        """Text and reasoning streamed so far."""
+        return "".join(self.text), "".join(self.reasoning)
+
+    async def run(self, models: ModelClient, request: ModelRequest) -> ModelReplied | ModelFailed:
+        """Ask, and follow the reply to its end. Raises nothing but CancelledError."""
+        reach("before_model")
+        ended: ModelReplied | ModelFailed | None = None
+        try:
+            async for event in models.stream(request):
+                ended = self._heard(event) or ended
+        except asyncio.CancelledError:
+            if (note := self.note) is not None:
+                self._note_changed(told_after(note, stopped=True))
+            raise
+        except Exception as error:
+            log.exception("the model client failed")
+            ended = self._failed(describe(error))
+        reach("after_model")
+        return ended or self._failed("the reply had no end")
+
+    def _heard(self, event: ModelEvent) -> ModelReplied | ModelFailed | None:
+        thought = thought_id(self.number)
+        self._passing(event)
+        match event:
+            case TextPiece(text=text):
+                reach("in_stream")
+                self.text.append(text)
+                self.publish(TextDelta(id=thought, parent_id=self.number, text=text))
+            case ReasoningPiece(text=text):
+                self.reasoning.append(text)
+                self.publish(ReasoningDelta(id=thought, parent_id=self.number, text=text))
+            case Retrying() | Waiting():
+                pass
+            case Remark(text=text):
+                # Each stays: only waiting and trying again take the place of what was said before.
+                self.remarks += 1
+                self.publish(Notice(id=f"{self.number}.remark{self.remarks}", parent_id=self.number, text=text))
+            case Replied(reply=reply):
+                return ModelReplied(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
+            case Failed(failure=failure):
+                return ModelFailed(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+            case _ as never:
+                assert_never(never)
+        return None
+
+    def _passing(self, event: ModelEvent) -> None:
+        """The one line about waiting and trying again: it counts, and once something comes it says what was."""
+        before = self.note
+        match event:
+            case Retrying(left_s=left, delay_s=whole) if left < whole:
+                self._note_changed(told(event))
+            case Retrying() | Waiting():
+                self.publish(Notice(id=self._note_id, parent_id=self.number, text=told(event)))
+            case _ if before is not None:
+                self._note_changed(told_after(before))
+            case _:
+                return
+        self.note = event if isinstance(event, Retrying | Waiting) else None
+
+    @property
+    def _note_id(self) -> str:
+        return f"{self.number}.note"
+
+    def _note_changed(self, text: str) -> None:
+        self.publish(NoticeChanged(id=self._note_id, parent_id=self.number, text=text))
+
+    def _failed(self, why: str) -> ModelFailed:
+        text, reasoning = self.partial()
+        failure = ModelFailure(
+            kind=FailureKind.INTERNAL,
+            message=f"Talking to the model failed: {why}.",
+            advice="Try again; the log has the details (chatops doctor shows where).",
+            partial_text=text,
+            partial_reasoning=reasoning,
+            started=bool(text or reasoning),
+        )
+        return ModelFailed(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+
+    def _duration_ms(self) -> int:
+        return round((time.monotonic() - self.began) * 1000)
