@@ -9,8 +9,10 @@ from chatops.models.deltas import NOTHING, JsonObject, as_list, as_object, as_te
 from chatops.models.wire import scrub
 
 LINE_LIMIT = 300
-_HIDDEN_ELEMENTS = re.compile(r"<(script|style|head)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_HIDDEN_BEGINS = re.compile(r"<(script|style|head)\b", re.IGNORECASE)
+_HIDDEN_ENDS = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "head")}
+_TITLE_BEGINS = re.compile(r"<title\b", re.IGNORECASE)
+_TITLE_ENDS = re.compile(r"</title", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 
 
@@ -32,14 +34,42 @@ def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
     """The first line of `text` that says something: no markup, no control characters, cut to `limit`."""
     text = scrub(text[:200_000])
     if looks_like_html(text):
-        title = _TITLE.search(text)
-        text = title.group(1) if title and title.group(1).strip() else _TAG.sub("\n", _HIDDEN_ELEMENTS.sub("", text))
-        text = html.unescape(text)
+        text = html.unescape(_title(text) or _TAG.sub("\n", _without_hidden(text)))
     for line in text.splitlines():
         visible = " ".join("".join(char if char.isprintable() else " " for char in line).split())
         if visible:
             return visible if len(visible) <= limit else f"{visible[:limit]}…"
     return ""
+
+
+def _title(text: str) -> str:
+    """What stands in the first ``title`` that has an end; empty if there is none, or nothing in it."""
+    if (begin := _TITLE_BEGINS.search(text)) is None:
+        return ""
+    start = text.find(">", begin.end()) + 1
+    end = _TITLE_ENDS.search(text, start) if start else None
+    return text[start : end.start()].strip() if end else ""
+
+
+def _without_hidden(text: str) -> str:
+    """`text` without the elements that nobody is shown.
+
+    Step by step and not in one expression: of an element without an end it is found out once that it has none, so that
+    the time is linear whatever a server sends.
+    """
+    kept: list[str] = []
+    endless: set[str] = set()
+    shown = position = 0
+    while begin := _HIDDEN_BEGINS.search(text, position):
+        position = begin.end()
+        name = begin[1].lower()
+        end = None if name in endless else _HIDDEN_ENDS[name].search(text, position)
+        if end is None:
+            endless.add(name)
+            continue
+        kept.append(text[shown : begin.start()])
+        shown = position = end.end()
+    return "".join([*kept, text[shown:]])
 
 
 def sentence(text: str) -> str:

@@ -67,9 +67,9 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
     """Seconds out of `Retry-After` (a number or a date, RFC 9110 section 10.2.3) or its millisecond cousin."""
     try:
         if milliseconds:
-            return max(0.0, float(milliseconds) / 1000)
+            return _pause(float(milliseconds) / 1000)
         if seconds:
-            return max(0.0, float(seconds))
+            return _pause(float(seconds))
     except ValueError:
         pass
     try:
@@ -78,6 +78,11 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _pause(seconds: float) -> float | None:
+    """None for what Python reads as a number and is no time: ``inf``, ``nan``."""
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def in_words(seconds: float) -> str:
