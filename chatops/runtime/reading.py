@@ -16,7 +16,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld, StoreE
 from chatops.domain.events import Event, Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.inputs import CallDecided
-from chatops.engine.state import TurnState
+from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
@@ -94,7 +94,7 @@ class ReadAlong:
 
     @property
     def state(self) -> TurnState | None:
-        """The turn that is not finished, as committed."""
+        """The turn that is not finished, or the one that came last, as committed."""
         return self._found.state
 
     @property
@@ -155,7 +155,7 @@ class ReadAlong:
 
     def grant(self) -> Grant:
         """What its role may do here now. Raises ConfigError for a role that this registry does not have."""
-        if self.state is not None:
+        if self.state is not None and not isinstance(self.state.phase, Finished):
             return self.state.grant
         return self.standing.grant(self._services.rights)
 
@@ -363,6 +363,9 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
     info = store.session(session_id)
     turn = info.active_turn or info.last_turn
     state = store.load_turn(turn) if turn is not None else None
+    if state is not None and isinstance(state.phase, Finished) and info.head not in {one.id for one in state.messages}:
+        # Something was put behind it, so its place is among what was said before.
+        state = None
     same = before is not None and (before.info.head, before.state) == (info.head, state)
     record = before.record if before is not None and same else Record()
     if not same:

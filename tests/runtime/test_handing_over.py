@@ -101,6 +101,21 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         assert not await reader.cancel()
 
 
+async def test_a_reader_sees_a_switch_behind_the_turn_that_it_followed_and_what_is_in_force_since(
+    tmp_path: Path,
+) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("list .")
+        await session.settle()
+        reader = await second.read(session)
+        await session.switch_role("researcher")
+        await until(lambda: reader.snapshot().role == "researcher")
+        seen, there = reader.snapshot(), session.snapshot()
+        assert [one.kind for one in seen.messages][-2:] == ["assistant", "role_switch"]
+        assert (seen.messages, reader.grant()) == (there.messages, session.grant())
+
+
 async def test_a_reader_goes_on_after_a_look_that_failed_and_a_drawing_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
