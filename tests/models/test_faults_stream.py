@@ -1,8 +1,8 @@
 """Fault list B: the transport of the stream, over a real socket."""
 
+import asyncio
 import gzip
 import json
-import time
 import zlib
 
 import pytest
@@ -91,9 +91,11 @@ async def test_b13_lone_surrogate_is_replaced() -> None:
     assert reply.text == "x\ufffdyz\ufffd"
 
 
-async def test_b06_comments_show_life_and_do_not_reset_the_clock() -> None:
-    comment = b": PROCESSING\n\n"
-    steps = (HALF, *(step for _ in range(40) for step in (comment, Pause(seconds=0.01))))
+@pytest.mark.parametrize(
+    "sign", [b": PROCESSING\n\n", sse({"choices": [{"index": 0, "delta": {"content": ""}}]}, done=False)]
+)
+async def test_b06_signs_of_life_do_not_reset_the_clock(sign: bytes) -> None:
+    steps = (HALF, *(step for _ in range(40) for step in (sign, Pause(seconds=0.01))))
     async with FakeOpenAI([Raw(steps=steps)]) as server:
         heard = await ask(server, timeouts=Timeouts(connect=1, first_token=5, idle=0.15), pace=IMPATIENT)
     waits = [event for event in heard.events if isinstance(event, Waiting)]
@@ -184,9 +186,9 @@ async def test_b21_stopping_closes_the_connection() -> None:
         client = client_for(spec_for(server))
         stream_ = client.stream(question())
         first = await anext(stream_)
-        began = time.monotonic()
-        await stream_.aclose()
-        assert time.monotonic() - began < 5
+        # Nothing more ever comes: whoever waited for it here would wait in vain.
+        async with asyncio.timeout(60):
+            await stream_.aclose()
         assert await server.requests[0].left()
         await client.aclose()
     assert Heard(events=(first,)).text == "first half "

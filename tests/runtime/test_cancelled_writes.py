@@ -16,6 +16,7 @@ from chatops.engine.effects import Step
 from chatops.engine.view import turn_status
 from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
+from tests.support.waiting import until
 
 EFFECT = "printf x >> count.txt"
 STEPS = 7
@@ -72,10 +73,9 @@ async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_o
         with pytest.raises(asyncio.CancelledError):
             await sending
         slow.go_on.set()
-        async with asyncio.timeout(30):
-            while session.state is None:  # noqa: ASYNC110 - the commit has no event of its own
-                await asyncio.sleep(0.001)
+        await until(lambda: session.state is not None)
         assert await decided(session) is TurnStatus.ANSWERED
+        assert session.state is not None
         assert session.state == app.store.load_turn(session.state.turn_id)
         assert await session.submit("and again") is True
         await session.settle()

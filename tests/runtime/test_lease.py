@@ -1,8 +1,5 @@
 """The lease of a conversation: kept whatever a look at the store comes to, and never twice by one process."""
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 
 from chatops.domain.errors import StoreError
@@ -13,14 +10,9 @@ from chatops.runtime.offload import Offload
 from chatops.store.base import Holder
 from chatops.store.process import this_process
 from chatops.testing.memory_store import MemoryStore
+from tests.support.waiting import until
 
 OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.001)
 
 
 async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_asked_at_first(

@@ -1,7 +1,7 @@
 """A conversation over a real store, the real built-in tools and the demo model: what it keeps and what it tells."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from chatops.engine.effects import Step
 from chatops.engine.inputs import CallDecided
 from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
+from tests.support.waiting import until
 
 
 @asynccontextmanager
@@ -32,13 +33,6 @@ async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[A
 
 def users(session: ChatSession) -> list[str]:
     return [m.text for m in session.snapshot().messages if isinstance(m, UserMessage)]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let things happen until `holds`; a test that waits in vain fails by the runner's own time limit."""
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.01)
 
 
 async def heard(told: list[Event], words: str) -> None:

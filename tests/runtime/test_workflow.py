@@ -1,6 +1,5 @@
 """Runs of workflows over a real store, the real tools and a scripted server: one conversation, many turns."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
 from chatops.wiring import App, Options
 from tests.support.fake_openai import Completion, FakeOpenAI, Hang, SeenRequest, call, calls, says
+from tests.support.waiting import until
 from tests.support.workflows import answer, gave_up
 
 
@@ -111,12 +111,6 @@ async def decide(run: WorkflowRun, decision: Approved | Rejected) -> None:
     (pending,) = run.session.pending
     assert await run.session.decide(pending.call.id, digest=pending.digest, decision=decision)
     await run.settle()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.01)
 
 
 async def test_each_step_is_a_turn_that_sees_its_own_tools_and_what_earlier_steps_gave(tmp_path: Path) -> None:

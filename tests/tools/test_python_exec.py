@@ -14,6 +14,7 @@ from chatops.domain.tools import Outcome
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
 from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
+from tests.support.waiting import until
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
 
@@ -244,10 +245,7 @@ async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path,
     code = f"import signal, subprocess, time\n{TRICKS[trick].format(mark=mark)}"
     running = asyncio.ensure_future(done(tool, context, {"code": code}))
     await asyncio.wait_for(up.wait(), 10)
-    for _ in range(500):
-        if sleepers(mark):
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: sleepers(mark))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -16,6 +16,7 @@ from chatops.tools.function import FunctionTool
 from chatops.tools.process import clean_environment, harden_process
 from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
 from chatops.tools.shell import shell_tools
+from tests.support.waiting import until
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
 
@@ -214,10 +215,7 @@ async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path,
     context = context_for(tmp_path, output=lambda text: up.set())
     running = asyncio.ensure_future(done(tool, context, {"command": command}))
     await asyncio.wait_for(up.wait(), 10)
-    for _ in range(500):
-        if sleepers(mark):
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: sleepers(mark))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

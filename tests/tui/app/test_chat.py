@@ -1,7 +1,6 @@
 """The chat screen: sending, stopping, retrying, roles, commands, leaving. Typed text is never lost."""
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -13,15 +12,9 @@ from chatops.domain.ids import SessionId
 from chatops.tui.app import ChatopsApp
 from chatops.tui.host import Opened, Opener
 from chatops.tui.screens.text import TextScreen
+from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let things happen until `holds`."""
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.01)
 
 
 async def send(running: Stage, text: str) -> None:
