@@ -79,11 +79,16 @@ class Assembler:
                 return again
         return None
 
-    def add(self, chunk: JsonObject) -> None:
-        """Take one chunk of a stream; `take` gives what it comes to. Raises ReplyTooLarge and TooManyCalls."""
+    def add(self, chunk: JsonObject) -> bool:
+        """Take one chunk of a stream; `take` gives what it comes to. False if nothing has come with it.
+
+        Raises ReplyTooLarge and TooManyCalls.
+        """
+        before = (self._size, self.finish_reason)
         self._note(chunk)
         choice = first_choice(chunk)
         self._add(choice, as_object(choice.get("delta")) or as_object(choice.get("message")), whole=False)
+        return before != (self._size, self.finish_reason)
 
     def add_whole(self, body: JsonObject) -> None:
         """Take a complete reply. Raises ReplyTooLarge and TooManyCalls."""

@@ -147,7 +147,6 @@ class Intake:
         if not data:
             return
         self._saw_data = True
-        self._last_data = self._last_notice = _now()
         if event.name == "error":
             self.trouble = trouble_in_stream(error_of_body(data), of=self._of)
             return
@@ -157,7 +156,8 @@ class Intake:
             if error is not None:
                 self.trouble = trouble_in_stream(error, of=self._of)
                 return
-        self.assembler.add(chunk)
+        if self.assembler.add(chunk):
+            self._last_data = self._last_notice = _now()
 
     def _take_whole(self, body: bytes) -> None:
         text = body[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
@@ -225,7 +225,7 @@ class Intake:
         return Trouble(failure=failure)
 
     def _limit(self) -> float:
-        """Keep-alive comments show life, but only data resets this clock; waiting for our own turn is no silence."""
+        """Comments and empty chunks show life, only data resets this clock; waiting for our own turn is no silence."""
         if not self._sent:
             return math.inf
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
