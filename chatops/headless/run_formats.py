@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from chatops.domain.events import Published, TurnStatus
+from chatops.domain.fields import as_fields
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.formats import OutputFormat, StreamJson, dumps
@@ -52,9 +53,9 @@ class RunText:
             self._progress.event(published)
 
     def finished(self, result: RunReport) -> None:
-        """The last result, if the run has one: objects spread over lines, text as it is."""
+        """The last result, if the run has one: fields as lines, text as it is."""
         if result.status == TurnStatus.ANSWERED and result.answer:
-            self._screen.answer(readable(result.answer))
+            self._screen.answer(as_fields(result.answer))
 
     def broke(self, reason: str) -> None:
         """Nothing: the reason is told on stderr in any format."""
@@ -110,7 +111,7 @@ def run_reporter(
 
 
 def readable(answer: str) -> str:
-    """A result for people: an object or a list over several lines, anything else as it is."""
+    """A result that a person is to accept, exactly: an object or a list over several lines, anything else as it is."""
     if answer[:1] not in ("{", "["):
         return answer
     try:

@@ -1,9 +1,10 @@
 """What the turns of a workflow's run look like in a transcript, told and stored alike."""
 
-import json
+import re
 from dataclasses import dataclass, replace
 
 from chatops.domain.events import StepStarted, TurnStatus
+from chatops.domain.fields import as_fields
 from chatops.engine.workflow.state import (
     AttemptRecord,
     CheckingGate,
@@ -92,14 +93,12 @@ def end_of_run(run_id: str, result: str, detail: str) -> NoticeBlock:
 
 
 def laid_out(text: str) -> str:
-    """An answer that is one JSON value as a code block, on lines of its own; anything else as it is."""
-    if text.lstrip()[:1] not in ("{", "[") or len(text) > _LONGEST_ANSWER:
+    """An answer that is one JSON value with its fields as lines, in a code block; anything else as it is."""
+    if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
         return text
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2)}\n```"
+    # Longer than any in the text, so that nothing in it ends the block.
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall("`+", fields))])
+    return f"{fence}\n{fields}\n{fence}"
 
 
 def _recorded(run: WorkflowState, record: AttemptRecord) -> TurnHead:

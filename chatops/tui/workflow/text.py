@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from chatops.domain.events import TurnStatus
+from chatops.domain.fields import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.host import RunRow, WorkflowRow
@@ -19,7 +20,7 @@ def step_text(run: WorkflowState, view: StepView) -> str:
     lines = [f"{view.word or view.mark.value}", *_facts(spec)]
     output = _output(run, index)
     if output:
-        lines += ["", "Output", *(f"  {line}" for line in readable(output).split("\n"))]
+        lines += ["", "Output", *(f"  {line}" for line in as_fields(output).split("\n"))]
     if view.detail:
         lines += ["", "Not accepted because", *(f"  {line}" for line in view.detail.split("\n"))]
     records = [one for one in run.attempts if one.step == index]
@@ -29,7 +30,7 @@ def step_text(run: WorkflowState, view: StepView) -> str:
 
 
 def readable(text: str) -> str:
-    """JSON on lines of its own, anything else as it is."""
+    """JSON on lines of its own, exactly as a person accepts it; anything else as it is."""
     if text[:1] not in ("{", "["):
         return text
     try:

@@ -191,12 +191,10 @@ def test_a_run_that_was_cancelled_in_the_middle_shows_all_its_turns_as_steps() -
 
 
 def test_an_answer_is_laid_out_and_one_that_is_no_json_stays_as_written() -> None:
-    assert laid_out('{"success":true,"result":{"a":1}}') == (
-        '```json\n{\n  "success": true,\n  "result": {\n    "a": 1\n  }\n}\n```'
-    )
+    assert laid_out('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
     for text in ("plain words", "{not json", '"text"', "[" * 100_000, '{"a": "' + "x" * 100_000 + '"}'):
         assert laid_out(text) == text
-    assert "```" not in laid_out('{"a": "x\\n```\\nb"}').removeprefix("```json\n").removesuffix("\n```").split("\n")
+    assert laid_out('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
 
 
 def test_a_failure_that_a_notice_has_told_is_not_told_again() -> None:
@@ -220,4 +218,4 @@ def test_what_streams_in_a_step_becomes_the_answer_laid_out() -> None:
     blocks.extend(projector.feed(Published(at=0, event=delta)))
     played.answers("done")
     final = projector.blocks[thought]
-    assert getattr(final, "text", "").startswith("```json\n")
+    assert getattr(final, "text", "").startswith("```\nsuccess: true\n")

@@ -320,7 +320,7 @@ def test_the_output_of_a_step_is_readable_and_all_its_attempts_are_told() -> Non
     played.calls("validate_full", id="a")
     played.answers({"id": "a"})
     shown = step_text(played.state, seen(played).steps[1])
-    assert '    "id": "a"' in shown, "also while its gates are checked"
+    assert "\n  id: a\n" in shown, "also while its gates are checked"
     assert "  attempt 1: failed, 1,234 tokens\n      no key" in shown
     assert "gates:       tidy (pattern), tests (pytest -q)" in shown
 

@@ -1,0 +1,32 @@
+"""A JSON value as people read it."""
+
+import pytest
+
+from chatops.domain.fields import as_fields
+
+
+def test_fields_and_entries_are_lines_however_deep_they_are() -> None:
+    text = '{"files": ["a.py", "b.py"], "plan": "one\\ntwo", "done": true, "by": {"who": null}, "no": [], "e": ""}'
+    assert as_fields(text).split("\n") == [
+        "files:",
+        "  - a.py",
+        "  - b.py",
+        "plan:",
+        "  one",
+        "  two",
+        "done: true",
+        "by:",
+        "  who: null",
+        "no: []",
+        'e: ""',
+    ]
+    assert as_fields('[{"a": 1, "b": 2}, [3]]') == "- a: 1\n  b: 2\n- - 3"
+
+
+def test_a_name_cannot_look_like_a_field_of_its_own() -> None:
+    assert as_fields('{"a\\nsuccess": true}') == '"a\\nsuccess": true'
+
+
+@pytest.mark.parametrize("text", ["", "plain", '"text"', "12", "{oops", "{} and more", "[" * 100_000])
+def test_anything_else_stays_as_it_is(text: str) -> None:
+    assert as_fields(text) == text
