@@ -86,7 +86,9 @@ class ChatSession:
             publish=self._bus.publish,
             tell=self.tell,
         )
-        self._kept = KeptTexts(services, self._turns, taking=self._taking, tell=self.tell)
+        self._kept = KeptTexts(
+            services, self._turns, taking=self._taking, tell=self.tell, hindered=self._runner.hindered
+        )
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
         self._bus.subscribe(self._heard)
 
@@ -356,6 +358,8 @@ class ChatSession:
             case TurnPaused() if self._watching is None or self._watching.done():
                 self._watching = self._spawn(self._posted.watch())
             case TurnFinished(result=result) if result is not TurnStatus.FAILED:
+                self._spawn(self._kept.send_next())
+            case Notice() if self._kept.waits and self._runner.trouble is None:
                 self._spawn(self._kept.send_next())
             case ToolFinished(id=call_id):
                 self._services.offload.later(self._services.outputs.forget, call_id)

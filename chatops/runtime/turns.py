@@ -121,6 +121,9 @@ class Turns:
 
     async def start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
         """Begin a turn of the chat with a message; `kept`: the oldest one that was kept. Raises StoreError."""
+        if kept:
+            # It stays kept until its turn is stored, and is not to begin another one meanwhile.
+            await self._runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
@@ -154,6 +157,8 @@ class Turns:
 
     async def _next_id(self, session_id: SessionId) -> TurnId:
         try:
+            # A turn that is not stored yet has its number too.
+            await self._runner.catch_up()
             return await self._services.offload(self._services.store.next_turn_id, session_id)
         except NotSaved:
             # Nobody else begins turns in a conversation that is held here, so the next number is free.

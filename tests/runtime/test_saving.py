@@ -82,6 +82,55 @@ async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works
         assert len(users(session)) == 4
 
 
+async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking(tmp_path) as (app, session, _):
+        await session.submit("run `touch one`")
+        assert await settled(session) is TurnStatus.PAUSED
+        assert not await session.submit("and this")
+        assert not await session.submit("and that")
+        (pending,) = session.pending
+        commit, full = app.store.commit, False
+
+        def commit_until_full(step: Step) -> None:
+            nonlocal full
+            commit(step)
+            # The result of the call is the last thing that there is room for.
+            if step.results and not full:
+                full = True
+                shut(app)
+
+        monkeypatch.setattr(app.store, "commit", commit_until_full)
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        assert await settled(session) is TurnStatus.ANSWERED
+        await until(lambda: session._kept.waits or len(users(session)) > 1)
+        assert users(session) == ["run `touch one`"]
+        assert session.snapshot().queued == 2
+        make_room(app)
+        assert await session.retry()
+        await until(lambda: session.snapshot().queued == 0 and session.snapshot().status is TurnStatus.ANSWERED)
+        assert users(session) == ["run `touch one`", "and this", "and that"]
+        assert [m.text for m in stored(app, session) if isinstance(m, UserMessage)] == users(session)
+        assert app.store.kept_texts(session.session_id) == ()
+
+
+async def test_a_message_is_taken_behind_what_waits_to_be_stored(tmp_path: Path) -> None:
+    """Before it is known that saving works again: the turn that waits has the number that the store would give."""
+    async with talking(tmp_path) as (app, session, told):
+        await session.submit("hello")
+        assert await settled(session) is TurnStatus.ANSWERED
+        shut(app)
+        assert await session.submit("one")
+        assert await settled(session) is TurnStatus.ANSWERED
+        make_room(app)
+        assert await session.submit("two")
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert users(session) == ["hello", "one", "two"]
+        assert [m.text for m in stored(app, session) if isinstance(m, UserMessage)] == users(session)
+        assert session.trouble is None
+
+
 async def test_saving_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "RETRY_S", 0.01)
     async with talking(tmp_path) as (app, session, told):
