@@ -47,12 +47,18 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case Rejected(reason=reason) if status.in_doubt:
             _settle_doubt(draft, index, status, doubt.told_unknown(status.interruption, reason), by)
         case Rejected(reason=reason):
-            told = feedback.denied(reason, by_person=by.is_person)
+            told = _denied(draft, reason, by)
             calls.settle(draft, index, Outcome.DENIED, told, verdict=Verdict.ASK, decided_by=str(by))
         case MarkedDone(note=note):
             # That it took effect says nothing of whether it passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
             _settle_doubt(draft, index, status, doubt.told_done(status.interruption, outcome, note), by)
+
+
+def _denied(draft: Draft, reason: str, by: Principal) -> str:
+    if draft.state.gate is not None:
+        return feedback.gate_denied(reason, by=str(by) if by.is_person else "")
+    return feedback.denied(reason, by_person=by.is_person)
 
 
 def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:

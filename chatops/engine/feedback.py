@@ -82,10 +82,15 @@ def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
     )
 
 
+def gate_denied(reason: str, *, by: str) -> str:
+    """A gate's command was denied `by` a person, or where nobody is (empty): no model reads this, people do."""
+    who = f"by {by}" if by else "where no person could be asked"
+    return f"Its command was denied {who}.{_because(reason)} It did not run, so the answer is not accepted."
+
+
 def denied(reason: str, *, by_person: bool = True) -> str:
     """A person said no, or what would have waited for one was denied where nobody is."""
-    end = "" if reason.endswith((".", "!", "?", "\n")) else "."
-    told = f" Reason: {reason}{end}" if reason else ""
+    told = _because(reason)
     who = "Denied by the person." if by_person else "Denied, and no person was asked."
     return f"{who}{told} Do not ask for the same again; go on without it or ask the person."
 
@@ -135,3 +140,8 @@ def _nearest(name: str, offered: Sequence[str]) -> list[str]:
 
 def _short(name: str) -> str:
     return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}…"
+
+
+def _because(reason: str) -> str:
+    end = "" if reason.endswith((".", "!", "?", "\n")) else "."
+    return f" Reason: {reason}{end}" if reason else ""

@@ -1,6 +1,7 @@
 """A gate's command: a turn without a model, whose one call is judged, asked for and journaled like any other."""
 
 import json
+import re
 
 import pytest
 
@@ -82,7 +83,10 @@ def test_a_denied_command_ends_the_turn_and_says_that_it_did_not_run() -> None:
     world.drain()
     world.decide(0, Rejected(reason="not on this machine"))
     assert world.finished.result is TurnStatus.FAILED
-    assert "not on this machine" in world.finished.detail
+    assert re.fullmatch(
+        r"Its command was denied by .+\. Reason: not on this machine\. It did not run, so the answer is not accepted\.",
+        world.finished.detail,
+    )
     ended = turn_ended(world.state)
     assert ended is not None
     assert ended.outcome is Outcome.DENIED
