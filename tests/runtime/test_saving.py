@@ -19,7 +19,8 @@ from chatops.runtime.session import ChatSession
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App
 from tests.runtime.test_cancelled_writes import SlowStore
-from tests.runtime.test_session import settled, talking, until, users
+from tests.runtime.test_session import settled, talking, users
+from tests.support.waiting import until
 
 
 def fill_up(app: App) -> None:
@@ -117,7 +118,7 @@ async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored
 
 async def test_a_message_is_taken_behind_what_waits_to_be_stored(tmp_path: Path) -> None:
     """Before it is known that saving works again: the turn that waits has the number that the store would give."""
-    async with talking(tmp_path) as (app, session, told):
+    async with talking(tmp_path) as (app, session, _told):
         await session.submit("hello")
         assert await settled(session) is TurnStatus.ANSWERED
         shut(app)
