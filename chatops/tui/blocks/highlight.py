@@ -1,6 +1,14 @@
-"""Colours for code. Imported late, with the Markdown parser; colours come from the theme, not from pygments."""
+"""Colours for code. Imported late, with the Markdown parser; colours come from the theme, not from pygments.
 
+Lexers are regular expressions over hostile text, hundreds of them, and many take the square of a line's length or more.
+So each has a moment of the processor, after which its language stays without colours.
+"""
+
+import logging
+import signal
+import threading
 from functools import lru_cache
+from types import FrameType
 
 from pygments.lexer import Lexer  # type: ignore[import-untyped]
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
@@ -11,21 +19,72 @@ from rich.text import Text
 
 from chatops.tui.blocks.theme import BlockTheme
 
+log = logging.getLogger(__name__)
+
 _LONGEST = 20_000
-"""Longer code (in characters) stays plain: lexers are regular expressions over hostile text."""
+"""Longer code (in characters) stays plain."""
+_SECONDS = 0.25
+"""Of the processor, for one piece of code; ordinary code of that length takes a tenth of it."""
+_given_up: set[str] = set()
+"""Languages whose lexers did not come to an end, or failed, once."""
 
 
 def highlight(code: str, *, language: str, theme: BlockTheme) -> Text:
     """`code` (already sanitised) with colours; its text is never changed."""
     plain = Text(code, theme.text, end="")
     lexer = _lexer(language)
-    if lexer is None or len(code) > _LONGEST:
+    if lexer is None or len(code) > _LONGEST or lexer.name in _given_up:
+        return plain
+    try:
+        tokens = _tokens(lexer, code)
+    except Exception as error:
+        _given_up.add(lexer.name)
+        log.info("code in %s has no colours any more: %s", lexer.name, type(error).__name__)
         return plain
     styles = _styles(theme)
     text = Text(end="")
-    for kind, value in lexer.get_tokens(code):
+    for kind, value in tokens:
         text.append(value, _style_of(kind, styles) or theme.text)
     return text if text.plain == code else plain
+
+
+class _OutOfTime(Exception):
+    """The lexer has had its time."""
+
+
+class _Alarm:
+    """Rings in the middle of an expression, which nothing but a signal interrupts."""
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        # One that comes late, when the lexer is through, must not hit anybody else.
+        if self.armed:
+            raise _OutOfTime
+
+
+_alarm = _Alarm()
+
+
+def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
+    """All tokens; none outside of the main thread, where all is drawn: only that one gets signals.
+
+    Raises _OutOfTime, and whatever a lexer raises.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    # It stays in place: a signal without anybody who takes it would end the program.
+    signal.signal(signal.SIGVTALRM, _alarm)
+    try:
+        _alarm.armed = True
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+        tokens = list(lexer.get_tokens(code))
+        _alarm.armed = False
+        return tokens
+    finally:
+        _alarm.armed = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 @lru_cache(maxsize=64)

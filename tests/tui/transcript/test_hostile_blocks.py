@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from chatops.tui.blocks import highlight
 from chatops.tui.blocks.late import warm_up
 from chatops.tui.blocks.model import Block, CardStatus, ToolCardBlock
 from chatops.tui.blocks.render import render_block
@@ -66,3 +67,16 @@ def test_no_markdown_breaks_an_answer(text: str) -> None:
     for block in samples():
         if block.kind == "answer":
             assert render_block(replace(block, text=text), 80, PLAIN)
+
+
+def test_code_that_a_lexer_would_take_hours_for_is_drawn_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(highlight, "_given_up", set())
+    code = "<a " + " " * 19_000 + "!"
+    assert not highlight.highlight(code, language="adl", theme=PLAIN).spans
+    # It was tried once: what streams in is drawn many times a second.
+    monkeypatch.setattr(highlight, "_tokens", lambda lexer, code: pytest.fail("asked again"))
+    assert highlight.highlight(code, language="adl", theme=PLAIN).plain == code
+
+
+def test_other_languages_keep_their_colours() -> None:
+    assert highlight.highlight("import a\n" * 1_000, language="python", theme=PLAIN).spans
