@@ -46,6 +46,8 @@ class AskReason(StrEnum):
     """What the person approved is no longer what would run."""
     EDITED = "edited"
     OUTCOME_UNKNOWN = "outcome_unknown"
+    COPIED = "copied"
+    """It was permitted in another copy of the store, which may have run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from chatops.engine.state import (
 from chatops.engine.view import pending_calls, workspace_was_read
 from chatops.policy.verdicts import Judgement
 
+COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
 _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 
@@ -82,6 +83,13 @@ def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:
     run: whatever is inspected then differs, and asks."""
     bound = call_digest(draft, call, status.facts)
     return bound if status.digest == _once_more(bound, status.attempt) else status.digest
+
+
+def may_have_run_elsewhere(draft: Draft, index: int) -> bool:
+    """Whether the call was proposed in another copy of the store, and running it here too would do it twice."""
+    phase = in_round(draft)
+    spec = phase.proposed_under.tool(phase.calls[index].call.name)
+    return phase.copied and not (spec is not None and spec.read_only)
 
 
 def _once_more(bound: str, attempt: int) -> str:

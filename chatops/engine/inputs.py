@@ -136,11 +136,13 @@ class Recovered:
     """The turn was loaded from its checkpoint: nothing that was in flight is in flight any more.
 
     `grant` is what the registry gives now; the stored grant is met with it. `interrupted` is what is known of the
-    attempts that were under way, whose left-over processes have been stopped.
+    attempts that were under way, whose left-over processes have been stopped. `copied`: the checkpoint was stored in
+    another copy of the store, where the turn may have gone on.
     """
 
     grant: Grant
     interrupted: tuple[Interruption, ...] = ()
+    copied: bool = False
     kind: Literal["recovered"] = "recovered"
 
 

@@ -89,6 +89,8 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
             calls.settle_with(draft, index, done, verdict=None, decided_by=tracker.EARLIER, facts=facts)
         case Verdict.ASK:
             calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.reason)
+        case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
+            calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
         case Verdict.ALLOW:
             status = Permitted(
                 facts=facts,

@@ -35,8 +35,8 @@ LOST = "the app stopped while it ran"
 NO_EFFECT = "Interrupted before it took effect."
 
 
-def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...]) -> None:
-    """Go on from a checkpoint under what the stored grant and `grant` both permit."""
+def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False) -> None:
+    """Go on from a checkpoint under what the stored grant and `grant` both permit; `copied`: in a copy of the store."""
     if isinstance(draft.state.phase, Finished):
         return
     draft.set_grant(draft.state.grant.met(grant))
@@ -47,8 +47,19 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...]) -
             rounds.send(draft)
         case CheckingAnswer():
             submission.ask(draft)
-        case InRound() | Stopping():
-            for index in range(len(draft.calls())):
+        case InRound() | Stopping() as phase:
+            if copied and isinstance(phase, InRound):
+                draft.set_phase(replace(phase, copied=True))
+            for index, one in enumerate(draft.calls()):
+                match one.status:
+                    case Permitted() | Rechecking() as status if copied and calls.may_have_run_elsewhere(draft, index):
+                        _ask_in_copy(draft, index, status)
+                        continue
+                    case AwaitingDecision() as status if copied and not status.in_doubt:
+                        # Who has approved it where this is a copy from finds it waiting.
+                        draft.put_call(index, replace(one, status=_asked_in_copy(status)))
+                    case _:
+                        pass
                 _recover_call(draft, index, known)
             rounds.go_on(draft)
 
@@ -89,6 +100,24 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ToolReconci
     else:
         _ask(draft, index, status, why=found.found or LOST, known=status.known)
     rounds.go_on(draft)
+
+
+def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> None:
+    """The word that lets a call run was for one run, which may have been in the other copy."""
+    calls.ask(
+        draft,
+        index,
+        status.facts,
+        AskReason.COPIED,
+        why=calls.COPIED,
+        attempt=status.attempt,
+        interruption=status.interruption,
+    )
+
+
+def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
+    reason = AskReason.COPIED if status.reason is AskReason.POLICY else status.reason
+    return replace(status, reason=reason, why=f"{status.why}; {calls.COPIED}" if status.why else calls.COPIED)
 
 
 def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:

@@ -193,6 +193,9 @@ class InRound:
     said: str
     model: str
     calls: tuple[CallState, ...]
+    copied: bool = False
+    """The store was copied since these calls were proposed: another copy may run them too, so that no rule lets one
+    run that changes something."""
     kind: Literal["in_round"] = "in_round"
 
 

@@ -173,8 +173,8 @@ def advance(state: TurnState, event: Input) -> Step:
                 draft.set_grant(state.grant.narrowed(*layers).answered_by(answers))
         case GrantsRevoked(grants=gone):
             draft.forget(gone)
-        case Recovered(grant=grant, interrupted=interrupted):
-            recovery.recover(draft, grant, interrupted)
+        case Recovered(grant=grant, interrupted=interrupted, copied=copied):
+            recovery.recover(draft, grant, interrupted, copied=copied)
         case _ as never:
             assert_never(never)
     return draft.step()

@@ -19,6 +19,7 @@ REASONS = {
     AskReason.CHANGED: "What had been approved is no longer what would run, so it asks again.",
     AskReason.EDITED: "A person edited the arguments; this is what would run now.",
     AskReason.OUTCOME_UNKNOWN: "",
+    AskReason.COPIED: "It may have run in another copy of this store, so it asks again.",
 }
 
 

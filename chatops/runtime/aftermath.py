@@ -14,6 +14,7 @@ from chatops.engine.state import TurnState
 from chatops.runtime.offload import Offload
 from chatops.store.base import Holder, JournalRow, Store
 from chatops.store.outputs import Outputs
+from chatops.store.place import copied_key
 from chatops.store.process import is_alive
 from chatops.tools.left_over import can_look, left_over, stop_left_over
 
@@ -37,10 +38,20 @@ class Aftermath:
         await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
         return tuple([await asyncio.to_thread(self._look, *one, rows.get(one)) for one in attempts])
 
-    def clear(self, interrupted: tuple[Interruption, ...]) -> None:
-        """What is known of these attempts is stored with the turn."""
+    async def copied(self, state: TurnState) -> bool:
+        """Whether `state` was stored in another copy of the store, and the turn may have gone on there."""
+        try:
+            return bool(await self._offload(self._store.setting, copied_key(state.turn_id)))
+        except StoreError:
+            log.exception("whether turn %s was copied cannot be read", state.turn_id)
+            return True
+
+    def clear(self, state: TurnState, interrupted: tuple[Interruption, ...]) -> None:
+        """What was found out about the turn as it was loaded, in `state`, is stored with it now."""
         for one in interrupted:
             self._outputs.forget(one.call_id)
+        if self._store.setting(copied_key(state.turn_id)):
+            self._store.set_setting(copied_key(state.turn_id), "")
 
     async def _rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
         try:

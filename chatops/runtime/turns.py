@@ -99,8 +99,9 @@ class Turns:
         else:
             self.grant = grant
         interrupted = await self._aftermath.of(state)
-        if await self._runner.take(Recovered(grant=grant, interrupted=interrupted)):
-            self._services.offload.later(self._aftermath.clear, interrupted)
+        copied = await self._aftermath.copied(state)
+        if await self._runner.take(Recovered(grant=grant, interrupted=interrupted, copied=copied)):
+            self._services.offload.later(self._aftermath.clear, state, interrupted)
         if not self.leader and (state.contract is not None or state.gate is not None):
             # Its run is over: it was ended before this turn could be.
             await self._runner.take(TurnCancelled())

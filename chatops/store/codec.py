@@ -28,6 +28,7 @@ STATE_VERSIONS: dict[int, str] = {
     3: "Attempts at steps of workflows: their contract, the check of their answer, the command of a gate.",
     4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
     5: "The definition of a call's tool, and why only a person may permit the call.",
+    6: "That the store was copied since the calls of a round were proposed.",
 }
 """What each version of a stored TurnState holds."""
 
@@ -41,6 +42,7 @@ _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     2: lambda payload: payload,
     3: lambda payload: payload,
     4: lambda payload: payload,
+    5: lambda payload: payload,
 }
 """From a version to the next, over the parsed JSON."""
 

@@ -12,6 +12,7 @@ from chatops.store.faults import is_damage, refused_by_the_system, translated
 from chatops.store.mending import carried, free_name, mend, new_file, put_aside
 from chatops.store.moving import carry_open
 from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
+from chatops.store.place import Place
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class StoreFile(Connection):
         super().__init__(opened.raw, path=path)
         self._file: Identity | None = opened.file
         self._log_file: Identity | None = opened.log
+        self._place: Place | None = opened.place
         OPEN_HERE[opened.file] += 1
         self.notices += [*said, *opened.notices]
 
@@ -44,7 +46,7 @@ class StoreFile(Connection):
     def _go_over_to(self, opened: Opened) -> None:
         before = self._raw
         OPEN_HERE[self._file] -= 1
-        self._raw, self._file, self._log_file = opened.raw, opened.file, opened.log
+        self._raw, self._file, self._log_file, self._place = opened.raw, opened.file, opened.log, opened.place
         OPEN_HERE[self._file] += 1
         self.notices += opened.notices
         before.close()
@@ -116,7 +118,7 @@ class StoreFile(Connection):
             put_aside(self.path, free_name(self.path, "bad"))
         with new_file(self.path) as (raw, put_in_place):
             salvage = carried(self._raw, raw)
-            put_in_place()
+            put_in_place(self._place)
         return (
             "The session store was deleted while chatops ran; it was written again from what was still open: "
             f"{self.path}. {salvage.text} To delete conversations: chatops sessions delete SESSION"
@@ -129,7 +131,7 @@ class StoreFile(Connection):
             old = free_name(self.path, "old")
             with new_file(old) as (raw, put_in_place):
                 carried(self._raw, raw)
-                put_in_place()
+                put_in_place(None)
         return (
             "The session store was replaced while chatops ran; the one that is there now is used, and what was open "
             f"went over into it. What else was in the old one: chatops sessions list --store {old}"

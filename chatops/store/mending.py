@@ -15,6 +15,7 @@ from pathlib import Path
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import refused_by_the_system
 from chatops.store.opening import OPEN_HERE, identity, locked, make_folders, sound, uri
+from chatops.store.place import Place, place_of, take_the_place
 from chatops.store.salvage import Salvage, carry_over
 from chatops.store.schema import migrate
 
@@ -31,10 +32,11 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
         if sound(path, vfs=vfs):
             return []
         bad = free_name(path, "bad")
+        place = place_of(path)
         with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
             salvage = _read_from(path, raw, vfs=vfs)
             put_aside(path, bad)
-            put_in_place()
+            put_in_place(place)
     said = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
     log.warning("%s", said)
     return [said]
@@ -52,8 +54,9 @@ def carried(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvage:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[], None]]]:
-    """An empty store to be filled, and what gives it the name `path` when it is; else it is gone again.
+def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place | None], None]]]:
+    """An empty store to be filled, and what gives it the name `path` when it is, given the place of the file that it
+    stands for from now on, if it is no copy; else it is gone again.
 
     Raises NotSaved if it cannot be made.
     """
@@ -66,7 +69,8 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[], None
         raise refused_by_the_system(error, path=path) from error
     raw = sqlite3.connect(making, isolation_level=None, check_same_thread=False)
 
-    def put_in_place() -> None:
+    def put_in_place(stands_for: Place | None) -> None:
+        take_the_place(raw, making, of=stands_for)
         raw.close()
         os.replace(making, path)
         _flush(path.parent)

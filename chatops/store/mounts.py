@@ -73,8 +73,8 @@ def mounts(mountinfo: str) -> list[Mount]:
     return found
 
 
-def network_type(path: PurePosixPath, mountinfo: str) -> str:
-    """The type of the network file system that `path` (absolute, without links) is on; empty if it is on none.
+def type_of(path: PurePosixPath, mountinfo: str) -> str:
+    """The type of the file system that `path` (absolute, without links) is on; empty if it is on none.
 
     The nearest mount above a path counts, and of several on one point the last, which covers the others.
     """
@@ -82,7 +82,12 @@ def network_type(path: PurePosixPath, mountinfo: str) -> str:
     if not above:
         return ""
     depth = max(len(mount.point.parts) for mount in above)
-    kind = [mount.type for mount in above if len(mount.point.parts) == depth][-1]
+    return [mount.type for mount in above if len(mount.point.parts) == depth][-1]
+
+
+def network_type(path: PurePosixPath, mountinfo: str) -> str:
+    """The type of the network file system that `path` (absolute, without links) is on; empty if it is on none."""
+    kind = type_of(path, mountinfo)
     return kind if is_network(kind) else ""
 
 
@@ -92,12 +97,18 @@ def is_network(kind: str) -> bool:
     return base in NETWORK or (base == "fuse" and program in NETWORK_FUSE)
 
 
-def network_drive(path: Path) -> str:
-    """The type of the network file system under `path`, as this process sees it; empty if none is known."""
+def file_system(path: Path) -> str:
+    """The type of the file system under `path`, as this process sees it; empty if it is not known."""
     try:
-        return network_type(PurePosixPath(path.resolve()), MOUNTINFO.read_text("utf-8", "surrogateescape"))
+        return type_of(PurePosixPath(path.resolve()), MOUNTINFO.read_text("utf-8", "surrogateescape"))
     except OSError:
         return ""
+
+
+def network_drive(path: Path) -> str:
+    """The type of the network file system under `path`; empty if none is known."""
+    kind = file_system(path)
+    return kind if is_network(kind) else ""
 
 
 def _unescaped(field: str) -> str:

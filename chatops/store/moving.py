@@ -3,6 +3,7 @@
 import sqlite3
 
 from chatops.store.connection import Value, bound
+from chatops.store.place import COPIED
 
 _OPEN = (
     ("sessions", "id = ?1"),
@@ -16,6 +17,7 @@ _OPEN = (
     ("leases", "session_id = ?1"),
     ("runs", "session_id = ?1"),
     ("words", "session_id = ?1"),
+    ("settings", f"key IN (SELECT '{COPIED}' || turn_id FROM turns WHERE session_id = ?1)"),
 )
 """What belongs to one conversation besides its messages; turns stand before what is found by them."""
 _STEPS = "SELECT turn_id, seq, fingerprint FROM turns"

@@ -21,6 +21,7 @@ from chatops.domain.errors import Unreadable
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.mounts import network_drive
+from chatops.store.place import Place, arrive, place_of
 from chatops.store.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Opened:
     file: Identity | None
     log: Identity | None
     """Its write-ahead log."""
+    place: Place | None
     notices: tuple[str, ...]
 
 
@@ -58,7 +60,7 @@ def open_file(path: Path, *, vfs: str = "") -> Opened:
         make_private(path)
         raw, notices = _opened(path, vfs=vfs)
         log_file = identity(Path(f"{path}-wal"))
-        return Opened(raw=raw, file=identity(path), log=log_file, notices=notices)
+        return Opened(raw=raw, file=identity(path), log=log_file, place=place_of(path), notices=notices)
 
 
 def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
@@ -77,6 +79,7 @@ def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...
         # What is deleted is gone, from free pages too.
         raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
+        arrive(raw, path)
         return prepared(raw), notices
     except BaseException:
         raw.close()

@@ -351,6 +351,56 @@ def test_a_stored_approval_is_void_if_the_right_was_revoked_meanwhile() -> None:
     assert world.results()[0].outcome is Outcome.DENIED
 
 
+def test_an_approval_is_asked_for_again_in_a_copy_of_the_store_and_holds_from_then_on() -> None:
+    world = World.begin()
+    world.drain(reply(raw("run")))
+    world.decide(0, Approved())
+    world.crash(copied=True)
+    world.drain()
+    assert not world.effects_done
+    (again,) = pending_calls(world.state)
+    assert again.reason is AskReason.COPIED
+    assert "other copy" in again.why
+    world.decide(0, Approved())
+    world.crash()
+    world.drain()
+    assert sum(world.effects_done.values()) == 1
+
+
+@pytest.mark.parametrize("inspected", [False, True])
+def test_what_a_rule_permits_is_asked_for_in_a_copy_of_the_store(inspected: bool) -> None:
+    world = World.begin()
+    world.perform(0, model=reply(raw("run"), raw("free"), raw("read")))
+    if inspected:
+        world.drain()
+    world.crash(copied=True)
+    world.drain()
+    assert [(one.call.name, one.reason) for one in pending_calls(world.state)] == [
+        ("run", AskReason.COPIED if inspected else AskReason.POLICY),
+        ("free", AskReason.COPIED),
+    ]
+    assert not world.effects_done
+    while pending_calls(world.state):
+        world.decide(0, Approved())
+        world.drain()
+    assert sorted(world.effects_done.values()) == [1, 1, 1]
+
+
+def test_what_only_reads_is_not_asked_for_in_a_copy_of_the_store() -> None:
+    world = World.begin()
+    world.perform(0, model=reply(raw("read")))
+    world.crash(copied=True)
+    world.drain(reply(raw("free")))
+    assert world.finished.result is TurnStatus.ANSWERED
+
+
+def test_what_was_proposed_after_the_copy_was_opened_needs_no_further_word() -> None:
+    world = World.begin()
+    world.crash(copied=True)
+    world.drain(reply(raw("free")))
+    assert sum(world.effects_done.values()) == 1
+
+
 def test_a_call_killed_while_it_ran_is_never_repeated_by_itself() -> None:
     world = World.begin()
     world.drain(reply(raw("run")))

@@ -102,6 +102,11 @@ def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
     assert not set(told) & {Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED}, "it ran, and the model is told no"
 
 
+def _crash(world: World, data: st.DataObject) -> None:
+    now = data.draw(st.sampled_from([None, *ROLES]), label="registry now")
+    world.crash(now, copied=data.draw(st.booleans(), label="copied"))
+
+
 def _something_happens(world: World, data: st.DataObject) -> None:
     acts = ["stale", "crash", "cancel", "switch", "narrow"] + ["perform"] * 8 * bool(world.flying)
     acts += ["lose"] * bool(world.flying) + ["decide"] * 4 * bool(pending_calls(world.state))
@@ -110,9 +115,9 @@ def _something_happens(world: World, data: st.DataObject) -> None:
             _perform(world, data, lose=False)
         case "lose":
             _perform(world, data, lose=True)
-            world.crash(data.draw(st.sampled_from([None, *ROLES]), label="registry now"))
+            _crash(world, data)
         case "crash":
-            world.crash(data.draw(st.sampled_from([None, *ROLES]), label="registry now"))
+            _crash(world, data)
         case "decide":
             index = data.draw(st.integers(0, len(pending_calls(world.state)) - 1), label="which")
             world.decide(index, data.draw(decisions, label="decision"))

@@ -236,10 +236,10 @@ class World:
     def _facts(self, arguments: str) -> CallFacts:
         return facts_of(arguments, version=self.version, definition=self.definition)
 
-    def crash(self, now: Grant | None = None) -> None:
-        """The process dies: nothing in flight survives; the stored state is recovered."""
+    def crash(self, now: Grant | None = None, *, copied: bool = False) -> None:
+        """The process dies: nothing in flight survives; the stored state is recovered, perhaps in a copy."""
         self.flying.clear()
-        self.feed(Recovered(grant=now or self.state.grant))
+        self.feed(Recovered(grant=now or self.state.grant, copied=copied))
 
     def decide(self, index: int, decision: Decision) -> Step:
         """Answer the `index`-th pending call as shown."""

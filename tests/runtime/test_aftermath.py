@@ -126,7 +126,7 @@ async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(
     assert [one.output for one in found] == ["half a line"]
     assert scene.outputs.read(settled, 1) == ""
     assert scene.outputs.read(scene.call, 1) == "half a line", "it is not stored yet"
-    aftermath.clear(found)
+    aftermath.clear(state, found)
     assert scene.outputs.read(scene.call, 1) == ""
 
 

@@ -160,6 +160,7 @@ def golden_states() -> dict[str, TurnState]:
             )
         ),
         "in_round": _state(kit.in_round(*_calls())),
+        "in_round_of_a_copy": _state(replace(kit.in_round(*_calls()), copied=True)),
         "checking_answer": replace(
             _state(CheckingAnswer(round_id=round_id, purpose=Purpose.GATHER, text='{"a": 1}')), contract=_contract()
         ),

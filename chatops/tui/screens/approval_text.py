@@ -71,6 +71,8 @@ def _head(pending: PendingCall) -> Iterator[Row]:
             yield Row(text="What was approved is no longer what would run. Look again.", tone="caution")
         case AskReason.EDITED:
             yield Row(text="The arguments were edited: this is what would run now.", tone="caution")
+        case AskReason.COPIED:
+            yield Row(text="This store was copied or moved: the call may have run in the other copy.", tone="caution")
         case AskReason.POLICY | AskReason.OUTCOME_UNKNOWN:
             pass
     if pending.facts.caution:

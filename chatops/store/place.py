@@ -1,0 +1,171 @@
+"""Where a store's file is, kept in the file itself: a copy of it is elsewhere, and finds that out when it is opened.
+
+A file that is copied, or put back from a backup, gets another inode and is made at another time; one that gets another
+name on its file system keeps both. In a copy no word that was given before lets anything run, since what it was given
+for may have been done where the copy comes from. What cannot be known of a place says nothing against it. Not found out
+is a file that was written over in its place (``cp`` onto it), or put back with the whole disk.
+"""
+
+import ctypes
+import hashlib
+import json
+import sqlite3
+import struct
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from chatops.domain.decisions import Approved, Edited
+from chatops.domain.errors import Unreadable
+from chatops.domain.ids import TurnId
+from chatops.store.codec import decode_decision
+from chatops.store.connection import Value
+from chatops.store.mounts import file_system, is_network
+
+MACHINE_ID = Path("/etc/machine-id")
+"""See machine-id(5); many containers have none."""
+
+COPIED = "copied:"
+"""What the settings begin with that name such turns, see `copied_key`."""
+
+_PLACE = "place"
+_CHANGING_NUMBERS = frozenset({"cifs", "exfat", "fuse", "msdos", "ncpfs", "smb3", "smbfs", "vfat"})
+"""File systems that may give a file another inode number the next time it is looked at."""
+
+# statx(2): the offsets are those of `struct statx`.
+_AT_FDCWD, _STATX_BTIME, _STATX_SIZE = -100, 0x800, 256
+_MASK, _BTIME = struct.Struct("=I"), struct.Struct("=80xqI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which file it is, by more than its name."""
+
+    machine: str
+    """A digest of its id; empty if it has none, or the file lies on another one."""
+    inode: int
+    born: int
+    """When the file was made, in nanoseconds since the epoch; 0 where the file system does not tell."""
+
+    def may_be(self, other: "Place") -> bool:
+        """Whether nothing that is known of both differs."""
+        machines, births = {self.machine, other.machine} - {""}, {self.born, other.born} - {0}
+        return self.inode == other.inode and len(machines) < 2 and len(births) < 2
+
+
+_NOWHERE = Place(machine="", inode=-1, born=0)
+
+
+def copied_key(turn_id: TurnId) -> str:
+    """The setting that is not empty for a turn whose state was stored where this store is a copy from."""
+    return f"{COPIED}{turn_id}"
+
+
+def place_of(path: Path) -> Place | None:
+    """Where the file of this name is; None if that cannot be known."""
+    kind = file_system(path)
+    if kind.partition(".")[0] in _CHANGING_NUMBERS:
+        return None
+    try:
+        return Place(machine="" if is_network(kind) else _machine(), inode=path.stat().st_ino, born=_born(path))
+    except OSError:
+        return None
+
+
+def arrive(raw: sqlite3.Connection, path: Path) -> None:
+    """Compare where an open store says that it is with where it is.
+
+    Elsewhere, that is noted of the unfinished turns, and answers that were left for them and let something run are
+    taken away. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be stored.
+    """
+    here = place_of(path)
+    if here is None or _said(raw) == _text(here):
+        return
+    elsewhere = False
+    try:
+        raw.execute("BEGIN IMMEDIATE")
+        said = _said(raw)
+        elsewhere = said is not None and not _names(said, here)
+        if elsewhere:
+            _leave_words_behind(raw)
+        _say(raw, here)
+        raw.execute("COMMIT")
+    except BaseException as error:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+        # Where it is can be said another time, that it is a copy cannot wait: a disk may be full for now only.
+        if elsewhere or not isinstance(error, sqlite3.Error):
+            raise
+
+
+def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> None:
+    """A new file, open as `raw` and filled from the one that is at `of`, stands for that one from now on: it is no
+    copy, unless that was one already, or damage has taken the word of it."""
+    said, here = _said(raw), place_of(file)
+    if said is None:
+        _say(raw, _NOWHERE)
+    elif here is not None and of is not None and _names(said, of):
+        _say(raw, here)
+
+
+def _leave_words_behind(raw: sqlite3.Connection) -> None:
+    """Note which turns were on their way, and take approvals away that none of them has taken up."""
+    raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
+    raw.execute(
+        "INSERT INTO settings (key, value) SELECT ? || active_turn, '1' FROM sessions WHERE active_turn IS NOT NULL "
+        "GROUP BY active_turn",
+        (COPIED,),
+    )
+    for seq, decision in raw.execute("SELECT seq, decision FROM posted").fetchall():
+        if _runs(decision):
+            raw.execute("DELETE FROM posted WHERE seq = ?", (seq,))
+
+
+def _runs(decision: Value) -> bool:
+    """Whether an answer lets something run; one that cannot be read is no answer."""
+    try:
+        return isinstance(decode_decision(decision), Approved | Edited)
+    except Unreadable:
+        return False
+
+
+def _said(raw: sqlite3.Connection) -> str | None:
+    row = raw.execute("SELECT value FROM settings WHERE key = ?", (_PLACE,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _say(raw: sqlite3.Connection, here: Place) -> None:
+    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (_PLACE, _text(here)))
+
+
+def _text(place: Place) -> str:
+    return json.dumps(asdict(place), sort_keys=True)
+
+
+def _names(said: str, place: Place) -> bool:
+    """Whether this is what `_say` stored of that place; what damage made of it names none."""
+    try:
+        stored = json.loads(said)
+        there = Place(machine=str(stored["machine"]), inode=int(stored["inode"]), born=int(stored["born"]))
+    except (ValueError, TypeError, KeyError):
+        return False
+    return there.may_be(place)
+
+
+def _machine() -> str:
+    try:
+        known = MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    # The id itself is not to be handed on with a store.
+    return hashlib.sha256(f"chatops {known}".encode()).hexdigest()[:32] if len(known) == 32 else ""
+
+
+def _born(path: Path) -> int:
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(_STATX_SIZE)
+    if statx is None or statx(_AT_FDCWD, bytes(path), 0, _STATX_BTIME, found) != 0:
+        return 0
+    if not _MASK.unpack_from(found)[0] & _STATX_BTIME:
+        return 0
+    seconds, nanoseconds = _BTIME.unpack_from(found)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)

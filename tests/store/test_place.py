@@ -1,0 +1,177 @@
+"""Where a store's file is: who finds it elsewhere takes nothing for granted that was about to run."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.ids import CallId, TurnId
+from chatops.engine.inputs import CallDecided
+from chatops.store import place
+from chatops.store.place import Place, copied_key
+from chatops.store.process import this_process
+from chatops.store.sqlite import SqliteStore
+from tests.store import storekit as kit
+from tests.store.test_mending import filled, flip, pages_of, waiting
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "chatops.db"
+
+
+def copy_of(path: Path) -> Path:
+    target = path.parent.parent / "copy" / path.name
+    target.parent.mkdir()
+    return Path(shutil.copy2(path, target))
+
+
+def answered(path: Path, decision: Decision | None = None) -> None:
+    """A store with a call that waits, and perhaps an answer to it that no turn has taken."""
+    with closing(SqliteStore(path)) as store:
+        call_id = waiting(store, store.create_session(workspace="/w", role="coder", persona="p").id)
+        if decision is not None:
+            assert store.post_decision(CallDecided(call_id=call_id, digest="d1", decision=decision, by=kit.ANA))
+
+
+def is_copied(path: Path) -> bool:
+    """Whether the unfinished turn of a store counts as one of another copy, once that is opened."""
+    with closing(SqliteStore(path)) as store:
+        return any(store.setting(copied_key(info.active_turn)) for info in store.sessions() if info.active_turn)
+
+
+def test_a_copy_finds_out_that_it_is_one_and_the_file_it_was_made_of_does_not(path: Path) -> None:
+    answered(path)
+    copy = copy_of(path)
+    assert (is_copied(path), is_copied(copy)) == (False, True)
+    assert is_copied(copy), "until the turn is gone on with"
+
+
+def test_another_name_makes_no_copy(path: Path) -> None:
+    answered(path)
+    assert not is_copied(path.rename(path.with_name("other.db")))
+
+
+@pytest.mark.parametrize(
+    ("decision", "kept"),
+    [
+        (Approved(), False),
+        (Edited(arguments="{}"), False),
+        (Rejected(reason="no"), True),
+        (MarkedDone(), True),
+    ],
+)
+def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
+    decision: Decision, kept: bool, path: Path
+) -> None:
+    answered(path, decision)
+    for file, there in ((copy_of(path), kept), (path, True)):
+        with closing(SqliteStore(file)) as store:
+            (queued,) = store.queue()
+            assert (queued.decided is not None) == there
+
+
+def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
+    answered(path, Approved())
+    copy = copy_of(path)
+    with closing(SqliteStore(copy)) as store:
+        (queued,) = store.queue()
+        call_id = CallId(queued.pending.call.id)
+        assert store.post_decision(CallDecided(call_id=call_id, digest="d1", decision=Approved(), by=kit.BEN))
+    with closing(SqliteStore(copy)) as store:
+        assert [one.by for one in store.posted(TurnId(queued.turn_id))] == [kit.BEN]
+
+
+def test_a_store_that_never_said_where_it_is_is_where_it_was(path: Path) -> None:
+    answered(path, Approved())
+    with closing(sqlite3.connect(path)) as raw, raw:
+        assert raw.execute("DELETE FROM settings WHERE key = 'place'").rowcount == 1
+    copy = copy_of(path)
+    assert not is_copied(copy)
+    assert is_copied(Path(shutil.copy(copy, copy.with_name("second.db"))))
+
+
+def test_what_damage_has_made_of_the_place_is_no_place(path: Path) -> None:
+    answered(path)
+    with closing(SqliteStore(path)) as store:
+        store.set_setting("place", '{"inode": []}')
+    assert is_copied(path)
+
+
+def test_where_the_place_cannot_be_known_nothing_is_said_against_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered(path, Approved())
+    copy = copy_of(path)
+    monkeypatch.setattr(place, "file_system", lambda path: "fuse.sshfs")
+    assert place.place_of(copy) is None
+    assert not is_copied(copy)
+
+
+def test_of_two_places_only_what_is_known_of_both_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = Place(machine="m", inode=1, born=5)
+    assert all(here.may_be(replace(here, **unknown)) for unknown in ({"machine": ""}, {"born": 0}))
+    for other in ({"machine": "n"}, {"inode": 2}, {"born": 6}):
+        assert not here.may_be(replace(here, **other))
+    known = place.place_of(tmp_path)
+    monkeypatch.setattr(place, "file_system", lambda path: "nfs4")
+    shared = place.place_of(tmp_path)
+    assert known is not None
+    assert shared == replace(known, machine=""), "several machines use one file"
+
+
+def test_a_machine_is_known_by_a_digest_of_its_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "machine-id"
+    monkeypatch.setattr(place, "MACHINE_ID", file)
+    found = []
+    for content in ("0123456789abcdef" * 2 + "\n", "fedcba9876543210" * 2, "uninitialized\n", "", None):
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_text(content)
+        here = place.place_of(tmp_path)
+        assert here is not None
+        found.append(here.machine)
+        assert not content or content.strip() not in here.machine
+    assert len({*found[:2], ""}) == 3
+    assert found[2:] == ["", "", ""]
+
+
+def test_a_file_that_was_mended_is_where_the_damaged_one_was(path: Path) -> None:
+    filled(path)
+    copy = copy_of(path)
+    for file in (path, copy):
+        flip(file, pages_of(file, "messages")[6])
+    assert (is_copied(path), is_copied(copy)) == (False, True)
+    assert Path(f"{path}.bad-1").exists()
+
+
+def test_damage_that_has_taken_the_place_leaves_none(path: Path) -> None:
+    filled(path)
+    flip(path, pages_of(path, "settings")[0])
+    assert is_copied(path)
+
+
+def test_a_file_that_is_written_again_is_where_the_deleted_one_was(path: Path) -> None:
+    answered(path)
+    with closing(SqliteStore(path)) as store:
+        path.unlink()
+        store.set_setting("a", "b")
+        assert store.notices
+    assert not is_copied(path)
+
+
+def test_a_file_that_takes_the_place_of_an_open_one_is_a_copy_but_for_what_somebody_is_at(path: Path) -> None:
+    answered(path)
+    with closing(SqliteStore(path)) as store:
+        driven = store.create_session(workspace="/w", role="coder", persona="p").id
+        waiting(store, driven)
+        store.hold(driven, this_process())
+        copied = copy_of(path)
+        path.rename(path.with_name("old.db"))
+        copied.rename(path)
+        marks = [store.setting(copied_key(TurnId(f"{info.id}.1"))) for info in store.sessions()]
+        assert (marks, len(store.notices)) == ([None, "1"], 1)
