@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from chatops.store.base import JournalRow, SessionInfo
 from chatops.store.sqlite import SqliteStore
@@ -55,6 +55,13 @@ class Desk:
         self.workspace = workspace
         self.home = home
         self.flags: tuple[str, ...] = ()
+
+    @classmethod
+    def with_note(cls, workspace: Path, home: Path) -> Self:
+        """At a new workspace, empty but for `note.txt`; nothing is configured."""
+        workspace.mkdir()
+        (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
+        return cls(workspace, home)
 
     def use(self, contents: dict[str, Any] | str) -> Path:
         """Write a registry beside the workspace; programs started from now on use it."""

@@ -3,7 +3,6 @@ the demo model: however it dies, the flow is deployed exactly once, and the file
 """
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -33,13 +32,6 @@ POINTS = [
     for name, times in REACHED.items()
     for number in range(1, times + 1)
 ]
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
 
 
 class Deployment:

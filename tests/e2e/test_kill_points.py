@@ -129,13 +129,6 @@ class Person:
         raise AssertionError(f"No end after {ENOUGH} attempts: {self.codes}")
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
-
-
 @pytest.fixture
 def server() -> Iterator[FakeOpenAI]:
     """A strict server."""

@@ -105,13 +105,6 @@ class Operator:
             return [row for turn in turns_of(store, store.load_run(info.id)) for row in store.journal(turn.turn_id)]
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
-
-
 @pytest.fixture
 def server() -> Iterator[FakeOpenAI]:
     """A strict server."""

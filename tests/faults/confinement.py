@@ -43,13 +43,11 @@ class Bench:
     def __init__(
         self, folder: Path, provider: Provider, *, sandbox: bool, env: Mapping[str, str] | None = None
     ) -> None:
-        workspace, self.home = folder / "project", folder / "home"
-        workspace.mkdir()
-        (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
+        self.home = folder / "home"
         self.home.mkdir(mode=0o700)
         self.sandbox = sandbox
         self.provider = provider
-        self.desk = Desk(workspace, self.home)
+        self.desk = Desk.with_note(folder / "project", self.home)
         self.desk.use(patient_registry(provider.server.url))
         self._env = dict(env or {})
         self._terminal: ChatTerminal | None = None

@@ -15,10 +15,7 @@ from tests.faults.stage import Stage
 @pytest.fixture
 def desk(tmp_path: Path, chatops_home: Path) -> Desk:
     """An empty workspace but for `note.txt`, nothing configured."""
-    workspace = tmp_path / "project"
-    workspace.mkdir()
-    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
-    return Desk(workspace, chatops_home)
+    return Desk.with_note(tmp_path / "project", chatops_home)
 
 
 @pytest.fixture

@@ -158,10 +158,8 @@ def assistants(request: SeenRequest) -> list[str]:
 
 
 def _desk(folder: Path, registry: dict[str, Any]) -> Desk:
-    workspace, home = folder / "project", folder / "home"
-    workspace.mkdir(parents=True)
-    home.mkdir()
-    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
-    desk = Desk(workspace, home)
+    home = folder / "home"
+    home.mkdir(parents=True)
+    desk = Desk.with_note(folder / "project", home)
     desk.use(registry)
     return desk

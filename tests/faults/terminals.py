@@ -14,11 +14,10 @@ def chat_in(
     folder: Path, *, env: Mapping[str, str] | None = None, cols: int = 110, rows: int = 36, **model: Any
 ) -> Iterator[FaultyChat]:
     """The chat as coder, its home, workspace and server in `folder`; `env` and the size are its terminal's."""
-    workspace, home = folder / "project", folder / "home"
-    workspace.mkdir()
+    home = folder / "home"
     home.mkdir(mode=0o700)
     with Provider() as provider:
-        desk = Desk(workspace, home)
+        desk = Desk.with_note(folder / "project", home)
         desk.use(patient_registry(provider.server.url, **model))
         variables = {"CHATOPS_HOME": str(home), "HOME": str(folder), **(env or {})}
         with desk.open("--role", "coder", env=variables, cols=cols, rows=rows) as terminal:

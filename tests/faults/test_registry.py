@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.desk import TITLE, Desk
 from tests.e2e.zygote import Zygote
 from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.faults.terminals import chat_in
 from tests.support.fake_openai import call, calls, says
 
 
@@ -44,15 +45,8 @@ def offered(chat: FaultyChat) -> list[str]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
     """A chat under whose feet the registry changes, from test to test."""
-    base = tmp_path_factory.mktemp("registry")
-    workspace = base / "project"
-    workspace.mkdir()
-    with Provider() as provider:
-        desk = Desk(workspace, base / "home")
-        desk.use(patient_registry(provider.server.url))
-        with desk.open("--role", "coder", env={"CHATOPS_HOME": str(desk.home)}) as terminal:
-            terminal.ready("coder")
-            yield FaultyChat(desk, provider, terminal)
+    with chat_in(tmp_path_factory.mktemp("registry")) as chat:
+        yield chat
 
 
 @pytest.mark.fault("E13")

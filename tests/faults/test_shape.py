@@ -11,8 +11,9 @@ import pytest
 
 from chatops.domain.messages import AssistantMessage
 from tests.e2e.desk import APPROVE, EFFECT, Desk, asked_ids, dialog_of
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.faults.doors import FaultyChat, Pipe, flat, patient_registry
 from tests.faults.shapes import FINISH, STOP, fn, no_calls, one_call, piece, two_calls, words
+from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Hang, Raw, delta, sse, stream
 
 SHELL = {"command": EFFECT}
@@ -26,16 +27,8 @@ AS_JSON = ("--output-format", "json")
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
     """One chat on a terminal for all the faults of this file, as coder."""
-    folder = tmp_path_factory.mktemp("talk")
-    workspace = folder / "project"
-    workspace.mkdir()
-    (workspace / "note.txt").write_text(f"{SAID}\n")
-    desk = Desk(workspace, folder / "home")
-    with Provider() as provider:
-        desk.use(patient_registry(provider.server.url, max_rounds=24))
-        with desk.open("--role", "coder", env={"CHATOPS_HOME": str(desk.home)}) as terminal:
-            terminal.ready("coder")
-            yield FaultyChat(desk, provider, terminal)
+    with chat_in(tmp_path_factory.mktemp("talk"), max_rounds=24) as chat:
+        yield chat
 
 
 @pytest.fixture

@@ -20,10 +20,7 @@ SHOWN = '"{parent}/größe 漢字 no sandbox␊network   no"'
 @pytest.fixture
 def odd(tmp_path: Path, chatops_home: Path, provider: Provider) -> Desk:
     """A workspace whose name holds letters of two alphabets, spaces and a line break that would fake a label."""
-    workspace = tmp_path / NAME
-    workspace.mkdir()
-    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
-    desk = Desk(workspace, chatops_home)
+    desk = Desk.with_note(tmp_path / NAME, chatops_home)
     desk.use(patient_registry(provider.server.url))
     return desk
 
