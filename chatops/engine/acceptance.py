@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.messages import Message
+from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.tools import Problem
 from chatops.engine import findings, tracker
 from chatops.engine.contract import AnswerFacts, StepContract
@@ -18,6 +18,10 @@ from chatops.policy.grant import Grant
 _MOST_PROBLEMS = 12
 _MOST_OF_A_REASON = 2_000
 _MOST_OF_A_LINE = 400
+_MOST_OF_A_SCHEMA = 2_000
+"""Characters of a schema that is told again; half a schema would mislead, and the system prompt has all of it."""
+MOST_WITHOUT_JSON = 3
+"""Answers without any JSON in a row after which an attempt ends: who was told so often does not learn it by more."""
 
 EMPTY = "[chatops] Your response was empty. Please provide a valid JSON response."
 CUT = (
@@ -34,7 +38,11 @@ _ONLY_JSON = (
     "Please respond with ONLY valid JSON matching the required schema. No markdown, no explanatory text. The form is "
     '{"success": true, "result": …, "reasoning": "…"}.'
 )
-_UNREADABLE = "Your response could not be parsed as valid JSON. Error: {}"
+_UNREADABLE = "Your response could not be parsed as valid JSON."
+_AS_TEXT = (
+    "If what you wrote is the result, give it again as the text of `result`: "
+    '{"success": true, "result": "what you wrote", "reasoning": "one sentence"}.'
+)
 _UNFIT = "Your response is valid JSON and does not match the required schema."
 _CALLS = (
     "You wrote tool calls into your response. They were not made: call the tools themselves, and give your final "
@@ -83,7 +91,7 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
         read = None
     if not isinstance(read, Mapping) or not read:
         problems = facts.problems or (Problem(path="", message="an empty object is no answer"),)
-        return _refused(_UNREADABLE.format(_problem(problems[0])), (), _ONLY_JSON)
+        return _refused(f"{_UNREADABLE} Error: {_problem(problems[0])}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
     if read.get("tool_calls"):
         return _refused(_CALLS, (), "")
     if read.get("success") is False:
@@ -99,6 +107,29 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
     if unmatched:
         return _refused(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
     return Accepted(answer=spelled(result, schema=contract.output_schema))
+
+
+def without_json(messages: Sequence[Message]) -> int:
+    """How many of the last answers were given back one after the other because there was no JSON in them."""
+    count = 0
+    for message in reversed(messages):
+        match message:
+            case UserMessage(by=Speaker.MACHINE, text=text) if text.startswith((EMPTY, f"[chatops] {_UNREADABLE}")):
+                count += 1
+            case AssistantMessage(calls=()):
+                continue
+            case _:
+                break
+    return count
+
+
+def _how(contract: StepContract) -> str:
+    """What a model that knows only prose needs to be told once more."""
+    if not contract.output_schema:
+        return _AS_TEXT
+    if len(contract.output_schema) > _MOST_OF_A_SCHEMA:
+        return ""
+    return f"`result` has to fit this JSON Schema: {contract.output_schema}"
 
 
 def spelled(result: JsonValue, *, schema: str) -> str:

@@ -1,7 +1,7 @@
 """The answer in the turn of a step: handed in, checked, and accepted or given back.
 
-A refused answer counts as a round. When the rounds are used up one closing call without tools is left, whose answer is
-checked like any other.
+A refused answer counts as a round, and some without any JSON in a row end the turn. When the rounds are used up one
+closing call without tools is left, whose answer is checked like any other.
 """
 
 from chatops.domain.events import AnswerRefused, Status, TurnStatus
@@ -68,4 +68,8 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: accepta
     else:
         draft.say(UserMessage(id=draft.next_message_id(), text=refused.told, by=Speaker.MACHINE))
         rounds.count_round(draft, only_invalid=False)
+        if (times := acceptance.without_json(draft.state.messages)) >= acceptance.MOST_WITHOUT_JSON:
+            detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"
+            rounds.finish(draft, TurnStatus.FAILED, "", detail=detail)
+            return
         rounds.ask_next(draft)

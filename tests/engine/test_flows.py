@@ -5,12 +5,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from chatops.domain.decisions import Approved
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.messages import Message, UserMessage
+from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Outcome, ToolCall, ToolResult
+from chatops.engine.acceptance import MOST_WITHOUT_JSON
 from chatops.engine.effects import CallModel
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start_gate
@@ -50,6 +53,12 @@ class Flow:
             assert ended is not None
             step = advance_run(step.state, ended)
         return step.state
+
+    def told(self) -> str:
+        """What the first turn's model was told last."""
+        turn = next(iter(self.turns.values()))
+        said = [one.text for one in turn.messages if isinstance(one, UserMessage) and one.by is Speaker.MACHINE]
+        return said[-1]
 
     def _turn(self, asked: StartAttempt | StartGate) -> TurnState:
         if isinstance(asked, StartGate):
@@ -161,10 +170,31 @@ def test_a_model_that_only_claims_success_is_never_believed() -> None:
     assert "validate was never called" in end.detail
 
 
-def test_a_model_that_says_nothing_useful_ends_the_run_within_its_budget() -> None:
-    flow = Flow(steps=[BUILD], script=[text("Sure, here you go!")] * 100)
+@pytest.mark.parametrize(
+    ("said", "calls", "how"),
+    [
+        ('{"success": true, "result": 5}', BUILD.max_iterations + 1, TurnStatus.LIMIT),
+        ("Sure, here you go!", MOST_WITHOUT_JSON, TurnStatus.FAILED),
+        ("", MOST_WITHOUT_JSON, TurnStatus.FAILED),
+    ],
+)
+def test_a_model_that_says_nothing_useful_ends_the_run_within_its_budget(
+    said: str, calls: int, how: TurnStatus
+) -> None:
+    flow = Flow(steps=[BUILD], script=[text(said)] * 100)
     assert finished(flow.play()).result is RunResult.FAILED
-    asked = 3 * (BUILD.max_iterations + 1)
-    assert len(flow.script) == 100 - asked
+    assert len(flow.script) == 100 - 3 * calls
     assert [turn.phase.kind for turn in flow.turns.values()] == ["finished"] * 3
-    assert {turn.phase.result for turn in flow.turns.values() if isinstance(turn.phase, Finished)} == {TurnStatus.LIMIT}
+    assert {turn.phase.result for turn in flow.turns.values() if isinstance(turn.phase, Finished)} == {how}
+
+
+def test_prose_is_told_the_form_and_the_schema_of_the_step() -> None:
+    schema = '{"properties":{"name":{"type":"string"}},"required":["name"],"type":"object"}'
+    flow = Flow(steps=[a_step("tell", output_schema=schema)], script=[text("Sure, here you go!")] * 100)
+    flow.play()
+    told = flow.told()
+    assert '"success": true' in told
+    assert told.endswith(schema)
+    plain = Flow(steps=[a_step("tell")], script=[text("Sure, here you go!")] * 100)
+    plain.play()
+    assert "as the text of `result`" in plain.told()
