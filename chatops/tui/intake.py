@@ -68,6 +68,9 @@ class Intake:
         """The paste that has begun and not ended, in pieces."""
         self._flood: list[str] = []
         self._flooded_at = 0.0
+        self._after_paste = False
+        """Whether the flood is what came right behind the end of a paste: keys, or the rest of one that holds an end of
+        its own so that what follows is taken for keys. Then the true end is still to come, and comes at once."""
         self._after_escape = False
         """Whether the Esc key was the last thing handed on: what follows may be the rest of a late sequence."""
 
@@ -78,15 +81,31 @@ class Intake:
 
     def feed(self, text: str, now: float) -> list[Piece]:
         """What `text` amounts to, together with what was kept of earlier text."""
-        if self._flood and now - self._flooded_at < FLOOD_PAUSE_S and PASTE_BEGIN not in text:
-            self._flood.append(text)
-            self._flooded_at = now
-            return []
-        found: list[Piece] = self._end_flood()
+        found: list[Piece] = []
+        if self._flood and now - self._flooded_at < FLOOD_PAUSE_S:
+            if PASTE_BEGIN not in text:
+                self._flood.append(text)
+                if not self._after_paste or _SEQUENCE.sub("", text):
+                    # A mouse that moves meanwhile must not hold up the keys.
+                    self._flooded_at = now
+                return []
+            if self._after_paste:
+                # Between two pastes of one moment nobody has typed.
+                before, begin, text = text.partition(PASTE_BEGIN)
+                self._flood.append(before)
+                self._after_paste = False
+                text = begin + text
+        self._end_flood(found, now)
         text, self._held = self._held + text, ""
         while text:
             if self._paste is not None:
                 text = self._pasted(text, found)
+                if self._paste is None:
+                    between, begin, text = text.partition(PASTE_BEGIN)
+                    self._flood, self._flooded_at, self._after_paste = [between], now, not begin
+                    if begin:
+                        self._end_flood(found, now)
+                        self._paste = []
                 continue
             typed, begin, text = text.partition(PASTE_BEGIN)
             if begin:
@@ -98,7 +117,7 @@ class Intake:
         """What was kept and will not be completed any more; to be called from time to time while `waits`."""
         found: list[Piece] = []
         if self._flood and now - self._flooded_at >= FLOOD_PAUSE_S:
-            found += self._end_flood()
+            self._end_flood(found, now)
         patience = ESCAPE_S if self._held == ESCAPE else HELD_S
         if self._held and self._paste is None and now - self._held_since >= patience:
             self._after_escape = self._held == ESCAPE
@@ -139,9 +158,13 @@ class Intake:
             text = text[: cut.start()]
         found += _pieces(text)
 
-    def _end_flood(self) -> list[Piece]:
+    def _end_flood(self, found: list[Piece], now: float) -> None:
         text, self._flood = "".join(self._flood), []
-        return [Pasted(_SEQUENCE.sub("", text))] if text else []
+        was_keys, self._after_paste = self._after_paste and PASTE_END not in text, False
+        if was_keys:
+            self._typed(text, found, now)
+        elif text := _SEQUENCE.sub("", text):
+            found.append(Pasted(text))
 
 
 def _pieces(text: str) -> Iterator[Typed | Sequence]:

@@ -92,6 +92,30 @@ def test_no_key_in_a_paste_is_a_key() -> None:
     assert taken("k", f"\x1b[200~{text}\x1b[201~", "l", gap=1) == [Typed("k"), Pasted(text), Typed("l")]
 
 
+@pytest.mark.parametrize("pad", ["", "x" * 10_000])
+@given(st.data())
+def test_an_end_inside_of_a_paste_makes_no_keys_of_what_follows(pad: str, data: st.DataObject) -> None:
+    whole = f"\x1b[200~one\x1b[201~a\r{pad}\x1b[201~"
+    again = "\x1b[200~one\x1b[201~a\x1b[200~b\x1b[201~A\x1b[201~"
+    for text in (whole, again):
+        cut = data.draw(st.integers(1, len(text) - 1))
+        assert all(isinstance(piece, Pasted) for piece in taken(text[:cut], text[cut:])), text[:cut]
+
+
+def test_keys_right_behind_a_paste_are_keys() -> None:
+    assert taken("\x1b[200~one\x1b[201~\r") == [Pasted("one"), Typed("\r")]
+    assert taken("\x1b[200~one\x1b[201~", "\x1b[A", "a") == [Pasted("one"), Sequence("\x1b[A"), Typed("a")]
+    assert taken("\x1b[200~one\x1b[201~", "\x1b[200~two\x1b[201~", "b") == [Pasted("one"), Pasted("two"), Typed("b")]
+
+
+def test_a_mouse_that_moves_behind_a_paste_holds_up_no_key() -> None:
+    intake, moved = Intake(), "\x1b[<35;1;1M"
+    assert intake.feed("\x1b[200~one\x1b[201~", 0.0) == [Pasted("one")]
+    assert intake.feed(f"a{moved}", 0.5 * FLOOD_PAUSE_S) == []
+    assert intake.feed(moved, 1.4 * FLOOD_PAUSE_S) == []
+    assert intake.feed(moved, 1.6 * FLOOD_PAUSE_S) == [Typed("a"), Sequence(moved), Sequence(moved), Sequence(moved)]
+
+
 def test_a_paste_without_an_end_is_ended_by_ctrl_c_alone() -> None:
     assert taken("\x1b[200~abc", "def", "\x03", "x", gap=10) == [Pasted("abcdef"), Typed("x")]
 
