@@ -1,4 +1,4 @@
-"""One line about a call, a decision or a duration, for cards. Foreign text comes out sanitised."""
+"""One line about a call, a decision, a duration or a number of tokens. Foreign text comes out sanitised."""
 
 import json
 import re
@@ -48,3 +48,8 @@ def duration(milliseconds: int) -> str:
         return f"{milliseconds / 1_000:.1f} s"
     minutes, seconds = divmod(milliseconds // 1_000, 60)
     return f"{minutes} min {seconds:02d} s"
+
+
+def count(tokens: int) -> str:
+    """``830``, ``12.4k``."""
+    return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"

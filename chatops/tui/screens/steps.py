@@ -1,8 +1,9 @@
 """The list of a run's steps, to open what one of them gave."""
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.blocks.summary import count
 from chatops.tui.screens.picker import Choice, Picker, columns
-from chatops.tui.workflow.lines import clock, count
+from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
 
 _LONGEST_PREVIEW = 120

@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
+from chatops.tui.blocks.summary import count
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -37,14 +38,14 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
     if snapshot.pending:
         parts.append(_Part(f"{len(snapshot.pending)} waiting", 0, "bold"))
     if running:
-        far = f", {_count(written)} characters" if written >= _WORTH_COUNTING else ""
+        far = f", {count(written)} characters" if written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{far}, Esc stops", 2))
     if snapshot.queued:
         parts.append(_Part(f"{snapshot.queued} queued", 2))
     if snapshot.context_window:
         parts.append(_Part(f"context {_percent(snapshot.context_used, snapshot.context_window)}", 4))
     if usage is not None:
-        parts.append(_Part(f"{_count(usage.input_tokens)} in {_count(usage.output_tokens)} out", 5))
+        parts.append(_Part(f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out", 5))
         if usage.cost:
             parts.append(_Part(f"cost {usage.cost:.4f}", 6))
     elif snapshot.status is not None and not running:
@@ -89,7 +90,7 @@ class StatusLine(Sturdy, Static):
         """Count what comes of a reply."""
         from chatops.domain.events import ReasoningDelta, RoundStarted, TextDelta
 
-        before = _count(self._written)
+        before = count(self._written)
         for published in batch:
             match published.event:
                 case RoundStarted():
@@ -98,7 +99,7 @@ class StatusLine(Sturdy, Static):
                     self._written += len(text)
                 case _:
                     pass
-        if self._in_progress is not None and _count(self._written) != before and self._written >= _WORTH_COUNTING:
+        if self._in_progress is not None and count(self._written) != before and self._written >= _WORTH_COUNTING:
             snapshot, sandbox = self._in_progress
             self.show(snapshot, sandbox=sandbox, running=True)
 
@@ -131,7 +132,3 @@ def _model(snapshot: "Snapshot") -> str:
 
 def _percent(used: int, window: int) -> str:
     return f"{min(100, round(100 * used / window))}%"
-
-
-def _count(tokens: int) -> str:
-    return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"

@@ -8,6 +8,7 @@ from typing import Literal
 from rich.cells import cell_len
 
 from chatops.tui.blocks.lines import one_line, truncated
+from chatops.tui.blocks.summary import count
 from chatops.tui.blocks.theme import Symbols
 from chatops.tui.workflow.view import Check, Mark, RunView, StepView
 
@@ -80,11 +81,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def count(tokens: int) -> str:
-    """``830``, ``12.4k``."""
-    return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"
 
 
 def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int, signs: Symbols) -> list[Line]:
