@@ -28,7 +28,7 @@ def model_ids(body: bytes) -> list[str]:
 async def explain_not_found(failure: ModelFailure, connection: Connection, *, key: Secret, of: About) -> ModelFailure:
     """A 404 in full: whether it is the model or the path that does not exist, and what does."""
     try:
-        names = model_ids(await connection.get("/models", key=key, timeout_s=QUICK_S))
+        names = await _names(connection, "/models", key=key)
     except BadData:
         names = []
     except Exception:  # Whatever this second question meets, the person asked the first one.
@@ -63,6 +63,12 @@ async def _with_the_right_address(
 
 async def _answers(connection: Connection, base: str, *, key: Secret) -> bool:
     try:
-        return bool(model_ids(await connection.get(f"{base}/models", key=key, timeout_s=QUICK_S)))
+        return bool(await _names(connection, f"{base}/models", key=key))
     except Exception:  # As above: it is only a guess.
         return False
+
+
+async def _names(connection: Connection, path: str, *, key: Secret) -> list[str]:
+    # For all of it: a list that comes byte by byte, with never a long pause, must not hold up the failure.
+    async with asyncio.timeout(QUICK_S):
+        return model_ids(await connection.get(path, key=key, timeout_s=QUICK_S))

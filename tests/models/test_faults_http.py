@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from chatops.domain.model import FailureKind, ToolChoice
+from chatops.models import listing
 from chatops.models.client import RegistryClient
 from chatops.models.memory import NotesInMemory
 from chatops.policy.registry import KeySource, Timeouts
 from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
-from tests.support.fake_openai import Close, FakeOpenAI, Raw, Reply, error, says
+from tests.support.fake_openai import Close, FakeOpenAI, Pause, Raw, Reply, error, says
 
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>\x1b[31mnginx</h1></body></html>"
 
@@ -357,6 +358,15 @@ async def test_a22_wrong_base_path(path: str) -> None:
     assert heard.failure.kind is FailureKind.NOT_FOUND
     assert heard.failure.message.startswith(f"Nothing answers at {server.root}{path} (404).")
     assert heard.failure.message.endswith(f"Did you mean {server.url}?")
+
+
+async def test_a22_a_list_of_models_that_never_ends_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "QUICK_S", 0.2)
+    drops = Raw(steps=(b'{"data":[', *(step for _ in range(9_999) for step in (b'{"id":"a"},', Pause(seconds=0.02)))))
+    async with FakeOpenAI([error(404, "no such model")], models_reply=drops) as server:
+        heard = await ask(server)
+    assert heard.failure.kind is FailureKind.NOT_FOUND
+    assert "404" in heard.failure.message
 
 
 async def test_a22_an_open_webui_that_was_called_something_else() -> None:
