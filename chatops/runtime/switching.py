@@ -65,8 +65,9 @@ class Switching:
             state, said = self._runner.state, turns.record.messages
             count = len(said) + (len(state.messages) if state is not None else 0)
             session = turns.info.id if turns.info is not None else SessionId("")
+            before = turns.grant
             switch = divider(
-                turns.grant,
+                before,
                 after,
                 id=MessageId(f"{session}.switch{count}"),
                 suspended=await self._suspended_by(after),
@@ -75,7 +76,7 @@ class Switching:
             self.note = note_on_registry(standing, rights=self._services.rights)
             if turns.unfinished:
                 await self._runner.take(RoleSwitched(grant=after, switch=switch))
-            else:
+            elif (before.role, before.models) != (after.role, after.models) or switch.added or switch.removed:
                 if turns.info is not None and (said or state is not None):
                     turns.close()
                     await self._runner.catch_up()

@@ -200,7 +200,9 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
         case RoleSwitchMessage():
             changes = [f"+ {name}" for name in message.added] + [f"− {name}" for name in message.removed]
             changes += [f"{message.suspended} grants suspended"] if message.suspended else []
-            return f"Role: {message.before} → {message.after}", ", ".join(changes), []
+            if message.before != message.after:
+                return f"Role: {message.before} → {message.after}", ", ".join(changes), []
+            return f"Model of {message.after}: {message.model}", ", ".join(changes), []
         case NoticeMessage():
             return f"Note ({message.level})", "\n".join(part for part in (message.text, message.advice) if part), []
         case _:

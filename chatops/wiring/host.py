@@ -289,7 +289,8 @@ class TuiHost(HostRuns):
         first, state = left[0]
         title = first.title or first.id
         shown = title if len(title) <= TITLE_AT_START else f"{title[: TITLE_AT_START - 1]}…"
-        return f"{shown}: {state}{f'; {len(left) - 1} more' if len(left) > 1 else ''} – ctrl+g"
+        more = f"; {len(left) - 1} more" if len(left) > 1 else ""
+        return f'Left off in "{shown}": {state}{more} – ctrl+g'
 
     def _left(self) -> list[tuple[SessionInfo, str]]:
         """The conversations of this workspace that are not finished and that nobody drives, each with how it stands:

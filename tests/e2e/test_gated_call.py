@@ -1,5 +1,6 @@
 """One gated call on a real terminal, over HTTP and on the demo model: asked, killed, asked again, run once."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -65,7 +66,8 @@ def test_on_the_demo_model_the_same(desk: Desk) -> None:
         shown = before.dialog()
         before.kill9()
     with desk.open() as after:
-        after.wait_for(f"waiting for your approval of shell_exec ({EFFECT}) – ctrl+g")
+        after.wait_for("Left off in ")
+        after.wait_for(re.compile(rf"waiting for your approval of shell_exec \({re.escape(EFFECT)}\) –\s+ctrl\+g"))
         assert TITLE not in after.text()
         after.press("ctrl+g")
         assert after.dialog() == shown

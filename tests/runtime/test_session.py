@@ -1,8 +1,6 @@
 """A conversation over a real store, the real built-in tools and the demo model: what it keeps and what it tells."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,38 +8,17 @@ import pytest
 from chatops.domain.decisions import AnyArguments, Approved, Principal, Rejected
 from chatops.domain.errors import StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
-from chatops.domain.messages import ToolMessage, UserMessage
+from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CallDecided
-from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
+from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import until
-
-
-@asynccontextmanager
-async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, ChatSession, list[Event]]]:
-    app = App(Options(workspace=workspace, role=role))
-    told: list[Event] = []
-    session = await app.open_session(None, attended=True)
-    session.subscribe(lambda published: told.append(published.event))
-    try:
-        yield app, session, told
-    finally:
-        await app.aclose()
-
-
-def users(session: ChatSession) -> list[str]:
-    return [m.text for m in session.snapshot().messages if isinstance(m, UserMessage)]
 
 
 async def heard(told: list[Event], words: str) -> None:
     await until(lambda: any(isinstance(event, Notice) and words in event.text for event in told))
-
-
-async def settled(session: ChatSession) -> TurnStatus | None:
-    await session.settle()
-    return session.snapshot().status
 
 
 async def test_what_is_sent_while_a_call_waits_is_sent_after_it(tmp_path: Path) -> None:
@@ -129,6 +106,16 @@ async def test_a_tool_that_was_taken_away_stays_away(tmp_path: Path) -> None:
         assert again.grant().tool("shell_exec") is None
     finally:
         await app.aclose()
+
+
+async def test_another_persona_leaves_no_line_and_another_role_leaves_one(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (_, session, _told):
+        await session.submit("list .")
+        await settled(session)
+        await session.set_persona("concise")
+        assert (session.snapshot().persona, session.snapshot().messages[-1].kind) == ("concise", "assistant")
+        await session.switch_role("researcher")
+        assert session.snapshot().messages[-1].kind == "role_switch"
 
 
 async def test_a_grant_for_any_command_answers_nothing(tmp_path: Path) -> None:

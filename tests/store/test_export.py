@@ -86,6 +86,11 @@ def test_markdown_names_speakers_and_keeps_blocks_apart() -> None:
     assert "+ t, − s" in text
 
 
+def test_another_model_of_the_same_role_is_named_as_that() -> None:
+    switch = RoleSwitchMessage(id=MessageId("r"), before="coder", after="coder", model="Qwen 3")
+    assert "## Model of coder: Qwen 3" in to_markdown((switch,))
+
+
 def test_what_the_machine_said_to_a_model_is_not_put_into_the_persons_mouth() -> None:
     refusal = replace(asked("[chatops] Your response was empty."), by=Speaker.MACHINE)
     text = to_markdown((asked("hello"), refusal))

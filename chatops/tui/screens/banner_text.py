@@ -35,7 +35,8 @@ def no_tool_works(trouble: str) -> Said:
 
 def turn_failed(snapshot: "Snapshot") -> Said:
     """The last turn has failed."""
-    return f"{snapshot.advice or snapshot.detail or 'The answer failed.'} Press R to retry.", "error"
+    said = snapshot.advice or snapshot.detail or "The answer failed."
+    return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} Press R to retry.", "error"
 
 
 def of_registry(told: str) -> Said:

@@ -46,7 +46,7 @@ def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
             key=row.name,
             text=columns((row.name, 16), (row.label, 34), (row.note, 24)),
             find=f"{row.name} {row.label}",
-            preview="Pinned: it stays whatever the role says.",
+            preview="Every role uses it until you choose again.",
             current=row.name == current,
         )
         for row in models

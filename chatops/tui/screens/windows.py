@@ -138,8 +138,12 @@ def push_personas(app: "App[Any]", face: Face) -> None:
     """Choose a persona."""
     from chatops.tui.screens.roles import name_picker
 
+    async def chosen(name: str) -> None:
+        await face.session.set_persona(name)
+        face.say(f"Persona: {name}, from the next model call on.")
+
     picker = name_picker("Persona", names=face.host.personas(), current=face.session.snapshot().persona)
-    app.push_screen(picker, _then(app, face, face.session.set_persona))
+    app.push_screen(picker, _then(app, face, chosen))
 
 
 def push_themes(app: "App[Any]", face: Face) -> None:
