@@ -37,7 +37,7 @@ def processes(interruption: Interruption, facts: CallFacts) -> str:
         case Processes.ELSEWHERE:
             return f"{interruption.count} still running in another chatops, which was not touched"
         case Processes.RESTARTED:
-            return "none: this machine has been restarted since, or it ran on another one"
+            return "none here: this machine has been restarted since, or it ran on another one, or in another container"
         case Processes.UNSEEN:
             return "cannot be looked at on this machine"
 

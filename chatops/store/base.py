@@ -112,6 +112,7 @@ class Holder:
     host: str
     pid: int
     boot_id: str
+    """The machine's boot; behind a slash the container, where process ids are counted anew."""
     pid_started: str
 
 

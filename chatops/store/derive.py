@@ -114,23 +114,29 @@ def ambiguous(prefix: str, names: list[str]) -> StoreError:
     return StoreError(f"{prefix!r} is the beginning of several sessions: {shown}.", advice="Give more of the id.")
 
 
-def keeps_out(hold: Hold, *, host: str, now: float, alive: Callable[[Holder], bool]) -> bool:
-    """Whether the process that holds a session is still there, as seen from `host`.
+def keeps_out(hold: Hold, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
+    """Whether the process that holds a session is still there, as seen by `me`.
 
-    On one host a living process holds for as long as it lives and a dead one not at all; another host
-    cannot be looked at, so its word counts until it expires. A lease further ahead than a day comes from
-    a clock that was wrong.
+    On one host a living process holds for as long as it lives and a dead one not at all; another host, or another
+    container of this one, cannot be looked at, so its word counts until it expires. A lease further ahead than a day
+    comes from a clock that was wrong.
     """
-    if hold.holder.host == host:
+    if _can_be_seen(hold.holder, me):
         return alive(hold.holder)
     return 0 < hold.expires_at - now <= _A_DAY
+
+
+def _can_be_seen(other: Holder, me: Holder) -> bool:
+    boot, _, container = other.boot_id.partition("/")
+    my_boot, _, my_container = me.boot_id.partition("/")
+    return other.host == me.host and (boot != my_boot or container == my_container)
 
 
 def may_take(
     hold: Hold | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
 ) -> None:
     """Raise SessionHeld unless `holder` may drive the session now."""
-    if hold is None or hold.holder == holder or not keeps_out(hold, host=holder.host, now=now, alive=alive):
+    if hold is None or hold.holder == holder or not keeps_out(hold, me=holder, now=now, alive=alive):
         return
     other = hold.holder
     who = f"host {other.host}, pid {other.pid}, since {since(hold, now=now)}"

@@ -38,7 +38,7 @@ def held(
     """The lease of a process that is still there. Raises NoSuchSession."""
     sessions.info(rows, session_id)
     hold = stored(rows, session_id)
-    return hold if hold is not None and keeps_out(hold, host=me.host, now=now, alive=alive) else None
+    return hold if hold is not None and keeps_out(hold, me=me, now=now, alive=alive) else None
 
 
 def hold(

@@ -11,6 +11,9 @@ from pathlib import Path
 from chatops.store.base import Holder
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/pid")
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""The inode of the machine's own namespace of process ids (PROC_PID_INIT_INO in Linux); a container has another one."""
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/<pid>/stat`` after the command's closing parenthesis, see proc(5)."""
 
@@ -45,9 +48,14 @@ def is_alive(holder: Holder) -> bool:
 
 def _boot_id() -> str:
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+    try:
+        namespace = _NAMESPACE.stat().st_ino
+    except OSError:
+        return boot
+    return boot if namespace == _FIRST_NAMESPACE else f"{boot}/{namespace}"
 
 
 def _stat(pid: int) -> tuple[str, str]:

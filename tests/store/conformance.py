@@ -766,6 +766,25 @@ class StoreConformance:
         world.now += 30
         store.hold(session.id, holder(pid=42))
 
+    def test_a_process_in_another_container_of_this_host_is_no_dead_one(
+        self, store: Store, session: SessionInfo, world: World
+    ) -> None:
+        """Its number means nothing here, where it is free or another process has it."""
+        store.hold(session.id, holder(pid=41, boot="b1/4026532451"), ttl_s=30)
+        world.dead.add(41)
+        found = store.held(session.id)
+        assert found is not None and found.holder.pid == 41
+        with pytest.raises(SessionHeld, match="pid 41"):
+            store.hold(session.id, holder(pid=42))
+        world.now += 30
+        store.hold(session.id, holder(pid=42, boot="b1/4026532452"), ttl_s=30)
+        with pytest.raises(SessionHeld, match="pid 42"):
+            store.hold(session.id, holder(pid=41, boot="b1/4026532451"))
+        # Of an earlier boot none is left, wherever it was.
+        store.release(session.id, holder(pid=42, boot="b1/4026532452"))
+        store.hold(session.id, holder(pid=41, boot="b0/4026532451"), ttl_s=30)
+        store.hold(session.id, holder(pid=42))
+
     def test_a_lease_from_a_clock_far_ahead_does_not_lock_for_ever(
         self, store: Store, session: SessionInfo, world: World
     ) -> None:

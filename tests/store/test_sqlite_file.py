@@ -19,6 +19,7 @@ from chatops.domain.messages import NoticeMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.state import CallState, Finished
+from chatops.store import process as processes
 from chatops.store.base import Holder
 from chatops.store.codec import DAMAGED
 from chatops.store.file import StoreFile
@@ -483,6 +484,16 @@ def test_this_process_is_alive_and_one_with_another_start_or_boot_is_not() -> No
     assert not is_alive(replace(me, boot_id="another boot"))
     assert not is_alive(replace(me, pid=0))
     assert not is_alive(replace(me, pid=2**40))
+
+
+def test_a_container_is_told_from_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    boot = processes._BOOT_ID.read_text().strip()
+    monkeypatch.setattr(processes, "_FIRST_NAMESPACE", processes._NAMESPACE.stat().st_ino)
+    assert processes._boot_id() == boot
+    monkeypatch.setattr(processes, "_FIRST_NAMESPACE", 1)
+    assert processes._boot_id() == f"{boot}/{processes._NAMESPACE.stat().st_ino}"
+    monkeypatch.setattr(processes, "_NAMESPACE", tmp_path / "none")
+    assert processes._boot_id() == boot
 
 
 def test_a_process_that_ended_is_dead_even_before_it_is_waited_for() -> None:

@@ -40,7 +40,7 @@ def held(
 ) -> Hold | None:
     """The lease of a process that is still there."""
     found = memory.leases.get(session_id)
-    return found if found is not None and keeps_out(found, host=me.host, now=now, alive=alive) else None
+    return found if found is not None and keeps_out(found, me=me, now=now, alive=alive) else None
 
 
 def want(memory: Memory, session_id: SessionId, asker: Holder | None) -> None:
