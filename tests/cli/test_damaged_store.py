@@ -10,7 +10,7 @@ import pytest
 from chatops.store.codec import DAMAGED
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
-from tests.store.test_mending import filled, flip, pages_of, waiting
+from tests.store.damage import filled, flip, pages_of, waiting
 from tests.support.command_line import CommandLine
 
 

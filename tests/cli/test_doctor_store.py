@@ -17,7 +17,7 @@ from chatops.store.process import this_process
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
-from tests.store.test_mending import filled, flip, pages_of
+from tests.store.damage import filled, flip, pages_of
 from tests.support.command_line import CommandLine
 
 DEAD = Holder(host="box", pid=2**22 + 1, boot_id="", pid_started="")

@@ -17,7 +17,7 @@ from tests.e2e.desk import EFFECT, ChatTerminal, Desk
 from tests.faults import places
 from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.store import storekit as kit
-from tests.store.test_mending import flip, pages_of
+from tests.store.damage import flip, pages_of
 from tests.support.command_line import Ran
 from tests.support.fake_openai import call, calls
 

@@ -2,7 +2,6 @@
 followed, never half a turn."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,33 +11,15 @@ import pytest
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
-from chatops.engine.effects import Step
 from chatops.engine.view import turn_status
 from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
+from tests.runtime.slow_store import SlowStore
 from tests.support.waiting import until
 
 EFFECT = "printf x >> count.txt"
 STEPS = 7
 """Commits of a turn with one approved call."""
-
-
-class SlowStore:
-    """Stops commit number `at` of an app until it is told to go on."""
-
-    def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, *, at: int) -> None:
-        self.begun = threading.Event()
-        self.go_on = threading.Event()
-        self._left = at
-        self._commit = app.store.commit
-        monkeypatch.setattr(app.store, "commit", self)
-
-    def __call__(self, step: Step) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.begun.set()
-            assert self.go_on.wait(30)
-        self._commit(step)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from chatops.domain.errors import Conflict
 from chatops.domain.events import TurnStatus
 from chatops.engine.inputs import TurnCancelled
-from tests.runtime.test_session import settled, talking
+from tests.runtime.talk import settled, talking
 
 
 async def test_what_comes_in_while_a_step_is_left_to_another_process_is_taken_if_it_goes_on_here(

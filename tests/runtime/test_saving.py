@@ -18,8 +18,8 @@ from chatops.runtime import runner
 from chatops.runtime.session import ChatSession
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App
-from tests.runtime.test_cancelled_writes import SlowStore
-from tests.runtime.test_session import settled, talking, users
+from tests.runtime.slow_store import SlowStore
+from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import until
 
 

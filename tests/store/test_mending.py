@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import NoSuchSession, NotSaved, Unreadable
-from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.ids import TurnId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import Step
 from chatops.engine.state import CallState
@@ -23,10 +23,9 @@ from chatops.store.reading import conversations_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
+from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, waiting
 
 ROOT = Path(__file__).parents[2]
-PAGE = 4096
-MESSAGES = 120
 
 
 @pytest.fixture
@@ -40,58 +39,6 @@ def texts(messages: tuple[Message, ...]) -> list[str]:
 
 def kit_text(message: Message) -> str:
     return str(getattr(message, "text", ""))
-
-
-def filled(path: Path, *, sessions: int = 2) -> list[SessionId]:
-    """A closed store with conversations of many pages, the last of them with a call that waits."""
-    with closing(SqliteStore(path)) as store:
-        ids = [store.create_session(workspace="/w", role="coder", persona="p").id for _ in range(sessions)]
-        for number in range(MESSAGES):
-            for session_id in ids:
-                store.append_message(session_id, kit.user(session_id, f"text {number} " + "x" * 700, number))
-        waiting(store, ids[-1])
-    return ids
-
-
-def waiting(store: SqliteStore, session_id: SessionId) -> CallId:
-    """Begin a turn whose call waits for a person."""
-    turn = store.next_turn_id(session_id)
-    history = store.history(session_id)
-    step = kit.first(turn, session_id, parent=history[-1].id if history else None, history=history)
-    store.commit(step)
-    call = kit.a_call(turn)
-    store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting()))))
-    return call.id
-
-
-def pages_of(path: Path, table: str) -> list[int]:
-    """The numbers of the pages of a table: its root first."""
-    with closing(sqlite3.connect(path)) as raw:
-        (root,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    data = path.read_bytes()
-    found, unread = [], [int(root)]
-    while unread:
-        number = unread.pop()
-        found.append(number)
-        page = data[(number - 1) * PAGE : number * PAGE]
-        if page[0] == 5:
-            cells = [
-                int.from_bytes(page[12 + 2 * n : 14 + 2 * n], "big") for n in range(int.from_bytes(page[3:5], "big"))
-            ]
-            unread += [int.from_bytes(page[at : at + 4], "big") for at in cells] + [int.from_bytes(page[8:12], "big")]
-    return found
-
-
-def big(page: bytes, at: int, length: int) -> int:
-    return int.from_bytes(page[at : at + length], "big")
-
-
-def flip(path: Path, *pages: int) -> None:
-    """Overwrite whole pages."""
-    with path.open("r+b") as file:
-        for number in pages:
-            file.seek((number - 1) * PAGE)
-            file.write(b"\xff" * PAGE)
 
 
 @pytest.fixture

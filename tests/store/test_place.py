@@ -16,7 +16,7 @@ from chatops.store.place import Place, copied_key
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
-from tests.store.test_mending import filled, flip, pages_of, waiting
+from tests.store.damage import filled, flip, pages_of, waiting
 
 
 @pytest.fixture

@@ -1,0 +1,26 @@
+"""A store that is slow to take a step."""
+
+import threading
+
+import pytest
+
+from chatops.engine.effects import Step
+from chatops.wiring import App
+
+
+class SlowStore:
+    """Stops commit number `at` of an app until it is told to go on."""
+
+    def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, *, at: int) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self._left = at
+        self._commit = app.store.commit
+        monkeypatch.setattr(app.store, "commit", self)
+
+    def __call__(self, step: Step) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.begun.set()
+            assert self.go_on.wait(30)
+        self._commit(step)

@@ -1,0 +1,31 @@
+"""A conversation in the process of the test, over a real store, with the real tools and the demo model."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from chatops.domain.events import Event, TurnStatus
+from chatops.domain.messages import UserMessage
+from chatops.runtime.session import ChatSession
+from chatops.wiring import App, Options
+
+
+@asynccontextmanager
+async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, ChatSession, list[Event]]]:
+    app = App(Options(workspace=workspace, role=role))
+    told: list[Event] = []
+    session = await app.open_session(None, attended=True)
+    session.subscribe(lambda published: told.append(published.event))
+    try:
+        yield app, session, told
+    finally:
+        await app.aclose()
+
+
+def users(session: ChatSession) -> list[str]:
+    return [m.text for m in session.snapshot().messages if isinstance(m, UserMessage)]
+
+
+async def settled(session: ChatSession) -> TurnStatus | None:
+    await session.settle()
+    return session.snapshot().status
