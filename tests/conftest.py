@@ -4,9 +4,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
@@ -48,6 +50,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let each report say which faults its test is about."""
     for item in items:
         item.user_properties += [(FAULT, fault) for fault in faults_of(item)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkStealingScheduling | None:
+    """Give each worker whole folders, as far as that goes: what a module or a session keeps open is opened once then,
+    and not once in each worker."""
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture

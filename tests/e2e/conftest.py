@@ -1,12 +1,11 @@
-"""A desk for each test, and what starts programs for each module."""
+"""A desk for each test, and what starts programs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
+from tests.e2e.zygote import Zygote, shared
 
 
 @pytest.fixture
@@ -15,8 +14,7 @@ def desk(tmp_path: Path, chatops_home: Path) -> Desk:
     return Desk.with_note(tmp_path / "project", chatops_home)
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
+@pytest.fixture(scope="session")
+def zygote() -> Zygote:
+    """What starts the program."""
+    return shared()

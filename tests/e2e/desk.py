@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from chatops.store.base import JournalRow, SessionInfo
 from chatops.store.sqlite import SqliteStore
-from tests.support.command_line import Ran, program, program_environment
+from tests.e2e import zygote
+from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import SeenRequest
 from tests.support.terminal import Terminal
 
@@ -21,6 +22,8 @@ ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
 CODER_SAYS = "You are in code-specialist mode. Say what you would run."
 RESEARCHER_SAYS = "You are in research mode. Name your sources."
 EFFECT = "printf x >> count.txt"
+_READ_AT_THE_START = frozenset({"LANG", "LC_ALL", "LC_CTYPE", "TERM", "COLORTERM", "NO_COLOR", "PYTHONUTF8"})
+"""Variables that a program which was forked would have read too early."""
 
 
 def registry(url: str, *, host_type: str = "openai", users: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -73,18 +76,17 @@ class Desk:
     def open(
         self, *arguments: str, env: dict[str, str] | None = None, cols: int = 110, rows: int = 36
     ) -> "ChatTerminal":
-        """The chat on a new terminal."""
-        return ChatTerminal(
-            [sys.executable, "-m", "chatops", *self.flags, *arguments],
-            env={"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})},
-            cwd=self.workspace,
-            cols=cols,
-            rows=rows,
-        )
+        """The chat on a new terminal. Forked, unless `env` holds what a program or a library reads while it starts."""
+        env = {"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})}
+        words = [*self.flags, *arguments]
+        if _READ_AT_THE_START.isdisjoint(env):
+            return _ForkedChat(zygote.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows)
+        started = [sys.executable, "-m", "chatops", *words]
+        return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows)
 
     def run(self, *arguments: str) -> Ran:
         """A command in another terminal of the same person."""
-        return program(*self.flags, *arguments, cwd=self.workspace)
+        return zygote.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
 
     @contextmanager
     def store(self) -> Iterator[SqliteStore]:
@@ -132,6 +134,10 @@ class ChatTerminal(Terminal):
     def ready(self, role: str) -> None:
         """Wait until the conversation is open in that role."""
         self.wait_for(f"{role} · ")
+
+
+class _ForkedChat(zygote.ForkedTerminal, ChatTerminal):
+    """The chat, started by a zygote."""
 
 
 def dialog_of(text: str) -> str:

@@ -1,11 +1,12 @@
 """Starts the program by forking a process that has imported everything: each start is a real process that can be
-killed, without the second that imports take.
+killed, without the second that imports take. `shared` is the one that all tests of this process may use.
 
 `Zygote` is the test's side. Run as a program this module is the other side: for each message (what to start, as JSON,
 with its three streams and a socket) it forks, tells the child's process id through that socket and, when the child has
 ended, its exit status.
 """
 
+import atexit
 import contextlib
 import fcntl
 import json
@@ -20,6 +21,7 @@ import termios
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -35,7 +37,9 @@ _LOADED = (
     "chatops.commands.resume",
     "chatops.commands.sessions",
     "chatops.commands.workflow",
+    "chatops.config.workflow_read",
     "chatops.models.client",
+    "chatops.models.demo",
     "chatops.models.openai_chat",
     "chatops.store.sqlite",
     "chatops.tools.catalog",
@@ -140,10 +144,12 @@ class Zygote:
         streams: tuple[int, int, int],
         on_terminal: bool = False,
     ) -> Child:
-        """Start the program with these three streams. `env` is added to this process's environment, and is all of it
-        for a program `on_terminal`, which gets a session of its own with the first stream as its terminal."""
+        """Start the program with these three streams. `env` is added to the environment of this process as it is now,
+        and is all of it for a program `on_terminal`, which gets a session of its own with the first stream as its
+        terminal."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        wanted = {"argv": list(arguments), "cwd": str(cwd), "env": dict(env), "on_terminal": on_terminal}
+        whole = dict(env) if on_terminal else {**os.environ, **env}
+        wanted = {"argv": list(arguments), "cwd": str(cwd), "env": whole, "on_terminal": on_terminal}
         with theirs:
             socket.send_fds(self._control, [json.dumps(wanted).encode()], [theirs.fileno(), *streams])
         return Child(ours)
@@ -171,6 +177,15 @@ class ForkedTerminal(Terminal):
         streams = (slave, slave, slave)
         whole = {**terminal_environment(), **env}
         return self._zygote.start(argv, cwd=Path(cwd), env=whole, streams=streams, on_terminal=True)
+
+
+@cache
+def shared(*further: str) -> Zygote:
+    """The one of this process, with a screen; started when it is first asked for, and gone with this process. There is
+    one for each set of `further` modules."""
+    started = Zygote(*SCREEN, *further)
+    atexit.register(started.__exit__, None, None, None)
+    return started
 
 
 def _serve(control: socket.socket) -> None:
@@ -201,18 +216,22 @@ def _serve(control: socket.socket) -> None:
 
 
 def _become(wanted: dict[str, Any], answers: int, *streams: int) -> NoReturn:
-    """The program, as if it had been started with these arguments, in this folder, with these streams."""
+    """The program, as if it had been started with these arguments, in this folder, with these streams.
+
+    Like any program it ends with its threads and does what it has registered for the end. What the interpreter does
+    after that, taking all modules apart, would take longer than most commands.
+    """
     code = 70
     try:
         os.close(answers)
         if wanted["on_terminal"]:
             os.setsid()
             fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
-            os.environ.clear()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         os.closerange(3, 1024)
         os.chdir(wanted["cwd"])
+        os.environ.clear()
         os.environ.update(wanted["env"])
         from chatops.cli import main
 
@@ -220,6 +239,10 @@ def _become(wanted: dict[str, Any], answers: int, *streams: int) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
+from tests.e2e.zygote import Zygote, shared
 from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
 from tests.faults.stage import Stage
 
@@ -25,21 +25,20 @@ def provider() -> Iterator[Provider]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
+@pytest.fixture(scope="session")
+def zygote() -> Zygote:
+    """What starts the program."""
+    return shared()
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Stage]:
     """Both doors, kept open over many faults. `stranger` asks for a model that is not there; `hasty` waits for 2 s."""
     others: dict[str, dict[str, Any]] = {
         "stranger": {"model_name": "gone-model"},
         "hasty": {"timeout_s": {"connect": 5, "first_token": 60, "idle": 2}},
     }
-    with Zygote() as zygote, Stage.open(tmp_path_factory.mktemp("stage"), zygote, others=others) as opened:
+    with Stage.open(tmp_path_factory.mktemp("stage"), zygote, others=others) as opened:
         yield opened
 
 

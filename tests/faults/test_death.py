@@ -19,7 +19,7 @@ import pytest
 from chatops.config.failpoints import Phase
 from chatops.domain.decisions import Approved
 from tests.e2e.desk import APPROVE, Desk
-from tests.e2e.zygote import SCREEN, Zygote
+from tests.e2e.zygote import Zygote, shared
 from tests.kill.at_screen import approve_elsewhere, gone_on_with
 from tests.kill.ledger import read
 from tests.kill.play import of_phase, play
@@ -33,10 +33,9 @@ TOOL = "tests.kill.note_tool"
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module, on terminals and without."""
-    with Zygote(*SCREEN, TOOL) as started:
-        yield started
+def zygote() -> Zygote:
+    """What starts the program, on terminals and without."""
+    return shared(TOOL)
 
 
 @pytest.fixture

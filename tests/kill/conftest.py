@@ -1,12 +1,11 @@
 """A desk for each test, and what starts programs for each module."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.desk import Desk
-from tests.e2e.zygote import SCREEN, Zygote
+from tests.e2e.zygote import Zygote, shared
 
 TOOL = "tests.kill.note_tool"
 
@@ -18,7 +17,6 @@ def desk(tmp_path: Path, chatops_home: Path) -> Desk:
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module, with a tool of somebody's own."""
-    with Zygote(*SCREEN, TOOL) as started:
-        yield started
+def zygote() -> Zygote:
+    """What starts the program, with a tool of somebody's own."""
+    return shared(TOOL)

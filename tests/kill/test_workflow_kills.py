@@ -25,7 +25,7 @@ from chatops.engine.workflow.state import RunResult
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.desk import Desk, answers_each_call_once, registry
-from tests.e2e.zygote import Zygote
+from tests.e2e.zygote import Zygote, shared
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, gave_up, step
@@ -149,10 +149,9 @@ class Operator:
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    """What starts the program for this module."""
-    with Zygote() as started:
-        yield started
+def zygote() -> Zygote:
+    """What starts the program."""
+    return shared()
 
 
 @pytest.fixture(scope="module")
