@@ -6,18 +6,18 @@ All tools that start programs do it here: the same environment, limits and clean
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from chatops.domain import endings
 from chatops.domain.errors import ToolFailed
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import SETTINGS_FOLDER
 from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.outside import Outside
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Level, remove_mount_point, sandboxed
+from chatops.tools.sandbox import Level, mount_point, sandboxed
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -78,25 +78,18 @@ async def run_confined(
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
     outside.forget(facts, context)
-    made = bool(level.program) and _absent(context.workspace / SETTINGS_FOLDER)
     started = time.monotonic()
     try:
-        ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
+        with mount_point(context.workspace) if level.program else nullcontext():
+            ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
     except OSError as error:
         raise ToolFailed(f"The command could not be started: {error.strerror}.") from error
-    finally:
-        if made:
-            remove_mount_point(context.workspace)
     if not ended.begun and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         outside.note(facts, context, reason=reason)
         raise ToolFailed(_no_sandbox(reason, offered=outside.offered))
     duration = int((time.monotonic() - started) * 1000)
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration)
-
-
-def _absent(path: Path) -> bool:
-    return not os.path.lexists(path)
 
 
 def _no_sandbox(reason: str, *, offered: bool) -> str:

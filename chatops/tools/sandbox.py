@@ -5,11 +5,14 @@ home, no other process and no network unless the settings say so. Whether that w
 it, not by looking for the program.
 """
 
+import fcntl
 import logging
 import os
 import shutil
+import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -26,6 +29,9 @@ _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
+_MOUNT_POINT = stat.S_ISVTX | 0o555
+"""Rights of a mount point in the workspace: nobody gives these to a folder of their own."""
+_TRIES = 3
 _WATCH = (
     # A lower limit that is already in force stays: raising it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
@@ -204,20 +210,78 @@ def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: t
 
 
 def _settings(folder: Path) -> list[str]:
-    """The folder read-only; where there is none an empty one, so that none can be made."""
-    if folder.is_dir() and not folder.is_symlink():
+    """The folder read-only; where there is none of a person's an empty one, so that none can be made."""
+    if folder.is_dir() and not folder.is_symlink() and not _is_mount_point(folder):
         return ["--ro-bind", str(folder), str(folder)]
-    if os.path.lexists(folder) or not os.access(folder.parent, os.W_OK):
+    if not _is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
         return []
     return ["--tmpfs", str(folder), "--remount-ro", str(folder)]
 
 
-def remove_mount_point(workspace: Path) -> None:
-    """Remove the empty folder that `sandboxed` leaves in the workspace; anything else stays as it is."""
+@contextmanager
+def mount_point(workspace: Path) -> Iterator[None]:
+    """Have the empty folder that `sandboxed` mounts on where the workspace has no settings folder, and remove it.
+
+    bwrap would make one itself; this one can be told from a person's by its rights, and is held by a lock for as long
+    as anybody needs it. Whoever uses the workspace next removes what a killed process has left.
+    """
+    folder = workspace / SETTINGS_FOLDER
+    held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
     try:
-        os.rmdir(workspace / SETTINGS_FOLDER)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+        remove_mount_point(workspace)
+
+
+def _hold(folder: Path) -> int | None:
+    """A descriptor that keeps our folder there; None if it is none of ours, or was removed meanwhile."""
+    try:
+        os.mkdir(folder)
+        os.chmod(folder, _MOUNT_POINT)
     except OSError:
         pass
+    if not _is_mount_point(folder):
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def remove_mount_point(workspace: Path) -> None:
+    """Remove the folder of `mount_point` if nobody needs it; anything else stays."""
+    folder = workspace / SETTINGS_FOLDER
+    if not _is_mount_point(folder):
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(folder)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _is_mount_point(folder: Path) -> bool:
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == _MOUNT_POINT
 
 
 def _search_path(settings: ShellSettings) -> tuple[str, ...]:

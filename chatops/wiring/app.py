@@ -311,7 +311,9 @@ class App:
 
     def _services(self, *, attended: bool) -> Services:
         from chatops.store.process import this_process
+        from chatops.tools.sandbox import remove_mount_point
 
+        remove_mount_point(self.workspace)
         return Services(
             store=self.store,
             offload=self._in_background(),

@@ -104,3 +104,13 @@ def test_a_folder_that_was_deleted_under_the_shell_is_told(
     told = chatops(*command)
     assert told.code == 2
     assert "The folder you are in has been deleted." in told.err and "--workspace DIR" in told.err
+
+
+def test_what_a_killed_app_has_left_in_the_workspace_is_gone_when_a_conversation_is_opened(
+    chatops: CommandLine, workspace: Path
+) -> None:
+    left = workspace / ".chatops"
+    left.mkdir()
+    left.chmod(0o1555)
+    assert chatops("-p", "hello").code == 0
+    assert not left.exists()

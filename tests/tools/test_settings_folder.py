@@ -1,10 +1,13 @@
 """A settings folder in the workspace is nothing that a model can make or change."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
+from chatops.tools.sandbox import SandboxMode, ShellSettings, mount_point, probe, remove_mount_point
 from chatops.tools.shell import shell_tools
 from chatops.tools.write_files import file_edit, file_write
 from tests.tools.toolkit import context_for, done, inspected
@@ -35,6 +38,40 @@ async def test_a_command_cannot_make_or_change_it(tmp_path: Path, present: bool)
     assert folder.exists() is present
     if present:
         assert (folder / "settings.json").read_text() == "mine"
+
+
+@pytest.mark.skipif(bool(probe()[1]), reason="there is no sandbox here")
+async def test_what_a_killed_app_has_left_is_mounted_on_and_removed(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path)
+    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE))
+    result = await done(shell, context_for(tmp_path), {"command": WRITE})
+    assert "Read-only file system" in result.content
+    assert not os.listdir(tmp_path)
+
+
+def test_it_stays_for_as_long_as_a_command_needs_it(tmp_path: Path) -> None:
+    with mount_point(tmp_path):
+        with mount_point(tmp_path):
+            pass
+        remove_mount_point(tmp_path)
+        assert os.listdir(tmp_path) == [".chatops"]
+    assert not os.listdir(tmp_path)
+
+
+def test_an_empty_folder_of_a_person_stays(tmp_path: Path) -> None:
+    (tmp_path / ".chatops").mkdir()
+    with mount_point(tmp_path):
+        pass
+    assert (tmp_path / ".chatops").exists()
+
+
+def left_by_a_killed_process(workspace: Path) -> None:
+    script = (
+        "import os, signal; from pathlib import Path; from chatops.tools.sandbox import mount_point\n"
+        f"with mount_point(Path({str(workspace)!r})): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert os.listdir(workspace / ".chatops") == []
 
 
 @pytest.mark.skipif(bool(probe()[1]), reason="there is no sandbox here")
