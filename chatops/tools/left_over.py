@@ -9,12 +9,11 @@ import logging
 import os
 import signal
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from chatops.domain.ids import CallId
 from chatops.tools.marked import marked
-from chatops.tools.supervisor import descendants
+from chatops.tools.supervisor import descendants, signal_all
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
         if time.monotonic() > deadline:
             log.warning("processes of call %s cannot be stopped: %s", call_id, sorted(left))
             return Stopped(count=len(stopped - left), running=tuple(sorted(left)))
-        stopped |= _kill(left, mark)
+        stopped |= _kill(mark)
         time.sleep(_PAUSE_S)
     return Stopped(count=len(stopped))
 
@@ -67,24 +66,9 @@ def _mark(call_id: CallId, attempt: int) -> str:
     return f"{named(call_id, attempt)}/"
 
 
-def _kill(pids: set[int], mark: str) -> set[int]:
+def _kill(mark: str) -> set[int]:
     """Stop first, so that none can start another meanwhile, then kill; those that were signalled."""
-    with ExitStack() as held:
-        descriptors: dict[int, int] = {}
-        for pid in pids:
-            try:
-                descriptors[pid] = os.pidfd_open(pid)
-            except OSError:
-                continue
-            held.callback(os.close, descriptors[pid])
-        sure = _tree(mark) & descriptors.keys()
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in sure:
-                try:
-                    signal.pidfd_send_signal(descriptors[pid], number)
-                except OSError:
-                    log.debug("process %s is gone, or somebody else's", pid)
-    return sure
+    return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
 
 
 def _tree(mark: str) -> set[int]:

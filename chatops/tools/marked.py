@@ -3,6 +3,8 @@
 import os
 import signal
 
+from chatops.tools.supervisor import signal_all
+
 MARK = "CHATOPS_CALL"
 """Names the call in a command's environment, to find what is left of it."""
 
@@ -28,11 +30,10 @@ def send_group(pid: int, number: int) -> None:
 def kill_marked(mark: str) -> None:
     """Kill every process whose environment names this call, until none is left."""
     for _ in range(20):
-        if not (found := marked(mark)):
+        if not marked(mark):
             return
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
-                send(pid, number)
+            signal_all(lambda: marked(mark), number)
 
 
 def marked(begin: str) -> set[int]:

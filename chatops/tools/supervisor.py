@@ -14,6 +14,10 @@ import sys
 import time
 from types import FrameType
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # At run time they would cost each command some milliseconds.
+    from collections.abc import Callable, Collection
+
 MAX_FILE = 4 * 1024**3
 """Bytes of one file that a command may write; there are no core files at all."""
 
@@ -22,6 +26,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_GRACE_S = 0.15
 """What the shell started and that ends right after it (a pipe's last reader) is no survivor."""
 _KILL_S = 3.0
+_HELD = 200
+"""Processes that are held at once: descriptors are few."""
+_BY_NUMBER = -1
 
 
 def descendants(root: int) -> list[int]:
@@ -46,6 +53,40 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
+    """Send a signal to what `find` finds, and say to which it was sent.
+
+    Each process is held by a descriptor and then looked for once more, so that a number which has come to mean another
+    process meanwhile is not hit. Where there are no such descriptors (before Linux 5.3) numbers have to do.
+    """
+    reached: set[int] = set()
+    ready = sorted(find())
+    for start in range(0, len(ready), _HELD):
+        held: dict[int, int] = {}
+        try:
+            for process in ready[start : start + _HELD]:
+                try:
+                    held[process] = os.pidfd_open(process)
+                except ProcessLookupError:
+                    continue
+                except (AttributeError, OSError):
+                    held[process] = _BY_NUMBER
+            for process in held.keys() & set(find()):
+                try:
+                    if held[process] == _BY_NUMBER:
+                        os.kill(process, number)
+                    else:
+                        signal.pidfd_send_signal(held[process], number)
+                except OSError:
+                    continue
+                reached.add(process)
+        finally:
+            for descriptor in held.values():
+                if descriptor != _BY_NUMBER:
+                    os.close(descriptor)
+    return reached
+
+
 def kill_below(root: int, *, seconds: float, reap: bool = False) -> None:
     """Kill the whole tree: stopped first, so that none can fork away, then killed, until none is left.
 
@@ -53,17 +94,12 @@ def kill_below(root: int, *, seconds: float, reap: bool = False) -> None:
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        alive = descendants(root)
-        if not alive:
+        if not descendants(root):
             if reap:
                 _reap()
             return
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for process in alive:
-                try:
-                    os.kill(process, number)
-                except OSError:
-                    pass
+            signal_all(lambda: descendants(root), number)
         if reap:
             _reap()
         time.sleep(0.002)

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from chatops.domain.ids import CallId
 from chatops.tools.left_over import Stopped, named, stop_left_over
 from chatops.tools.marked import MARK
+from chatops.tools.supervisor import signal_all
 from tests.support.processes import running
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -77,3 +79,12 @@ def test_nobody_elses_processes_are_touched(call: CallId, start: Start) -> None:
     ]
     assert stop_left_over(call, 1) == Stopped()
     assert all(process.poll() is None for process in others)
+
+
+def test_a_number_that_no_longer_means_what_was_found_is_not_signalled(start: Start) -> None:
+    other = start(SLEEP, "")
+    looks = iter([{other.pid}, set[int]()])
+    assert signal_all(lambda: next(looks), signal.SIGKILL) == set()
+    assert other.poll() is None
+    assert signal_all(lambda: {other.pid}, signal.SIGKILL) == {other.pid}
+    assert other.wait() == -signal.SIGKILL
