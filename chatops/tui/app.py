@@ -128,6 +128,7 @@ class ChatopsApp(Sturdy, App[None]):
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
         if again and not self._chat.has_text:
+            self._chat.take_back_interrupt()
             await self.action_quit()
             return
         self._interrupted_at = now

@@ -59,6 +59,8 @@ class ChatScreen(ChatSending):
         self._elsewhere = ""
         self._going = False
         """Whether it is being exchanged for reading along with it."""
+        self._cleared = ""
+        """What ctrl+c has taken out of the message."""
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -294,15 +296,22 @@ class ChatScreen(ChatSending):
 
     async def interrupt(self) -> str:
         """First ctrl+c: stop what runs, else keep the text in the history; says what was done."""
+        self._cleared = ""
         if self._session is not None and self._answering(self._session) and await self._session.cancel():
             return "Stopped."
         if self.composer.text:
             text = self.composer.clear_all()
+            self._cleared = text
             self.composer.add_history(text)
             if self._host is not None:
                 self._host.remember(text)
-            return "The text is in the history: Up brings it back."
+            return "The text is in the history (Up)."
         return ""
+
+    def take_back_interrupt(self) -> None:
+        """The second ctrl+c came: the person leaves, and what the first one has cleared is a draft after all."""
+        if self._cleared and not self.composer.text:
+            self.composer.put(self._cleared)
 
     def _answering(self, session: "Conversation") -> bool:
         from chatops.domain.events import TurnStatus

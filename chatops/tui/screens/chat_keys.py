@@ -72,8 +72,9 @@ class ChatKeys(ChatFace):
         self._completer.handle(message.key)
 
     def on_key(self, event: events.Key) -> None:
-        """A letter typed while something else has the focus (a click does that) belongs to the message."""
-        if event.is_printable and event.character and self.focused is not self.composer:
+        """A letter that no field has taken belongs to the message: a click has put the focus elsewhere, or it was typed
+        before anything had it."""
+        if event.is_printable and event.character:
             event.stop()
             self.composer.focus()
             self.composer.take_typed(event.character)

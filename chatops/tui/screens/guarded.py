@@ -14,6 +14,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
+from textual.widgets._toast import ToastRack
 
 from chatops.tui.keys import Place
 from chatops.tui.screens import windows
@@ -69,6 +70,8 @@ class GuardedDialog(Modal[None]):
         self._drawn = False
         """Whether there is something to draw on: a conversation goes on while the dialog is being built."""
         self._finished = False
+        self._fitted_below = 0
+        """Lines above it that were taken when it was fitted into the window."""
 
     def compose(self) -> ComposeResult:
         """Title, list of calls, the payload, a line for what happened, keys."""
@@ -130,6 +133,7 @@ class GuardedDialog(Modal[None]):
     def on_mount(self) -> None:
         """Whenever the screen had to be drawn anew, as after ``fg``, nobody has read it yet."""
         self.app.app_resume_signal.subscribe(self, lambda _: self._seen_anew())
+        self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
 
     def _seen_anew(self) -> None:
         if self.can_draw:
@@ -247,6 +251,16 @@ class GuardedDialog(Modal[None]):
         self.fit()
         self._seen_anew()
 
+    @property
+    def _said_above(self) -> int:
+        """Lines at the top of the window that are taken by what is said in passing."""
+        return sum(one.outer_size.height for one in self.children if isinstance(one, ToastRack) and one.display)
+
+    def _laid_out(self, _: object) -> None:
+        """More or less is said above the dialog: its keys stay on screen."""
+        if self._said_above != self._fitted_below and self.can_draw:
+            self.call_later(self.show_frame)
+
     @on(PayloadView.Wrapped)
     def wrapped_anew(self, event: PayloadView.Wrapped) -> None:
         """Another width has other lines."""
@@ -260,11 +274,11 @@ class GuardedDialog(Modal[None]):
 
     def fit_payload(self, *, around: int) -> None:
         """As high as it needs, as long as the `around` lines beside it stay on screen: keys are never pushed off."""
-        view = self.payload
+        view, self._fitted_below = self.payload, self._said_above
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
             return
-        view.styles.height = max(1, min(view.total_lines, self.size.height - around))
+        view.styles.height = max(1, min(view.total_lines, self.size.height - self._fitted_below - around))
 
     def put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
         """Show a text in one of the places of the frame."""

@@ -17,7 +17,7 @@ class Folds:
 
     def fold(self, text: str) -> str:
         """What to insert for a paste: the text itself if it is short, else an item that stands for it."""
-        lines = text.count("\n") + 1
+        lines = text.count("\n") + (not text.endswith("\n"))
         if lines <= FOLD_LINES and len(text) <= FOLD_CHARACTERS:
             return text
         self._count += 1

@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from chatops.domain.events import AskReason
 from chatops.domain.interruption import Interruption
 from chatops.domain.tools import CallFacts
@@ -150,10 +152,16 @@ def test_folds_stand_for_exactly_what_was_pasted() -> None:
     short, long = "a\nb", "z\n" * 11
     assert folds.fold(short) == short
     item, second = folds.fold(long), folds.fold("y" * 2_001)
-    assert item == "[pasted 12 lines, 22 bytes #1]"
+    assert item == "[pasted 11 lines, 22 bytes #1]"
     assert folds.unfold(f"{item} and {second}") == f"{long} and {'y' * 2_001}"
     folds.clear()
     assert folds.unfold(item) == item
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_line_end_at_the_end_of_a_paste_is_no_line_of_its_own(end: str) -> None:
+    assert Folds().fold("\n".join(["word"] * 500) + end).startswith("[pasted 500 lines, ")
+    assert Folds().fold("\n".join(["word"] * 10) + end).startswith("word\n"), "ten lines are not folded"
 
 
 def test_completion_knows_commands_and_files() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import cast
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
@@ -224,6 +224,7 @@ async def test_ctrl_c_stops_or_clears_first_and_quits_the_second_time() -> None:
         assert not running.session.closed, "more than two seconds later it is a first one again"
         await running.type_fast("ctrl+c")
         assert running.session.closed
+        assert running.host.drafts[SESSION] == "half a thought", "leaving this way loses nothing either"
 
 
 @pytest.mark.parametrize("leave", ["ctrl+q", "ctrl+d", "/quit"])
@@ -248,6 +249,14 @@ async def test_leaving_keeps_what_was_typed_as_a_draft() -> None:
         assert not running.session.closed, "ctrl+d quits only with nothing typed"
         await running.press("ctrl+q")
         assert running.host.drafts[SESSION] == "to be continued"
+
+
+async def test_a_letter_that_was_typed_before_anything_had_the_focus_is_in_the_message() -> None:
+    async with stage() as running:
+        # It went to the screen, and the message got the focus before the screen looked at it.
+        running.app.screen.post_message(Key("x", "x"))
+        await running.settle()
+        assert running.draft == "x"
 
 
 async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept() -> None:

@@ -1,6 +1,7 @@
 """The dialog, key by key: what reaches the session, and what never does."""
 
 import json
+import re
 
 import pytest
 from textual.events import Paste
@@ -375,6 +376,26 @@ async def test_it_is_usable_by_scrolling_at_20x6_and_useless_below() -> None:
         assert "larger" in running.text
         await running.press("a", "s", "r", "A", "e", "a")
         assert running.session.taken == []
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (20, 6)])
+async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[int, int]) -> None:
+    session = FakeSession()
+    command = " && ".join(f"make target-{number}" for number in range(60))
+    async with stage(session, size=size) as running:
+        session.ask(pending_call(facts=shell_facts(command)))
+        await running.settle()
+        await running.press("up")
+        before = running.text.splitlines()
+        running.app.notify("All is well.", markup=False)
+        await running.settle()
+        lines = running.text.splitlines()
+        assert "All is well." in lines[0]
+        for part in ("A call waits for you", "Esc"):
+            (was,), (now,) = ([line for line in text if part in line] for text in (before, lines))
+            # How many lines of the call are below is another number now.
+            assert re.sub(r"\d+", "", now) == re.sub(r"\d+", "", was)
+        assert sum("make target" in line for line in lines) >= sum("make target" in line for line in before) - 1
 
 
 async def test_after_a_resize_the_end_has_still_to_be_seen() -> None:
