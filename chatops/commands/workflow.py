@@ -15,6 +15,7 @@ from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen
 from chatops.headless.workflow import drive, reviewed
 from chatops.policy.workflow import StepSpec, WorkflowSpec
+from chatops.runtime.answered import told_review
 from chatops.wiring import App
 from chatops.wiring.workflows import check_here
 
@@ -133,7 +134,9 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     wanted = reviewed(opened.store.load_run(info.id), about)
     said = Reviewed(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
     if not opened.store.post_word(info.id, said):
-        raise ChatopsError(f"Somebody else was first to review run {info.id}.")
+        left = (word for word in opened.store.posted_words(info.id) if isinstance(word, Reviewed))
+        first = next((f": it was {told_review(word)}" for word in left), "")
+        raise ChatopsError(f"Somebody else was first to review run {info.id}{first}.")
     view.say("The run is open in another chatops: it takes the review there.")
     return 0
 

@@ -1,9 +1,10 @@
-"""Who has answered a call, in words: for a person whose own answer came second."""
+"""Who has answered a call or reviewed a step, in words: for a person whose own word came second."""
 
 from datetime import datetime
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.ids import CallId, SessionId
+from chatops.engine.workflow.inputs import Reviewed
 from chatops.store.base import DecisionRow, Store
 
 
@@ -16,10 +17,27 @@ def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow 
 
 def told(answer: DecisionRow) -> str:
     """What was decided, by whom, where, when: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    by, when = answer.by, datetime.fromtimestamp(answer.decided_at).astimezone()
+    return f"{_word(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
+
+
+def told_review(word: Reviewed, *, at: float | None = None) -> str:
+    """The same of a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``; `at`, in seconds
+    since the epoch, is when the run took it, if it has."""
+    return f"{_REVIEWS[word.review.kind]} by {_who(word.by)}{'' if at is None else f' at {_when(at)}'}"
+
+
+_REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop": "stopped"}
+
+
+def _who(by: Principal) -> str:
     place = ", ".join(part for part in (by.host, by.tty.removeprefix("/dev/")) if part)
+    return f"{by}{f' on {place}' if place else ''}"
+
+
+def _when(at: float) -> str:
+    when = datetime.fromtimestamp(at).astimezone()
     day = "" if when.date() == datetime.now().astimezone().date() else f"{when:%Y-%m-%d} "
-    return f"{_word(answer.decision)} by {by}{f' on {place}' if place else ''} at {day}{when:%H:%M:%S}"
+    return f"{day}{when:%H:%M:%S}"
 
 
 def _word(decision: Decision) -> str:

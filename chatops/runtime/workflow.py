@@ -7,11 +7,12 @@ for, and that turn is begun, taken up from its own checkpoint, or its end is tol
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import ChatopsError, ConfigError, StoreError, Unreadable
+from chatops.domain.errors import AlreadyDecided, ChatopsError, ConfigError, StoreError, Unreadable
 from chatops.domain.events import Published, TurnFinished
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
@@ -25,6 +26,7 @@ from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
+from chatops.runtime.answered import told_review
 from chatops.runtime.offload import Whole
 from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
@@ -50,6 +52,8 @@ class WorkflowRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._trouble: ChatopsError | None = None
+        self._heard_last: tuple[Reviewed, float] | None = None
+        """The last review that was taken here, and when, in seconds since the epoch."""
         self.session = session
         """The conversation whose turns are the run's."""
         if not self.over:
@@ -111,14 +115,28 @@ class WorkflowRun:
             await self.session.resume()
 
     async def review(self, review: Review, *, step: int, attempt: int) -> bool:
-        """A person's word on an attempt as it was shown. False: it is not (or no longer) what the run waits for, or a
-        word from another door was first."""
+        """A person's word on an attempt as it was shown. False: it is not (or no longer) what the run waits for.
+
+        Raises AlreadyDecided, which says by whom, if a word from another door was first.
+        """
         await self._take_words()
-        return await self._take(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
+        taken = await self._take_or_yield(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
+        if not taken and (first := self.reviewed(step=step, attempt=attempt)):
+            name = self._state.spec.step(step).name
+            raise AlreadyDecided(f"Step {name} was {first}; the first word counts.")
+        return taken
+
+    def reviewed(self, *, step: int, attempt: int) -> str:
+        """What a person at another door has said of an attempt, who, where and when; empty if nobody has."""
+        if self._heard_last is None:
+            return ""
+        word, at = self._heard_last
+        elsewhere = (word.step, word.attempt) == (step, attempt) and word.by != self._services.by
+        return told_review(word, at=at) if elsewhere else ""
 
     async def cancel(self) -> bool:
-        """End the run, and the turn under way with it. False: it was over already."""
-        return await self._take(RunCancelled(by=self._services.by))
+        """End the run, and the turn under way with it. False: it was over already, or ended at another door."""
+        return await self._take_or_yield(RunCancelled(by=self._services.by))
 
     async def retry(self) -> bool:
         """After `trouble`: save what could not be saved, begin what could not begin."""
@@ -161,6 +179,14 @@ class WorkflowRun:
             await self._apply(step)
             return True
 
+    async def _take_or_yield(self, word: Reviewed | RunCancelled) -> bool:
+        """Take a word from here, or the one that was left by another door since the last look."""
+        try:
+            return await self._take(word)
+        except AlreadyDecided:
+            await self._take_words()
+            return False
+
     async def _apply(self, step: WorkflowStep) -> None:
         await self._whole(self._store(step))
         for effect in step.effects:
@@ -173,6 +199,8 @@ class WorkflowRun:
         await self._services.offload(self._services.store.commit_run, step)
         reach("after_run_commit")
         self._state, self._trouble = step.state, None
+        if isinstance(step.word, Reviewed):
+            self._heard_last = (step.word, time.time())
         for event in step.events:
             self.session.publish(event)
 

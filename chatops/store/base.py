@@ -208,7 +208,8 @@ class Store(Protocol):
     # runs of workflows
     def commit_run(self, step: WorkflowStep) -> None:
         """Store a run's step: its state, and that the words left for it which no longer apply are gone. The
-        first one has seq 0 and makes a session a run. Raises Conflict as `commit` does. From then on only the
+        first one has seq 0 and makes a session a run. Raises Conflict as `commit` does, and AlreadyDecided for a
+        word (`WorkflowStep.word`) if another one of its kind was left for the run first. From then on only the
         turn that the run waits for may begin in its session, also if it does not begin at the head, until the run
         is over.
         """

@@ -20,8 +20,10 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
+from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
-from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep, WorkflowState
+from chatops.engine.workflow.machine import advance_run
+from chatops.engine.workflow.state import CheckingGate, RunFinished, RunningStep, WorkflowState
 from chatops.store.base import Hold, Holder, QueuedCall, RunMark
 
 TITLE_LENGTH = 60
@@ -80,11 +82,19 @@ def turn_of(state: WorkflowState) -> TurnId | None:
 
 
 def applies(word: Reviewed | RunCancelled, state: WorkflowState) -> bool:
-    """Whether a person's word can still mean something to a run."""
-    phase = state.phase
-    if isinstance(word, RunCancelled):
-        return not isinstance(phase, RunFinished)
-    return isinstance(phase, AwaitingReview) and (phase.step, phase.attempt) == (word.step, word.attempt)
+    """Whether a person's word leads a run on from where it stands."""
+    return advance_run(state, word).state is not state
+
+
+def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[Reviewed | RunCancelled]) -> None:
+    """Raise AlreadyDecided if the word that led to `step` is not the one that was left first for the run as it was
+    `before`: whoever left that was told that it counts."""
+    for first in left:
+        if type(first) is type(step.word) and first != step.word and applies(first, before):
+            raise AlreadyDecided(
+                f"Run {before.session_id} was given a word by {first.by} already; the first word counts.",
+                advice=f"How it stands: chatops workflow show {before.session_id}",
+            )
 
 
 def title_from(messages: Iterable[Message]) -> str:

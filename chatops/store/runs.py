@@ -15,7 +15,7 @@ from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.columns import integer, text, text_or_none
 from chatops.store.connection import Connection
-from chatops.store.derive import applies, mark_of, turn_of
+from chatops.store.derive import applies, mark_of, must_be_first, turn_of
 from chatops.store.run_codec import RUN_VERSION, decode_run, decode_word, encode_run, encode_word
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,8 @@ _RELOAD = "Another chatops went on with it; look with: chatops workflow show"
 
 
 def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
-    """Store `step` within the present transaction. Raises Conflict and NoSuchSession, see `Store.commit_run`."""
+    """Store `step` within the present transaction. Raises Conflict, AlreadyDecided and NoSuchSession, see
+    `Store.commit_run`."""
     state = step.state
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
         raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
@@ -36,6 +37,8 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
         raise Conflict(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD)
     if state.seq != (0 if stored is None else integer(stored[0]) + 1):
         raise Conflict(f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD)
+    if step.word is not None and (left := posted(rows, state.session_id)):
+        must_be_first(step, load(rows, state.session_id), left)
     mark = mark_of(state)
     rows.run(
         "INSERT INTO runs (session_id, seq, version, workflow, phase, step, result, turn_id, state, writer) "

@@ -1,6 +1,7 @@
 """Runs of workflows over a real store, the real tools and a scripted server: one conversation, many turns."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import Busy, StoreError
+from chatops.domain.errors import AlreadyDecided, Busy, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.view import turn_status
+from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Accept, Reviewed, RunCancelled, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep, RunResult
 from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
@@ -61,8 +63,8 @@ class Bench:
         self.file.write_text(registry(self.url, tools=list(tools)))
 
     @asynccontextmanager
-    async def app(self) -> AsyncIterator[App]:
-        app = App(Options(registry=self.file, workspace=self.workspace))
+    async def app(self, via: str = "tui") -> AsyncIterator[App]:
+        app = App(Options(registry=self.file, workspace=self.workspace, via=via))
         try:
             yield app
         finally:
@@ -75,15 +77,16 @@ class Bench:
         """A new run, gone on with until nothing happens."""
         async with self.app() as app:
             run = await app.new_run(spec, query, attended=attended)
-            yield await self._settled(run)
+            yield await self.settled(run)
 
     @asynccontextmanager
     async def again(self, run_id: SessionId) -> AsyncIterator[WorkflowRun]:
         """The same run in another process."""
         async with self.app() as app:
-            yield await self._settled(await app.open_run(run_id, attended=False))
+            yield await self.settled(await app.open_run(run_id, attended=False))
 
-    async def _settled(self, run: WorkflowRun) -> WorkflowRun:
+    async def settled(self, run: WorkflowRun) -> WorkflowRun:
+        """A run that is gone on with until nothing happens."""
         run.session.subscribe(lambda published: self.told.append(published.event))
         await run.go_on()
         await run.settle()
@@ -105,6 +108,12 @@ def result(run: WorkflowRun) -> RunResult | None:
 
 def outcomes(messages: tuple[Message, ...]) -> list[Outcome]:
     return [message.outcome for message in messages if isinstance(message, ToolMessage)]
+
+
+def was_stopped_by(other: App) -> str:
+    place = ", ".join(part for part in (other.principal.host, other.principal.tty.removeprefix("/dev/")) if part)
+    who = re.escape(f"stopped by {other.principal} on {place}")
+    return rf"^Step a was {who} at \d\d:\d\d:\d\d; the first word counts\.$"
 
 
 async def decide(run: WorkflowRun, decision: Approved | Rejected) -> None:
@@ -281,12 +290,39 @@ async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_p
 
 async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
-    async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
+    async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
         word = Reviewed(step=0, attempt=1, review=Stop(), by=other.principal)
         assert other.store.post_word(run.run_id, word)
-        assert not await run.review(Accept(), step=0, attempt=1)
+        with pytest.raises(AlreadyDecided, match=was_stopped_by(other)):
+            await run.review(Accept(), step=0, attempt=1)
         await run.settle()
         assert result(run) is RunResult.FAILED
+
+
+@pytest.mark.parametrize("here", ["review", "cancel"])
+async def test_a_word_that_another_terminal_leaves_in_the_same_moment_counts_if_it_was_first(
+    here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = flow(step("a", review=True), step("b"))
+    async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.app("headless") as other, at.app() as app:
+        run = await at.settled(await app.new_run(spec, "build it", attended=False))
+        commit, by = app.store.commit_run, other.principal
+        word = Reviewed(step=0, attempt=1, review=Stop(), by=by) if here == "review" else RunCancelled(by=by)
+
+        def commit_after_the_other(to_store: WorkflowStep) -> None:
+            monkeypatch.undo()
+            assert other.store.post_word(run.run_id, word)
+            commit(to_store)
+
+        monkeypatch.setattr(app.store, "commit_run", commit_after_the_other)
+        if here == "review":
+            with pytest.raises(AlreadyDecided, match=was_stopped_by(other)):
+                await run.review(Accept(), step=0, attempt=1)
+        else:
+            assert not await run.cancel()
+        await run.settle()
+        assert result(run) is (RunResult.FAILED if here == "review" else RunResult.CANCELLED)
+        assert other.store.posted_words(run.run_id) == []
 
 
 async def test_a_word_that_was_left_while_nobody_drove_the_run_is_taken_first(tmp_path: Path) -> None:

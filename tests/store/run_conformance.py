@@ -1,16 +1,17 @@
 """What every store promises about runs of workflows; the fixtures are those of `conformance`."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import AlreadyDecided, Conflict, NoSuchSession, StoreError, Unreadable
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.contract import StepContract
 from chatops.engine.effects import Step
-from chatops.engine.workflow.inputs import Reviewed, TryAgain
+from chatops.engine.workflow.inputs import Reviewed, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import CheckingGate, RunResult
 from chatops.store.base import RunMark, SessionInfo, Store
 from tests.store import runkit as run
@@ -225,6 +226,37 @@ class RunConformance:
         assert store.posted_words(session.id) == [run.accepted()]
         store.commit_run(run.then(asked, run.running(2, step=1, session_id=session.id)))
         assert store.posted_words(session.id) == []
+
+    def test_a_word_from_here_gives_way_to_one_of_its_kind_that_was_left_first(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo
+    ) -> None:
+        asked = run.then(run.begun(session.id), run.review(), seq=0)
+        store.commit_run(asked)
+        first = Reviewed(step=0, attempt=1, review=Stop(), by=kit.BEN)
+        assert opened().post_word(session.id, first)
+        on = run.then(asked, run.running(2, step=1, session_id=session.id))
+        with pytest.raises(AlreadyDecided, match=f"by {re.escape(str(kit.BEN))} already"):
+            store.commit_run(replace(on, word=run.accepted()))
+        assert (store.load_run(session.id), store.posted_words(session.id)) == (asked.state, [first])
+        over = replace(run.then(asked, run.over(RunResult.FAILED)), word=first)
+        store.commit_run(over)
+        store.commit_run(over)
+        assert store.posted_words(session.id) == []
+
+    def test_the_end_of_a_run_does_not_wait_for_a_review(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo
+    ) -> None:
+        asked = run.then(run.begun(session.id), run.review(), seq=0)
+        store.commit_run(asked)
+        assert opened().post_word(session.id, run.accepted())
+        store.commit_run(replace(run.then(asked, run.over(RunResult.CANCELLED)), word=run.CANCELLED))
+        assert store.posted_words(session.id) == []
+
+    def test_a_word_that_leads_nowhere_is_not_left_and_bars_no_other(self, store: Store, session: SessionInfo) -> None:
+        asked = run.then(run.begun(session.id), run.review(), seq=0)
+        store.commit_run(asked)
+        assert not store.post_word(session.id, replace(run.accepted(), review=Skip()))
+        assert store.post_word(session.id, run.accepted())
 
     def test_a_review_that_did_not_lead_on_is_still_there_at_the_next_look(
         self, store: Store, session: SessionInfo

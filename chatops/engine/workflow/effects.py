@@ -6,6 +6,7 @@ from typing import Literal
 from chatops.domain.events import Event
 from chatops.domain.ids import TurnId
 from chatops.engine.contract import StepContract
+from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
 
@@ -58,3 +59,5 @@ class WorkflowStep:
     state: WorkflowState
     effects: tuple[WorkflowEffect, ...] = ()
     events: tuple[Event, ...] = ()
+    word: Reviewed | RunCancelled | None = None
+    """The person's word that led to it."""

@@ -99,7 +99,10 @@ def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
             _cancelled(run, phase)
         case _:
             pass
-    return run.step()
+    step = run.step()
+    if isinstance(event, TurnEnded) or step.state is state:
+        return step
+    return replace(step, word=event)
 
 
 def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEnded) -> None:

@@ -7,13 +7,13 @@ from chatops.domain.ids import SessionId
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.derive import applies
+from chatops.store.derive import applies, must_be_first
 from chatops.testing.memory import sessions
 from chatops.testing.memory.tables import Memory, StoredRun
 
 
 def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) -> None:
-    """Store a run's step. Raises Conflict and NoSuchSession, see `Store.commit_run`."""
+    """Store a run's step. Raises Conflict, AlreadyDecided and NoSuchSession, see `Store.commit_run`."""
     state = step.state
     if state.session_id not in memory.sessions:
         raise NoSuchSession(f"There is no session {state.session_id}.")
@@ -24,6 +24,8 @@ def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) ->
         raise Conflict(f"Run {state.session_id} has another step {state.seq} already.")
     if state.seq != (0 if stored is None else stored.state.seq + 1):
         raise Conflict(f"Step {state.seq} of run {state.session_id} does not follow the stored one.")
+    if stored is not None and step.word is not None:
+        must_be_first(step, stored.state, [word for owner, word in memory.words if owner == state.session_id])
     memory.runs[state.session_id] = StoredRun(state=state, writer=writer)
     number = max(memory.turn_numbers.get(state.session_id, 0), state.turns)
     memory.turn_numbers[state.session_id] = number

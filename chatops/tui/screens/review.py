@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import AlreadyDecided, ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
@@ -66,7 +66,9 @@ class ReviewScreen(GuardedDialog):
         """The run has moved: close when it no longer waits for this."""
         if self.can_draw and self._run.review_wanted != self._wanted:
             if not self._sending:
-                self.app.notify("Decided elsewhere: the run goes on.", markup=False)
+                who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
+                text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run goes on."
+                self.app.notify(sanitize(text), markup=False)
             self.finish()
 
     # Answers
@@ -119,6 +121,11 @@ class ReviewScreen(GuardedDialog):
         wanted = self._wanted
         try:
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
+        except AlreadyDecided as error:
+            # The run has gone on: what is said outlives the dialog.
+            self._parting(sanitize(str(error)))
+            self.follow()
+            return
         except ChatopsError as error:
             self._sending = False
             self._failed(sanitize(f"{error} {error.advice}".strip()))

@@ -78,6 +78,8 @@ class FakeRun(WorkflowRun):
         """Taking up takes until then."""
         self.closed = False
         self.refuse: ChatopsError | None = None
+        self.elsewhere = ""
+        """What somebody else has said of every attempt."""
 
     def _told(self, event: Event) -> None:
         self.session.publish(event)
@@ -102,6 +104,9 @@ class FakeRun(WorkflowRun):
             raise self.refuse
         self.said.append(review)
         return self.play.reviews(review)
+
+    def reviewed(self, *, step: int, attempt: int) -> str:
+        return self.elsewhere
 
     async def cancel(self) -> bool:
         return self.play.cancels()
