@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from chatops.policy.programs import GIT, LAUNCHERS, MODULES, PROGRAMS, RUNS_ITS_ARGUMENTS, Program
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
+_OTHER_INTERPRETERS = frozenset("dash zsh ksh csh tcsh fish source . deno bun".split())
 _PLAIN = re.compile(r"[\w.][\w./+%,:~^-]*")
 _QUIET_FLAGS = frozenset({"-q", "--quiet", "-v", "--verbose", "--version", "--help"})
 _NUMBER_FLAG = re.compile(r"-[0-9]{1,9}")
@@ -62,6 +63,11 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
     if program is None:
         return all(_plain(word, cwd=cwd) for word in tail)
     return _Arguments(program=program, cwd=cwd).accept(tail)
+
+
+def interpreter(name: str) -> bool:
+    """Whether a program of this name runs the file that it is given first."""
+    return _INTERPRETER.fullmatch(name) is not None or name in _OTHER_INTERPRETERS
 
 
 def known_reader(argv: Sequence[str]) -> int:

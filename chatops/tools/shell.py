@@ -10,8 +10,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from pydantic import Field
 
 from chatops.domain.tools import CallFacts, Problem, ToolResult
 from chatops.policy.argv import simple_words
+from chatops.policy.harmless import interpreter
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, refused
@@ -142,7 +144,9 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
 def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tuple[str, ...]:
     """Hashes of the workspace's programs and scripts that the command names: a swap asks again."""
     found: dict[str, None] = {}
-    for word in words[:200]:
+    words = words[:200]
+    interpreted = {words[place] for place in _interpreted(words)}
+    for word in words:
         if len(found) >= _MAX_SCRIPTS:
             break
         place = locate(os.path.join(cwd, word), context=context)
@@ -154,7 +158,20 @@ def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tupl
         except OSError:
             continue
         name = place.path.name
-        script = name in _SCRIPT_NAMES or place.path.suffix in _SCRIPT_ENDINGS or data.startswith(b"#!")
+        script = (
+            word in interpreted
+            or name in _SCRIPT_NAMES
+            or place.path.suffix in _SCRIPT_ENDINGS
+            or data.startswith(b"#!")
+        )
         if script or info.st_mode & 0o111:
             found[f"{place.path} {hashlib.sha256(data).hexdigest()}"] = None
     return tuple(found)
+
+
+def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
+    """Where the files stand that an interpreter before them runs, whatever they are named."""
+    for start, program in enumerate(words):
+        if interpreter(program.rsplit("/", 1)[-1]):
+            rest = enumerate(words[start + 1 :], start + 1)
+            yield from islice((place for place, word in rest if not word.startswith("-")), 1)

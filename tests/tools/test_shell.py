@@ -102,6 +102,28 @@ async def test_a_script_is_bound_by_its_content(tool: FunctionTool, tmp_path: Pa
     assert before.hashes != after.hashes
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["bash task", "python3 -u task 1", "ls; . ./task", "env A=b /bin/sh -e task <x", "./sh/../task || node task"],
+)
+async def test_what_an_interpreter_runs_is_a_script_whatever_its_name(
+    tool: FunctionTool, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "task").write_text("safe", encoding="utf-8")
+    context = context_for(tmp_path)
+    before = await inspected(tool, context, {"command": command})
+    (tmp_path / "task").write_text("evil", encoding="utf-8")
+    assert before.hashes != (await inspected(tool, context, {"command": command})).hashes
+
+
+async def test_what_a_command_only_reads_may_grow_meanwhile(tool: FunctionTool, tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one", encoding="utf-8")
+    facts = await inspected(
+        tool, context_for(tmp_path), {"command": "tail app.log; python3 -c pass app.log; awk 1 app.log"}
+    )
+    assert facts.hashes == ()
+
+
 @pytest.mark.parametrize("command", ["", "  ", "git status\0; touch x", "echo " + "A" * 200_000])
 async def test_what_cannot_run_is_a_problem(tool: FunctionTool, tmp_path: Path, command: str) -> None:
     facts = await inspected(tool, context_for(tmp_path), {"command": command})
