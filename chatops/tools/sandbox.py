@@ -89,7 +89,9 @@ def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
         required = settings.sandbox is SandboxMode.REQUIRE
         refusal = f"Commands need a sandbox here, and there is none: {fault}." if required else ""
         return Level(words=f"off ({fault})", refusal=refusal)
-    git = "its .git read-only" if settings.git_protect else "its .git too"
+    # What a link leads to cannot be mounted over it: whoever can write the workspace can put something else there.
+    guarded = settings.git_protect and not (workspace / ".git").is_symlink()
+    git = "its .git read-only" if guarded else "its .git too"
     network = "network" if settings.network else "no network"
     reads = f", may read {', '.join(settings.read)}" if settings.read else ""
     words = f"bubblewrap: workspace writable, {git}, no home, {network}{reads}"

@@ -194,6 +194,17 @@ async def test_the_level_is_said_and_demanded(tmp_path: Path, monkeypatch: pytes
 
 
 @needs_sandbox
+async def test_a_repository_behind_a_link_is_not_said_to_be_read_only(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    tool, context = shell(SandboxMode.AUTO), context_for(tmp_path)
+    assert "its .git read-only" in (await inspected(tool, context, {"command": "true"})).sandbox
+    (tmp_path / ".git").symlink_to("real")
+    facts = await inspected(tool, context, {"command": "rm .git; mkdir .git; touch .git/config"})
+    assert "its .git too" in facts.sandbox
+    assert (await tool.run(facts, context)).outcome is Outcome.SUCCESS
+
+
+@needs_sandbox
 async def test_a_sandbox_that_went_away_after_the_approval_stops_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
