@@ -130,7 +130,7 @@ class App:
         """Take account of files of the registry that have changed, and tell every open conversation."""
         news = self._registry.look()
         if news is not None:
-            for session in self._open:
+            for session in tuple(self._open):
                 session.registry_changed_soon(news)
 
     def look_at_workspace(self) -> None:
@@ -138,7 +138,7 @@ class App:
         trouble = workspace_gone(self.workspace) if is_gone(self.workspace) else ""
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
-            for session in self._open:
+            for session in tuple(self._open):
                 session.tell_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:

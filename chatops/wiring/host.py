@@ -162,10 +162,17 @@ class TuiHost(HostRuns):
         self._watching = asyncio.create_task(self._watch_files(), name="files")
 
     async def _watch_files(self) -> None:
+        told: set[str] = set()
         while True:
             await asyncio.sleep(FILES_S)
-            await asyncio.to_thread(self._app.look_at_registry)
-            await asyncio.to_thread(self._app.look_at_workspace)
+            for look in (self._app.look_at_registry, self._app.look_at_workspace):
+                try:
+                    await asyncio.to_thread(look)
+                except Exception as error:
+                    # One look that fails ends neither the watching nor the other; each reason is logged once.
+                    if repr(error) not in told:
+                        told.add(repr(error))
+                        log.exception("files cannot be watched for now")
 
     def sandbox(self) -> str:
         """How commands are confined here."""

@@ -1,5 +1,6 @@
 """The host behind the chat, over a real app on the demo model: texts, titles, copies, files."""
 
+import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import ChatSession
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
+from chatops.wiring import host
 from chatops.wiring.app import App, Options
 from chatops.wiring.host import TuiHost
 
@@ -136,3 +138,27 @@ async def test_a_format_that_does_not_exist_is_an_error_of_the_person(desk: Desk
     with pytest.raises(ConfigError, match="no export format"):
         await desk.host.export_session(desk.session.session_id, style="pdf", path="")
     assert issubclass(ConfigError, ChatopsError)
+
+
+async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_other_look(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    times: list[int] = []
+
+    def look() -> None:
+        raise RuntimeError("no such luck")
+
+    def other() -> None:
+        times.append(1)
+        if len(times) == 2:
+            loop.call_soon_threadsafe(looked.set)
+
+    monkeypatch.setattr(host, "FILES_S", 0)
+    monkeypatch.setattr(desk.host.app, "look_at_registry", look)
+    monkeypatch.setattr(desk.host.app, "look_at_workspace", other)
+    desk.host.watch_files()
+    async with asyncio.timeout(20):
+        await looked.wait()
+    assert [record.message for record in caplog.records] == ["files cannot be watched for now"]
