@@ -1,0 +1,40 @@
+"""What a chat has said, and where it has stored it."""
+
+from contextlib import closing
+from pathlib import Path
+
+from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.store.reading import look_at
+from chatops.store.sqlite import SqliteStore
+from tests.e2e.desk import ChatTerminal, Desk
+from tests.faults.doors import FaultyChat, Provider
+
+
+def ready(desk: Desk, provider: Provider, terminal: ChatTerminal) -> FaultyChat:
+    terminal.ready("coder")
+    return FaultyChat(desk, provider, terminal)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def goes_well(chat: FaultyChat, path: Path) -> None:
+    """The next turn works, and is stored to its end: from here on the chat may be killed."""
+    chat.assert_well()
+
+    def at_rest(_: str) -> bool:
+        rows, _salvage = look_at(path, unsaved="only read")
+        with closing(SqliteStore(rows)) as store:
+            return all(info.active_turn is None for info in store.sessions())
+
+    chat.terminal.wait_until(at_rest, what="the turn to be stored")
+
+
+def said(path: Path) -> list[str]:
+    """The beginnings of what was said in the one conversation of a store."""
+    rows, _ = look_at(path, unsaved="only read")
+    with closing(SqliteStore(rows)) as store:
+        (info,) = store.sessions()
+        history = store.history(info.id)
+    return [m.text[:20] for m in history if isinstance(m, UserMessage | AssistantMessage) and m.text]

@@ -1,0 +1,229 @@
+"""A home that is full, read-only, missing, on a network drive, or open to others; too few open files."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.desk import EFFECT, Desk
+from tests.faults import places
+from tests.faults.doors import Pipe, Provider, flat
+from tests.faults.storage.chats import contents, goes_well, ready, said
+from tests.support.command_line import Ran
+from tests.support.fake_openai import call, calls
+
+mounts = pytest.mark.skipif(not places.can_mount(), reason="this user may not mount anything in a namespace of its own")
+
+
+@mounts
+@pytest.mark.fault("E01")
+def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path) -> None:
+    with (
+        places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk,
+        places.open_chat(desk, "--role", "coder", before=disk.before) as terminal,
+    ):
+        chat = ready(desk, provider, terminal)
+        chat.say("before")
+        chat.wait_for("You said: before")
+        filler = places.fill(disk.seen(desk.home))
+        # What was typed is taken, the answer comes, and the banner says what it is worth.
+        banner = "Disk full: this turn is not saved. No call is approved or run until it is"
+        for word in ("first", "second"):
+            chat.say(f"{word} {'x' * 90}")
+            chat.wait_for(f"You said: {word}")
+            chat.wait_for(banner)
+        chat.say("now run it", calls(call("shell_exec", command=EFFECT)))
+        terminal.dialog()
+        terminal.press("a")
+        chat.wait_for("Your answer was not taken. Disk full")
+        assert re.search(banner, flat(terminal.text()))
+        assert desk.count == 0
+        filler.unlink()
+        terminal.wait_gone("this turn is not saved")
+        terminal.press("a")
+        chat.wait_for("You said: now run it")
+        assert desk.count == 1
+        chat.assert_well()
+        asked = ["before", f"first {'x' * 14}", f"second {'x' * 13}", "now run it"]
+        assert [text for text in said(disk.store(tmp_path)) if not text.startswith(("You said", "still"))] == asked
+
+
+@mounts
+@pytest.mark.fault("E01")
+def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
+    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
+
+        def run(*arguments: str) -> Ran:
+            return places.run(desk, *arguments, before=disk.before)
+
+        assert run("-p", "hello").code == 0
+        filler = places.fill(disk.seen(desk.home))
+        ran = run("-p", "tell me", "-c")
+        # What is stored is gone on with, and that nothing is added to it is said beforehand.
+        assert (ran.code, ran.out) == (0, "You said: tell me\n")
+        assert re.search(r"Disk full: this is not saved to .*What is said now is gone when chatops ends", flat(ran.err))
+        filler.unlink()
+        again = run("-p", "and now?", "-c")
+        assert (again.code, again.out) == (0, "You said: and now?\n")
+        assert provider.server.violations == []
+
+
+@mounts
+@pytest.mark.fault("E02")
+def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
+    assert pipe.ask("from before").code == 0
+    before = contents(desk.home / "data")
+    with (
+        places.Mounts(desk, places.read_only(desk.home)) as disk,
+        places.open_chat(desk, "-c", "--role", "coder", before=disk.before) as terminal,
+    ):
+        chat = ready(desk, provider, terminal)
+        chat.wait_for("Not saving: home is read-only")
+        # What is stored can be read and gone on with, in memory.
+        chat.wait_for("You said: from before")
+        chat.assert_well()
+        chat.say("run it", calls(call("shell_exec", command=EFFECT)))
+        terminal.dialog()
+        terminal.press("a")
+        chat.wait_for(r"Not approved: nothing can be saved \(home is read-only\)")
+        terminal.press("d")
+        chat.wait_for("You said: run it")
+        assert desk.count == 0
+        chat.assert_well()
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert "Not saved: this conversation. Not saving: home is read-only." in terminal.text()
+
+        ran = places.run(desk, "-p", "without a screen", before=disk.before)
+        assert (ran.code, ran.out) == (0, "You said: without a screen\n")
+        assert "Not saving: home is read-only" in ran.err
+        provider.script(calls(call("shell_exec", command=EFFECT)))
+        gated = places.run(desk, "-p", "run it", before=disk.before)
+        assert gated.code == 0
+        assert "nothing can be saved here, so it cannot wait" in str(provider.requests[-1].messages[-1])
+        listed = places.run(desk, "sessions", "list", before=disk.before)
+        assert (listed.code, "from before" in listed.out) == (0, True)
+    assert contents(desk.home / "data") == before
+    assert desk.count == 0
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E03")
+def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(mode=0o700)
+    env = {"CHATOPS_HOME": "", "HOME": str(tmp_path / "nobody"), "TMPDIR": str(temporary)}
+    with desk.open("--role", "coder", env=env) as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.wait_for(r"The home folder .* is not there\. Conversations are kept in")
+        (place,) = temporary.glob("chatops-*")
+        goes_well(chat, place / "data" / "chatops.db")
+    assert [folder.stat().st_mode & 0o777 for folder in (place, place / "data")] == [0o700, 0o700]
+    ran = places.run(desk, "-p", "again", "-c", before=["env"], env=env)
+    assert (ran.code, ran.out) == (0, "You said: again\n")
+    assert f"Conversations are kept in {place}" in ran.err
+    assert said(place / "data" / "chatops.db")[-2:] == ["again", "You said: again"]
+
+
+@pytest.mark.skipif(not places.can_mount(), reason="this user cannot be another one for a while")
+@pytest.mark.fault("E03")
+@pytest.mark.parametrize("what", ["unset", "closed"])
+def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(mode=0o700)
+    home = tmp_path / "closed"
+    home.mkdir(mode=0)
+    unset = ["-u", "HOME"] if what == "unset" else []
+    somebody = ["unshare", "--map-user=54321", "env", "-u", "CHATOPS_HOME", *unset, f"TMPDIR={temporary}"]
+    before = [*somebody, *([f"HOME={home}"] if what == "closed" else [])]
+    ran = places.run(desk, "-p", "hello", before=before)
+    assert (ran.code, ran.out) == (0, "You said: hello\n"), ran.err
+    why = "There is no home folder for this user." if what == "unset" else "is out of reach"
+    assert why in ran.err
+    assert f"Conversations are kept in {temporary}/chatops-54321" in ran.err
+    assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700
+
+
+@mounts
+@pytest.mark.fault("E12")
+def test_a_network_drive(desk: Desk, provider: Provider, pipe: Pipe, path: Path, tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        f"29 22 0:26 / {desk.home} rw,relatime shared:11 - nfs4 filer:/export/home rw,vers=4.2\n"
+    )
+    drive = places.on_network_drive(table)
+    with places.open_chat(desk, "--role", "coder", before=drive) as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.wait_for(r"is on a network drive \(nfs4\)")
+        goes_well(chat, path)
+        assert not Path(f"{path}-wal").exists()
+    # The numbers of the format for writing and reading: 1 without a write-ahead log.
+    assert path.read_bytes()[18:20] == b"\x01\x01"
+    ran = places.run(desk, "-p", "hello", "-c", before=drive)
+    assert (ran.code, ran.out) == (0, "You said: hello\n")
+    assert "is on a network drive (nfs4)" in ran.err
+    assert "is on a network drive (nfs4)" in places.run(desk, "doctor", before=drive).out
+    assert path.read_bytes()[18:20] == b"\x01\x01"
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E16")
+@pytest.mark.parametrize("files", [7, 32])
+def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provider, pipe: Pipe) -> None:
+    assert pipe.ask("before").code == 0
+    provider.script(calls(*(call("file_read", path="note.txt", id=f"c{n}") for n in range(8))))
+    ran = places.run(desk, "-p", "read it", "-c", before=few_files(files))
+    assert "Traceback" not in ran.err
+    if files < 32:
+        assert re.search("too many open files", flat(ran.err), re.IGNORECASE)
+    else:
+        assert (ran.code, ran.out) == (0, "You said: read it\n")
+    with desk.store() as store:
+        assert store.check() == []
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E16")
+def test_few_open_files_in_the_chat(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    with places.open_chat(desk, "--role", "coder", before=few_files(10)) as terminal:
+        ready(desk, provider, terminal).wait_for(r"Not saving: too many open files.*Allow more of them: ulimit -n")
+    with places.open_chat(desk, "--role", "coder", before=few_files(32)) as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.say("run it", calls(call("shell_exec", command=EFFECT)))
+        terminal.dialog()
+        terminal.press("a")
+        chat.wait_for("You said: run it")
+        assert desk.count == 1
+        goes_well(chat, path)
+    with desk.store() as store:
+        assert store.check() == []
+    pipe.assert_well()
+
+
+def few_files(most: int) -> list[str]:
+    """What to put before a command that may have so many files open."""
+    return ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh"]
+
+
+@pytest.mark.fault("E18")
+@pytest.mark.parametrize("umask", ["000", "077"])
+def test_files_are_closed_whatever_the_umask(
+    umask: str, desk: Desk, provider: Provider, pipe: Pipe, path: Path
+) -> None:
+    (desk.workspace.parent / "registry.json").chmod(0o666)
+    shutil.rmtree(desk.home)
+    before = ["sh", "-c", f'umask {umask}; exec "$@"', "sh"]
+    with places.open_chat(desk, "--role", "coder", before=before) as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.wait_for("can be written by everyone on this machine")
+        chat.say("write it down", calls(call("scratch_write", text="a note")))
+        chat.wait_for("You said: write it down")
+        goes_well(chat, path)
+        modes = {(file.is_dir(), file.stat().st_mode & 0o777) for file in (desk.home, *desk.home.rglob("*"))}
+        assert modes == {(True, 0o700), (False, 0o600)}
+        assert sorted(file.name[10:] for file in path.parent.glob("chatops.db*")) == ["", "-shm", "-wal"]
+    ran = pipe.ask("hello")
+    assert (ran.code, "can be written by everyone on this machine" in ran.err) == (0, True)
+    assert "can be written by everyone on this machine" in pipe.run("doctor").out

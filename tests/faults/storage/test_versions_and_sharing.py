@@ -1,0 +1,163 @@
+"""A store of another version, of two chats at once, that is deleted or replaced in use; clocks that jump."""
+
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.ids import TurnId
+from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.sqlite import SqliteStore
+from tests.e2e.desk import Desk
+from tests.faults.doors import Pipe, Provider, flat, patient_registry
+from tests.faults.storage.chats import contents, goes_well, ready, said
+from tests.store import storekit as kit
+
+STORES = Path(__file__).parents[2] / "data" / "stores"
+
+
+@pytest.mark.fault("E06")
+def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    assert pipe.ask("hello").code == 0
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    path.chmod(0o640)
+    before, when = contents(path.parent), path.stat().st_mtime_ns
+    newer = rf"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}"
+    told = rf"made by a newer chatops \({newer}\); it was not opened"
+    with desk.open("--role", "coder", cols=400) as terminal:
+        assert terminal.wait_exit() == 1
+        assert re.search(told, flat(terminal.text()))
+        assert "Update chatops" in flat(terminal.text())
+    for arguments in (["-p", "hello"], ["sessions", "list"], ["approvals", "list"], ["doctor"]):
+        ran = pipe.run(*arguments)
+        assert ran.code == 1
+        assert re.search(told, flat(ran.err + ran.out))
+    assert (contents(path.parent), path.stat().st_mtime_ns, path.stat().st_mode & 0o777) == (before, when, 0o640)
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E07")
+@pytest.mark.parametrize(
+    ("store", "checkpoint"), [*((file.stem, 0) for file in sorted(STORES.glob("v*.db"))), ("v1", 2)]
+)
+def test_a_store_of_an_older_version(
+    store: str, checkpoint: int, desk: Desk, provider: Provider, pipe: Pipe, path: Path
+) -> None:
+    path.parent.mkdir(mode=0o700, parents=True)
+    shutil.copy(STORES / f"{store}.db", path)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE sessions SET workspace = ?", (str(desk.workspace),))
+        ((session,),) = raw.execute("SELECT id FROM sessions WHERE title = 'Notes, kept'").fetchall()
+        if checkpoint:
+            # No program of that time was ever given to anybody; its form holds all that the one before does.
+            raw.execute("UPDATE turns SET version = ?", (checkpoint,))
+    registry = patient_registry(provider.server.url)
+    registry["roles"]["coder"]["tools"] = ["file_read", "scratch_write", "scratch_read", "web_fetch"]
+    desk.use({**registry, "tools": {"scratch_write": {"verdict": "ask"}}})
+    assert "Please keep a note." in pipe.run("sessions", "show", session).out
+    for verb, call_id in (("approve", f"{session}.2.1.1"), ("deny", f"{session}.2.1.2")):
+        assert "to be" in pipe.run("approvals", "show", call_id).out
+        assert pipe.run("approvals", verb, call_id).code == 0
+    resumed = pipe.run("resume", session, "--output-format", "json")
+    if resumed.code == 3:
+        # The tool's schema has changed since then: what was approved is shown again as it is now.
+        (again,) = resumed.json["pending"]
+        assert again["id"] == f"{session}.2.1.1"
+        assert pipe.run("approvals", "approve", again["id"]).code == 0
+        resumed = pipe.run("resume", session, "--output-format", "json")
+    assert resumed.code == 0, resumed.err
+    outcomes = {one["id"]: (one["outcome"], one["decided_by"]) for one in resumed.json["calls"]}
+    assert outcomes[f"{session}.2.1.1"][0] == "success"
+    assert outcomes[f"{session}.2.1.2"][0] == "denied"
+    with desk.store() as opened:
+        assert [row.outcome for row in opened.journal(TurnId(f"{session}.2"))] == ["success"]
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E10")
+def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> None:
+    with desk.open("--role", "coder") as one, desk.open("--role", "coder") as other:
+        chats = [ready(desk, provider, terminal) for terminal in (one, other)]
+        for number, chat in enumerate(chats):
+            chat.say(f"begin {number}")
+            chat.wait_for(f"You said: begin {number}")
+        with closing(sqlite3.connect(path, isolation_level=None)) as third:
+            third.execute("BEGIN IMMEDIATE")
+            for number, chat in enumerate(chats):
+                chat.terminal.send(f"meanwhile {number}")
+                chat.terminal.wait_for(f"meanwhile {number}")
+                chat.terminal.press("enter")
+                # It was taken out of the line where it was typed, and waits for its turn to be stored.
+                chat.terminal.wait_gone(f"meanwhile {number}")
+            third.execute("COMMIT")
+        for number, chat in enumerate(chats):
+            chat.wait_for(f"You said: meanwhile {number}")
+        for _ in range(3):
+            for chat in chats:
+                chat.assert_well()
+        assert all(b"locked" not in terminal.raw for terminal in (one, other))
+
+
+@pytest.mark.fault("E11")
+def test_a_store_that_is_deleted_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    with desk.open("--role", "coder") as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.say("before")
+        chat.wait_for("You said: before")
+        for file in path.parent.glob("chatops.db*"):
+            file.unlink()
+        chat.wait_for("The session store was deleted while chatops ran; it was written again")
+        goes_well(chat, path)
+        assert said(path)[:2] == ["before", "You said: before"]
+    pipe.assert_well()
+
+
+@pytest.mark.fault("E11")
+def test_a_store_that_is_replaced_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    assert pipe.ask("in the backup").code == 0
+    backup = path.with_name("backup.db")
+    with closing(sqlite3.connect(path)) as raw, closing(sqlite3.connect(backup)) as copy:
+        raw.backup(copy)
+    with desk.open("--role", "coder") as terminal:
+        chat = ready(desk, provider, terminal)
+        chat.say("only in the old one")
+        chat.wait_for("You said: only in the old one")
+        backup.rename(path)
+        chat.wait_for("The session store was replaced while chatops ran; the one that is there now is used")
+        goes_well(chat, path)
+    listed = pipe.run("sessions", "list", "--store", f"{path}.old-1")
+    assert "only in the old one" in listed.out
+    assert "in the backup" in pipe.run("sessions", "list").out
+    pipe.assert_well()
+
+
+YEAR = 365 * 86_400
+
+
+@pytest.mark.fault("E17")
+def test_clocks_that_jump(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+    now = 1_800_000_000.0
+    times = [now, now + 86_400, now - 86_400, now - 10 * YEAR, now + 3600, now - 3600]
+    path.parent.mkdir(mode=0o700, parents=True)
+    made = []
+    for number, time in enumerate(times):
+        with closing(SqliteStore(path, clock=lambda time=time: time)) as store:  # type: ignore[misc]
+            info = store.create_session(workspace=str(desk.workspace), role="coder", persona="", title=f"T{number}")
+            store.append_message(info.id, kit.user(info.id, f"said {number}", number))
+            made.append(info.id)
+    with closing(SqliteStore(path, clock=lambda: now - 5 * YEAR)) as store:
+        store.append_message(made[2], kit.user(made[2], "said last of all", 9))
+    listed = pipe.run("sessions", "list", "--output-format", "json").json
+    assert [one["title"] for one in listed] == ["T2", "T5", "T4", "T3", "T1", "T0"]
+    with desk.open("-c") as terminal:
+        chat = ready(desk, provider, terminal)
+        shown = chat.wait_for("said last of all")
+        assert shown.index("said 2") < shown.index("said last of all")
+        goes_well(chat, path)
+    pipe.assert_well()
