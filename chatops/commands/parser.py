@@ -19,6 +19,8 @@ LEVELS = ("viewer", "user", "operator", "admin")
 EXPORTS = ("md", "html", "jsonl", "openai")
 HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio")
 SHELLS = ("bash", "zsh", "fish")
+CALL = "of the call, as approvals list shows it"
+SESSION = "its id, as sessions list shows it"
 
 DESCRIPTION = "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash."
 EPILOG = (
@@ -33,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     last_word: str | None = None
     """The argument that may be left out and comes last, if there is one."""
     actions: "argparse._SubParsersAction[Parser] | None" = None
-    """The words one of which has to follow, if there are any."""
+    """The words one of which has to follow, if there are any; ``list``, where there is one, if none does."""
 
     def add_last_word(self, name: str, *, metavar: str, help: str | None = None) -> None:
         """Add a word that may be left out, and that may stand after the flags too."""
@@ -47,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
         argparse before 3.13 takes a word that may be left out for absent at the first flag, and leaves it over.
         """
-        known, rest = super().parse_known_args(args, namespace)
+        known, rest = super().parse_known_args(self._spelled_out(args), namespace)
         if self.last_word and rest and getattr(known, self.last_word) is None:
             words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
             if len(words) == 1:
@@ -59,18 +61,25 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         return known, []
 
+    def _spelled_out(self, args: Sequence[str] | None) -> Sequence[str] | None:
+        if args is None or self.actions is None or "list" not in self.actions.choices:
+            return args
+        first = args[0] if args else "--"
+        lists = first.startswith("-") and not {*args} & {"-h", "--help", *self.actions.choices}
+        return ["list", *args] if lists else args
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; an unknown word gets the nearest known one."""
         found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
         if found:
-            known = self._known() or re.findall(r"[a-z][a-z-]*", found[2])
-            near = get_close_matches(found[1], known, n=1, cutoff=0.5)
+            known = self._known()
+            near = get_close_matches(found[1], known, n=1, cutoff=0.6)
             hint = f" Did you mean {self.prog} {near[0]}?" if near else ""
             message = f"there is no command {found[1]!r}.{hint}"
-            if self.actions and not near:
-                message += f" There are: {', '.join(known)}."
-            if self.prog == "chatops" and not near:
+            if not near and self.prog == "chatops":
                 message += " To send a message without the screen: chatops -p PROMPT."
+            elif not near:
+                message += f" There are: {', '.join(known)}."
         elif message.endswith("required: ACTION"):
             message = f"one of these has to follow: {', '.join(self._known())}"
         text = message.encode("utf-8", "backslashreplace").decode()
@@ -111,8 +120,8 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     _chat(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, title="commands")
-    _Group(commands, common).fill()
+    parser.actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, title="commands")
+    _Group(parser.actions, common).fill()
     return parser
 
 
@@ -135,15 +144,27 @@ def _chat(parser: Parser) -> None:
         "-c", "--continue", dest="last", action="store_true", help="continue the last session of this workspace"
     )
     which.add_argument(
-        "-r", "--resume", dest="session", metavar="SESSION", nargs="?", const="", help="resume a session (or pick one)"
+        "-r",
+        "--resume",
+        dest="session",
+        metavar="SESSION",
+        nargs="?",
+        const="",
+        help="go on with a session (or pick one)",
     )
     group.add_argument(
-        "-p", "--print", dest="prompt", metavar="PROMPT", nargs="?", const="", help="headless: answer and exit"
+        "-p",
+        "--print",
+        dest="prompt",
+        metavar="PROMPT",
+        nargs="?",
+        const="",
+        help="answer without the screen and exit; reads standard input too",
     )
     headless = parser.add_argument_group("with -p")
     _run_flags(headless)
     headless.add_argument("--max-rounds", metavar="N", type=_positive, help="stop after N rounds of tool calls")
-    headless.add_argument("--summary", action="store_true", help="a short result, no persona voice")
+    headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
 
 def _run_flags(group: "argparse._ActionsContainer") -> None:
@@ -198,23 +219,21 @@ class _Group:
         actions = self._group("approvals", "the durable queue of gated calls")
         self._listing(actions, "list", "what waits for a decision")
         show = self._listing(actions, "show", "everything about one pending call")
-        show.add_argument("id", metavar="ID")
+        show.add_argument("id", metavar="ID", help=CALL)
         approve = self._action(actions, "approve", "let a call run, exactly as shown")
-        approve.add_argument("id", metavar="ID")
+        approve.add_argument("id", metavar="ID", help=CALL)
         approve.add_argument("--digest", metavar="HEX", help="only if this is still what would run, as show printed it")
         what = approve.add_mutually_exclusive_group()
         what.add_argument("--edit", metavar="JSON", help="run it with these arguments instead")
         what.add_argument("--again", action="store_true", help="of a call whose outcome is unknown: run it once more")
         what.add_argument("--done", action="store_true", help="of a call whose outcome is unknown: it took effect")
         deny = self._action(actions, "deny", "refuse a call; the model is told")
-        deny.add_argument("id", metavar="ID")
+        deny.add_argument("id", metavar="ID", help=CALL)
         deny.add_argument("--reason", metavar="TEXT", default="", help="told to the model")
 
     def _resume(self) -> None:
-        resume = self._commands.add_parser(
-            "resume", help="go on with a turn whose calls have been decided", parents=[self._common], allow_abbrev=False
-        )
-        resume.add_argument("session", metavar="SESSION")
+        resume = self._plain("resume", "go on with a turn whose calls have been decided, without the screen")
+        resume.add_argument("session", metavar="SESSION", help=SESSION)
         _run_flags(resume)
 
     def _sessions(self) -> None:
@@ -222,20 +241,21 @@ class _Group:
         listing = _with_store(self._listing(actions, "list", "newest first"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
         show = _with_store(self._listing(actions, "show", "print a conversation"))
-        show.add_argument("session", metavar="SESSION")
+        show.add_argument("session", metavar="SESSION", help=SESSION)
         search = _with_store(self._listing(actions, "search", "find text in conversations"))
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
         rename = self._action(actions, "rename", "give a conversation another title")
-        rename.add_argument("session", metavar="SESSION")
+        rename.add_argument("session", metavar="SESSION", help=SESSION)
         rename.add_argument("title", metavar="TITLE")
-        self._action(actions, "fork", "copy a conversation up to now").add_argument("session", metavar="SESSION")
+        fork = self._action(actions, "fork", "copy a conversation up to now")
+        fork.add_argument("session", metavar="SESSION", help=SESSION)
         export = _with_store(self._action(actions, "export", "write a conversation to stdout or a file"))
-        export.add_argument("session", metavar="SESSION")
+        export.add_argument("session", metavar="SESSION", help=SESSION)
         export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
         delete = self._action(actions, "delete", "remove a conversation; its decisions stay in the audit log")
-        delete.add_argument("session", metavar="SESSION")
+        delete.add_argument("session", metavar="SESSION", help=SESSION)
         delete.add_argument("--yes", action="store_true", help="do not ask")
         self._missing(actions, "import")
 
@@ -259,17 +279,15 @@ class _Group:
     def _models(self) -> None:
         models = self._group("models", "configured models")
         self._listing(models, "list", "what is configured and reachable")
-        connect = self._commands.add_parser(
-            "connect", help="ask an endpoint for its models and keep one", parents=[self._common], allow_abbrev=False
-        )
-        connect.add_argument("url", metavar="URL")
+        connect = self._plain("connect", "ask an endpoint for its models and keep one")
+        connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
         connect.add_argument("--model", metavar="ID", help="the endpoint's name of the model, instead of picking")
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
         connect.add_argument("--key-env", metavar="VARIABLE", help="the environment variable that holds the key")
         connect.add_argument("--host-type", metavar="TYPE", choices=HOST_TYPES, help="%(choices)s")
         registry = self._group("registry", "check the registry file, print its schema")
         check = self._listing(registry, "check", "what is wrong, with line and column")
-        check.add_last_word("path", metavar="PATH")
+        check.add_last_word("path", metavar="PATH", help="of the file (default: the one in use)")
         self._action(registry, "schema", "the JSON Schema of model_registry.json")
         self._missing(registry, "migrate")
 
@@ -278,9 +296,7 @@ class _Group:
         for name, text in (("list", "who decided what"), ("export", "the whole log, one JSON object per line")):
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
-        doctor = self._commands.add_parser(
-            "doctor", help="is everything in place, and what to do", parents=[self._common], allow_abbrev=False
-        )
+        doctor = self._plain("doctor", "is everything in place, and what to do")
         doctor.add_argument("--model", metavar="NAME", help="look at this model only, and ask it to call a tool")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         parse = self._commands.add_parser(
@@ -292,9 +308,7 @@ class _Group:
             allow_abbrev=False,
         )
         parse.add_argument("--tools", metavar="FILE", help="the tools on offer, for lines without tools of their own")
-        completions = self._commands.add_parser(
-            "completions", help="print a shell completion script", parents=[self._common], allow_abbrev=False
-        )
+        completions = self._plain("completions", "print a shell completion script")
         completions.add_argument("shell", metavar="SHELL", choices=SHELLS, help="%(choices)s")
 
     def _workflow(self) -> None:
@@ -302,9 +316,9 @@ class _Group:
         listing = self._listing(actions, "list", "what there is to run, and the runs in this folder")
         listing.add_argument("--all", action="store_true", help="runs of all folders")
         show = self._listing(actions, "show", "a workflow's steps, or how a run stands")
-        show.add_argument("name", metavar="NAME-OR-ID")
+        show.add_argument("name", metavar="NAME-OR-ID", help="as workflow list shows it")
         run = self._action(actions, "run", "run a workflow until it is over or needs a person")
-        run.add_argument("name", metavar="NAME")
+        run.add_argument("name", metavar="NAME", help="as workflow list shows it")
         run.add_last_word("query", metavar="QUERY", help="what is wanted; also from standard input")
         # Not given here, what was given before the command counts.
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
@@ -314,7 +328,7 @@ class _Group:
         run.add_argument("--max-retries", metavar="N", type=_positive, help="attempts at each step, in all")
         self._driving(run)
         resume = self._action(actions, "resume", "go on with a run")
-        resume.add_argument("id", metavar="ID")
+        resume.add_argument("id", metavar="ID", help="as workflow list shows it")
         word = resume.add_mutually_exclusive_group()
         for name, text in (
             ("accept", "the answer under review is good"),
@@ -327,7 +341,8 @@ class _Group:
         about = "the step and attempt that the word is about, as shown; refused if it is not what the run waits for"
         resume.add_argument("--attempt", metavar="STEP.ATTEMPT", type=_attempt, help=about)
         self._driving(resume)
-        self._action(actions, "cancel", "end a run, and the turn under way with it").add_argument("id", metavar="ID")
+        cancel = self._action(actions, "cancel", "end a run, and the turn under way with it")
+        cancel.add_argument("id", metavar="ID", help="as workflow list shows it")
         self._action(actions, "schema", "the JSON Schema of a workflow in a file of its own")
 
     def _driving(self, parser: Parser) -> None:
@@ -335,17 +350,18 @@ class _Group:
         parser.add_argument("--summary", action="store_true", help="only the result, no progress")
 
     def _group(self, name: str, text: str) -> "argparse._SubParsersAction[Parser]":
-        parser = self._commands.add_parser(
-            name, help=text, description=text, parents=[self._common], allow_abbrev=False
-        )
+        parser = self._plain(name, text)
         parser.actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
         return parser.actions
+
+    def _plain(self, name: str, text: str) -> Parser:
+        return self._commands.add_parser(name, help=text, description=text, parents=[self._common], allow_abbrev=False)
 
     def _action(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
         return actions.add_parser(name, help=text, description=text, parents=[self._common], allow_abbrev=False)
 
     def _listing(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
-        parser = self._action(actions, name, text)
+        parser = self._action(actions, name, f"{text} (default)" if name == "list" else text)
         parser.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         return parser
 

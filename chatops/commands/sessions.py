@@ -56,7 +56,7 @@ def _list(opened: App, arguments: Namespace) -> int:
         view.line(dumps([{**_info_json(one), "state": _state(opened.store, one)} for one in found], indent=2))
         return 0
     if not found:
-        view.say("No sessions here yet. Those of other folders: chatops sessions list --all")
+        view.say("No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all")
         return 0
     states = [_state(opened.store, one) for one in found]
     header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]

@@ -66,8 +66,7 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         if spec.key != KeySource():
             await read_key(spec.key)
     except ConfigError as error:
-        text = f"its key is not set: {error}"
-        return Reach(spec=spec, standing=Standing.KEYLESS, text=text, advice=error.advice)
+        return Reach(spec=spec, standing=Standing.KEYLESS, text=str(error), advice=error.advice)
     try:
         names = tuple(await discover(spec))
     except ChatopsError as error:

@@ -52,7 +52,7 @@ def test_what_is_planned_says_that_it_is_not_in_this_version(arguments: list[str
         (["aproval"], "Did you mean chatops approvals?"),
         (["approvals", "lst"], "Did you mean chatops approvals list?"),
         (["hello there"], "chatops -p PROMPT"),
-        (["approvals"], "one of these has to follow"),
+        (["run"], "no command 'run'. To send a message"),
         (["approvals", "show"], "ID"),
         (["-p", "x", "--max-rounds", "0"], "--max-rounds: it has to be a whole number above zero, not '0'"),
         (["-p", "x", "--max-rounds", "two"], "not 'two'"),
@@ -95,6 +95,12 @@ def test_common_flags_stand_before_or_after_a_command(arguments: list[str]) -> N
     assert (parsed.command, parsed.action) == ("approvals", "list")
 
 
+@pytest.mark.parametrize("arguments", [[], ["--output-format", "json"], ["--workspace=/w", "--all"]])
+def test_a_command_that_can_list_does_so_by_itself(arguments: list[str]) -> None:
+    parse = build_parser().parse_args
+    assert parse(["sessions", *arguments]) == parse(["sessions", "list", *arguments])
+
+
 def test_p_takes_its_prompt_or_none_and_resume_an_optional_session() -> None:
     parse = build_parser().parse_args
     assert parse(["-p", "read a", "-r", "S"]).prompt == "read a"
@@ -133,8 +139,8 @@ def test_a_word_that_may_be_left_out_stands_before_or_after_the_flags(
             "chatops workflow run: unrecognized arguments: --rol coder",
         ),
         (["doctor", "everything"], "chatops doctor --help shows"),
-        (["approvals"], "chatops approvals: one of these has to follow: list, show, approve, deny"),
-        (["sessions"], "list, show, search, rename, fork, export, delete"),
+        (["registry"], "chatops registry: one of these has to follow: check, schema"),
+        (["sessions", "--workspace", "show"], "list, show, search, rename, fork, export, delete"),
         (["workflow", "xyzzy"], "There are: list, show, run, resume, cancel, schema."),
     ],
 )
