@@ -162,7 +162,7 @@ def find_call(store: Store, name: str) -> QueuedCall:
             f"No pending call {name!r}: it was {told(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
-    near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.6)
+    near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.9)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
         f"No pending call {name!r}.{hint}",

@@ -120,6 +120,15 @@ def test_a_call_is_named_by_a_unique_prefix_and_never_by_an_ambiguous_one(chatop
     assert chatops("approvals", "list", "--output-format", "json").json[0]["decision"] is None
 
 
+def test_a_mistyped_id_is_corrected_and_no_call_of_another_conversation_is_suggested(chatops: CommandLine) -> None:
+    session, call = chatops.paused("run `touch made.txt`")
+    typo = chatops("approvals", "approve", f"{call}9")
+    assert (typo.code, f"Did you mean {call}?" in typo.err) == (1, True)
+    stamp, _, _ = session.rpartition("-")
+    other = chatops("approvals", "approve", f"{stamp}-zzzz.1.1.9")
+    assert (other.code, "Did you mean" in other.err) == (1, False)
+
+
 def test_decisions_are_in_the_audit_log(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
     chatops("approvals", "deny", call, "--reason", "no")
