@@ -17,7 +17,7 @@ def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow 
 
 def told(answer: DecisionRow) -> str:
     """What was decided, by whom, where, when: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{_word(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
+    return f"{word_for(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
 
 
 def told_review(word: Reviewed, *, at: float | None = None) -> str:
@@ -40,7 +40,8 @@ def _when(at: float) -> str:
     return f"{day}{when:%H:%M:%S}"
 
 
-def _word(decision: Decision) -> str:
+def word_for(decision: Decision) -> str:
+    """What was decided, in a word or two."""
     match decision:
         case Approved():
             return "approved"

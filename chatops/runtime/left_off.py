@@ -25,11 +25,11 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
+from chatops.runtime.answered import word_for
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
 _LONGEST = 60
 """Characters of a command or path in such a line."""
-_DECISIONS = {"approved": "approved", "edited": "edited", "rejected": "denied", "marked_done": "marked as done"}
 
 
 def left_off(store: Store, info: SessionInfo) -> str:
@@ -67,8 +67,7 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
         case Settled():
             return ""
         case AwaitingDecision(facts=facts) if decided is not None:
-            word = _DECISIONS.get(decided.decision.kind, decided.decision.kind)
-            return f"{word} in another terminal and not gone on with: {_named(one.call, facts)}"
+            return f"{word_for(decided.decision)} in another terminal and not gone on with: {_named(one.call, facts)}"
         case AwaitingDecision(facts=facts) as waiting if waiting.in_doubt:
             return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
