@@ -3,12 +3,16 @@
 What the model is told stays true whatever comes later: a person's word, a second run, a refusal.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from chatops.domain.interruption import Interruption
+from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import feedback
 
+THE_SAME = "the same call was made before, and nobody knows whether it took effect"
+"""Why a call asks although it needs no approval."""
 _AGAIN = (
     "(An earlier run of this call was interrupted and may have taken effect; a person had it run again. "
     "What follows is from the second run.)\n"
@@ -35,6 +39,12 @@ def not_again(interruption: Interruption, why: str) -> ToolResult:
 def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:
     """The result of a run that came after one in doubt, if `interruption` is one."""
     return result if interruption is None else replace(result, content=_AGAIN + result.content)
+
+
+def is_open(messages: Iterable[Message], tool: str, arguments: str) -> bool:
+    """Whether it is not known what came of this very call when it was made last."""
+    made = [m for m in messages if isinstance(m, ToolMessage) and (m.tool, m.arguments) == (tool, arguments)]
+    return bool(made) and made[-1].outcome is Outcome.UNKNOWN
 
 
 def _with_output(text: str, interruption: Interruption | None) -> str:

@@ -10,7 +10,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
-from chatops.engine import calls, feedback, schedule, sequence, tracker
+from chatops.engine import calls, doubt, feedback, schedule, sequence, tracker
 from chatops.engine.difference import difference
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall
@@ -91,6 +91,8 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
             calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.reason)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
             calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
+        case Verdict.ALLOW if _same_is_in_doubt(draft, one.call, facts):
+            calls.ask(draft, index, facts, AskReason.POLICY, why=doubt.THE_SAME)
         case Verdict.ALLOW:
             status = Permitted(
                 facts=facts,
@@ -100,6 +102,15 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
                 fresh=True,
             )
             draft.put_call(index, replace(one, status=status))
+
+
+def _same_is_in_doubt(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
+    """Whether running the call might do once more what a person has left in doubt."""
+    spec = calls.in_round(draft).proposed_under.tool(call.name)
+    repeatable = spec is not None and (spec.read_only or spec.idempotent)
+    if repeatable or sequence.is_evidence(draft.state, call.name):
+        return False
+    return doubt.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
 def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:

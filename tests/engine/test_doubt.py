@@ -10,8 +10,8 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.interruption import Interruption, Processes
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome
-from chatops.engine import feedback
+from chatops.domain.tools import CallFacts, Outcome, ToolResult
+from chatops.engine import doubt, feedback
 from chatops.engine.difference import difference
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CallDecided, Recovered, ToolReconciled, TurnCancelled
@@ -19,7 +19,7 @@ from chatops.engine.recovery import LOST, attempts_in_doubt
 from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
-from tests.engine.world import ANA, READ, World, grant, raw, reply
+from tests.engine.world import ANA, FREE, READ, World, grant, raw, reply
 
 CALL = CallId("s.1.1.1")
 KNOWN = Interruption(
@@ -123,6 +123,34 @@ def test_the_model_gets_the_persons_word_and_the_output(decision: Decision, outc
     (told,) = world.results()
     assert told.outcome is outcome
     assert told.content == f"{says}\nIts output up to the interruption:\nhalf a line"
+
+
+@pytest.mark.parametrize(
+    ("decision", "asks"),
+    [(Rejected(), True), (MarkedDone(), False), (Approved(), False)],
+    ids=["unknown", "done", "again"],
+)
+def test_the_model_does_not_run_by_itself_what_a_person_has_left_in_doubt(decision: Decision, asks: bool) -> None:
+    """However freely the tool may be used: the same words once more might do the same once more."""
+    world = died(started("free"), KNOWN, lose=False)
+    world.decide(0, decision)
+    world.drain(reply(raw("free", '{"n":2}')), reply(raw("free")))
+    assert [(one.call.name, one.reason, one.why) for one in pending_calls(world.state)] == (
+        [("free", AskReason.POLICY, doubt.THE_SAME)] if asks else []
+    )
+    if not asks:
+        return
+    world.decide(0, Approved())
+    world.drain(reply(raw("free")))
+    assert [one.outcome for one in world.results()] == [Outcome.UNKNOWN, *[Outcome.SUCCESS] * 3]
+
+
+def test_a_tool_that_can_be_repeated_is_free_to_be_repeated() -> None:
+    again = replace(FREE, idempotent=True)
+    world = World.begin(grant(tools=(again,)))
+    world.tool_says = lambda call: ToolResult(outcome=Outcome.UNKNOWN, content="it did not stop")
+    world.drain(reply(raw("free")), reply(raw("free")))
+    assert [one.outcome for one in world.results()] == [Outcome.UNKNOWN] * 2
 
 
 def test_a_call_in_doubt_is_not_edited_into_another() -> None:
