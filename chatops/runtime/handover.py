@@ -83,13 +83,15 @@ class HandOver:
             if self.closed:
                 return
             self.closed = True
-            who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
-            gone = Conflict(
-                f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more."
-            )
-            await self._runner.give_up(gone)
+            await self._runner.give_up(_taken_over(by))
             if by is not None:
-                await self.lease.hand_over(by)
+                # Another one may have asked since.
+                by = await self.lease.hand_over() or by
             # Only now: who sees it reads along, and must not find the lease free.
-            self.gone = gone
+            self.gone = gone = _taken_over(by)
             self._tell(str(gone), advice=gone.advice)
+
+
+def _taken_over(by: Holder | None) -> Conflict:
+    who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
+    return Conflict(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")

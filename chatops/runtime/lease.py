@@ -73,19 +73,21 @@ class Lease:
         except StoreError as error:
             log.warning("whoever asks for the session was not answered: %s", error)
 
-    async def hand_over(self, to: Holder) -> None:
-        """Make it theirs if they still want it, else nobody's; harmless if it is ours no longer."""
-        session = self._session
+    async def hand_over(self) -> Holder | None:
+        """Make it theirs who want it by now, else nobody's; who got it. Harmless if it is ours no longer."""
+        session, to = self._session, None
         if session is None:
-            return
+            return None
         try:
             hold = await self._offload(self._store.held, session)
-            if hold is not None and (hold.holder, hold.wanted_by) == (self._holder, to):
+            if hold is not None and hold.holder == self._holder and hold.wanted_by is not None:
                 self._forget()
-                await self._offload(self._store.take_over, session, to, of=self._holder, ttl_s=LEASE_S)
+                await self._offload(self._store.take_over, session, hold.wanted_by, of=self._holder, ttl_s=LEASE_S)
+                to = hold.wanted_by
         except StoreError:
             log.exception("the session was not handed over")
         await self.release()
+        return to
 
     async def release(self) -> None:
         """Give it back; harmless if it was never taken."""

@@ -77,6 +77,8 @@ class ReadAlong:
         self._bus = Bus()
         self._changed: Callable[[], None] = lambda: None
         self._asked_at: float | None = None
+        self._asking = False
+        """What is being asked for is not in the store yet, perhaps."""
         self._told = 0
         self._following = asyncio.create_task(self._follow(), name="read along")
 
@@ -222,8 +224,14 @@ class ReadAlong:
         hold, me, store = self._found.hold, self._services.holder, self._services.store
         match self.handing:
             case Handing.HELD:
-                self._asked_at = self._now()
-                await self._services.offload(store.want, self.session_id, me)
+                self._asked_at, self._asking = self._now(), True
+                try:
+                    await self._services.offload(store.want, self.session_id, me)
+                except StoreError:
+                    self._asked_at = None
+                    raise
+                finally:
+                    self._asking = False
             case Handing.COMING | Handing.SILENT if hold is not None:
                 await self._services.offload(store.take_over, self.session_id, me, of=hold.holder, ttl_s=LEASE_S)
             case Handing.FREE:
@@ -247,10 +255,7 @@ class ReadAlong:
         store, offload, me = self._services.store, self._services.offload, self._services.holder
         try:
             await offload(store.release, self.session_id, me)
-            hold = await offload(store.held, self.session_id)
-            # Another one may have asked since, and still wants it.
-            if hold is not None and hold.wanted_by == me:
-                await offload(store.want, self.session_id, None)
+            await offload(store.want_no_more, self.session_id, me)
         except StoreError:
             log.exception("a request for a conversation was not taken back")
 
@@ -347,11 +352,26 @@ class ReadAlong:
         found = await self._services.offload(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
+            self._heed_others()
             self._changed()
 
     async def _look_at_holder(self) -> None:
         hold = await self._services.offload(self._services.store.held, self.session_id)
         self._found = replace(self._found, hold=hold)
+        self._heed_others()
+
+    def _heed_others(self) -> None:
+        """Say that what was asked for from here counts no more, because another one has asked since or has got it."""
+        hold, me = self._found.hold, self._services.holder
+        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.wanted_by):
+            return
+        self._asked_at = None
+        other = hold.wanted_by or hold.holder
+        self.tell(
+            f"Another chatops (host {other.host}, pid {other.pid}) has asked for this conversation too, and is the one "
+            "that gets it.",
+            advice="F2 asks again.",
+        )
 
 
 async def read_along(services: Services, session_id: SessionId) -> ReadAlong:

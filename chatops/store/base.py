@@ -292,8 +292,12 @@ class Store(Protocol):
         """Who drives a session; None if nobody who is still there does. Raises NoSuchSession."""
         ...
 
-    def want(self, session_id: SessionId, asker: Holder | None) -> None:
-        """Ask whoever holds the session to hand it over; None takes the request back."""
+    def want(self, session_id: SessionId, asker: Holder) -> None:
+        """Ask whoever holds the session to hand it over. Who asked before does so no more, and can see that."""
+        ...
+
+    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
+        """Take back what `asker` has asked for; what another one has asked for since stays."""
         ...
 
     def heard(self, session_id: SessionId, holder: Holder) -> None:

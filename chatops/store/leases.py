@@ -101,9 +101,15 @@ def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
     )
 
 
-def want(rows: Connection, session_id: SessionId, asker: Holder | None) -> None:
-    """Ask whoever holds the session to hand it over; None takes the request back."""
+def want(rows: Connection, session_id: SessionId, asker: Holder) -> None:
+    """Ask whoever holds the session to hand it over; who asked before does so no more."""
     rows.run("UPDATE leases SET wanted_by = ?, heard = 0 WHERE session_id = ?", _text(asker), session_id)
+
+
+def want_no_more(rows: Connection, session_id: SessionId, asker: Holder) -> None:
+    """Take back what `asker` has asked for; what another one has asked for since stays."""
+    sql = "UPDATE leases SET wanted_by = '', heard = 0 WHERE session_id = ? AND wanted_by = ?"
+    rows.run(sql, session_id, _text(asker))
 
 
 def heard(rows: Connection, session_id: SessionId, holder: Holder) -> None:
@@ -133,9 +139,7 @@ def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at:
     )
 
 
-def _text(holder: Holder | None) -> str:
-    if holder is None:
-        return ""
+def _text(holder: Holder) -> str:
     return json.dumps([holder.host, holder.pid, holder.boot_id, holder.pid_started])
 
 

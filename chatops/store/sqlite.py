@@ -241,10 +241,15 @@ class SqliteStore:
             full = sessions.full_id(self._rows, session_id)
             return leases.held(self._rows, full, me=self._process(), now=self._clock(), alive=self._alive)
 
-    def want(self, session_id: SessionId, asker: Holder | None) -> None:
+    def want(self, session_id: SessionId, asker: Holder) -> None:
         """See `Store.want`."""
         with self._rows.write():
             leases.want(self._rows, session_id, asker)
+
+    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.want_no_more`."""
+        with self._rows.write():
+            leases.want_no_more(self._rows, session_id, asker)
 
     def heard(self, session_id: SessionId, holder: Holder) -> None:
         """See `Store.heard`."""

@@ -232,10 +232,15 @@ class MemoryStore:
             full = sessions.full_id(memory, session_id)
             return leases.held(memory, full, me=self._process(), now=self._clock(), alive=self._alive)
 
-    def want(self, session_id: SessionId, asker: Holder | None) -> None:
+    def want(self, session_id: SessionId, asker: Holder) -> None:
         """See `Store.want`."""
         with self._write() as memory:
             leases.want(memory, session_id, asker)
+
+    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.want_no_more`."""
+        with self._write() as memory:
+            leases.want_no_more(memory, session_id, asker)
 
     def heard(self, session_id: SessionId, holder: Holder) -> None:
         """See `Store.heard`."""

@@ -314,19 +314,28 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
         (pending,) = session.pending
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         reader = await second.read(session)
+        told: list[str] = []
+        reader.subscribe(lambda published: told.extend(_notices(published.event)))
         await reader.get()
         await until(lambda: reader.handing is Handing.COMING)
+        assert told == []
         second.app.store.want(session.session_id, third)
         first.app.store.heard(session.session_id, this_process())
         await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
         monkeypatch.setattr("chatops.runtime.reading.ANSWER_S", 0.0)
         assert reader.handing is Handing.HELD
+        assert len(told) == 1 and f"pid {third.pid}) has asked for this conversation too" in told[0]
         await reader.get()
         await until(lambda: session.wanted_by == SECOND)
         await until(lambda: reader.handing is Handing.COMING)
         (tmp_path / "go").touch()
         await until(lambda: reader.handing is Handing.OURS)
         assert (tmp_path / "one").read_text() == "x"
+        assert len(told) == 1
+
+
+def _notices(event: Event) -> list[str]:
+    return [event.text] if isinstance(event, Notice) else []
 
 
 async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None:

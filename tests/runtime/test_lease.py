@@ -1,5 +1,7 @@
 """The lease of a conversation: kept whatever a look at the store comes to, and never twice by one process."""
 
+from dataclasses import replace
+
 import pytest
 
 from chatops.domain.errors import StoreError
@@ -69,7 +71,21 @@ async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monk
     store.want(info.id, OTHER)
     monkeypatch.setattr(store, "heard", fails)
     await lease.answer()
-    await lease.hand_over(OTHER)
+    assert await lease.hand_over() == OTHER
     hold = store.held(info.id)
     assert hold is not None and hold.holder == OTHER
+    offload.close()
+
+
+async def test_whoever_has_asked_last_is_given_it() -> None:
+    third = replace(OTHER, pid=OTHER.pid + 1)
+    store, offload = MemoryStore(alive=lambda one: True), Offload()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
+    await lease.take(info.id)
+    for asker in (OTHER, third):
+        store.want(info.id, asker)
+    assert await lease.hand_over() == third
+    hold = store.held(info.id)
+    assert hold is not None and hold.holder == third
     offload.close()

@@ -43,10 +43,17 @@ def held(
     return found if found is not None and keeps_out(found, me=me, now=now, alive=alive) else None
 
 
-def want(memory: Memory, session_id: SessionId, asker: Holder | None) -> None:
-    """Ask whoever holds the session to hand it over; None takes the request back."""
+def want(memory: Memory, session_id: SessionId, asker: Holder) -> None:
+    """Ask whoever holds the session to hand it over; who asked before does so no more."""
     if session_id in memory.leases:
         memory.leases[session_id] = replace(memory.leases[session_id], wanted_by=asker, heard=False)
+
+
+def want_no_more(memory: Memory, session_id: SessionId, asker: Holder) -> None:
+    """Take back what `asker` has asked for; what another one has asked for since stays."""
+    found = memory.leases.get(session_id)
+    if found is not None and found.wanted_by == asker:
+        memory.leases[session_id] = replace(found, wanted_by=None, heard=False)
 
 
 def heard(memory: Memory, session_id: SessionId, holder: Holder) -> None:
