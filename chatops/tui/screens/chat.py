@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chatops.tui.host import Opened
     from chatops.tui.projector import Projector
     from chatops.tui.screens.reading_desk import ReadingDesk
+    from chatops.tui.screens.run_board import RunBoard
     from chatops.tui.screens.run_desk import RunDesk
 
 
@@ -117,9 +118,9 @@ class ChatScreen(ChatSending):
         self._draw_stored(session)
         self._elsewhere = ""
         self.update_now()
-        if self._desk is not None:
+        if (desk := self._desk or self._reading) is not None:
             # From here on: what it publishes is heard.
-            self.run_worker(self._desk.show(), group="run")
+            self.run_worker(desk.show(), group="run")
 
     def _desk_for(self, session: "Conversation") -> "RunDesk | None":
         run = self.host.run_of(session)
@@ -142,6 +143,12 @@ class ChatScreen(ChatSending):
     def reads_along(self) -> bool:
         """Whether the open conversation is driven by another process."""
         return self._reading is not None
+
+    @property
+    def board(self) -> "RunBoard | None":
+        """The run beside the conversation, to look at: led here or elsewhere."""
+        desk = self._desk or self._reading
+        return desk.board if desk is not None else None
 
     def redraw(self, ops: "list[Op]") -> None:
         """Change what the transcript shows."""
@@ -251,8 +258,8 @@ class ChatScreen(ChatSending):
         snapshot = self._session.snapshot()
         running = snapshot.status is TurnStatus.RUNNING and not self.reads_along
         self.query_one(StatusLine).show(snapshot, sandbox=self.host.sandbox(), running=running)
-        if self._desk is not None:
-            self._desk.update()
+        if self.board is not None:
+            self.board.update()
         failed = snapshot.status is TurnStatus.FAILED and not self.reads_along
         failed = failed and not (self._desk is not None and self._desk.owns_last_turn)
         troubled = self._session.trouble is not None or (self.run is not None and self.run.trouble is not None)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
+    from chatops.tui.screens.run_board import RunBoard
     from chatops.tui.screens.run_desk import RunDesk
     from chatops.tui.widgets.workflow_panel import WorkflowPanel
 
@@ -71,6 +72,11 @@ class ChatFace(Standing, Screen[None]):
         return self._desk
 
     @property
+    def board(self) -> "RunBoard | None":
+        """What can be seen of the run that the conversation is, if it is one."""
+        return None
+
+    @property
     def reads_along(self) -> bool:
         """Whether the open conversation is driven by another process."""
         return False
@@ -93,13 +99,13 @@ class ChatFace(Standing, Screen[None]):
 
     def action_fold_panel(self) -> None:
         """ctrl+t: the panel of the run, one line or all of it."""
-        if self._desk is not None:
-            self._desk.toggle()
+        if self.board is not None:
+            self.board.toggle()
 
     def action_steps(self) -> None:
         """ctrl+l: the steps of the run, and what they gave."""
-        if self._desk is not None and self.is_active:
-            self._desk.open_steps()
+        if self.board is not None and self.is_active:
+            self.board.open_steps()
 
     def action_help(self) -> None:
         """F1."""
@@ -117,8 +123,8 @@ class ChatFace(Standing, Screen[None]):
 
     def show_step(self, index: int) -> None:
         """Let the person read what a step of the run gave."""
-        if self._desk is not None:
-            self._desk.open_step(index)
+        if self.board is not None:
+            self.board.open_step(index)
 
     def run_command(self, text: str) -> None:
         """Run a slash command chosen elsewhere (the palette)."""

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.engine.workflow.state import AwaitingReview
+from chatops.engine.workflow.state import AwaitingReview, RunFinished
 from chatops.runtime.reading import Handing
 from chatops.tui.blocks.changes import changes
 from chatops.tui.blocks.steps import TurnHead, heads_of
 from chatops.tui.projector import Projector
 from chatops.tui.screens import windows
 from chatops.tui.screens.banner_text import Said, calls_waiting
+from chatops.tui.screens.run_board import RunBoard, Stand
 
 if TYPE_CHECKING:
     from chatops.runtime.reading import ReadAlong
@@ -29,6 +30,8 @@ class ReadingDesk:
         """What is read."""
         self._shown: dict[str, Block] = {}
         self._getting = False
+        self.board = RunBoard(chat, self._stand, clock=chat.clock) if reader.run is not None else None
+        """What can be seen of the run that it is, if it is one."""
         reader.on_change(self._changed)
 
     def blocks(self) -> "list[Block]":
@@ -42,6 +45,18 @@ class ReadingDesk:
 
     def _heads(self) -> "dict[str, TurnHead] | None":
         return heads_of(self.reader.run) if self.reader.run is not None else None
+
+    def _stand(self) -> Stand:
+        run = self.reader.run
+        assert run is not None
+        left = self.reader.hold is None and not isinstance(run.phase, RunFinished)
+        trouble = "It is open nowhere: F2 goes on with it here." if left else ""
+        return Stand(run=run, turn=self.reader.state, trouble=trouble)
+
+    async def show(self) -> None:
+        """Put what can be seen of a run on the screen."""
+        if self.board is not None:
+            await self.board.show()
 
     def _changed(self) -> None:
         """The store has something else to show, or the conversation changes hands."""
@@ -86,6 +101,8 @@ class ReadingDesk:
 
     async def leave(self) -> None:
         """Another conversation is shown now. If it is this one, gone on with here, it is kept."""
+        if self.board is not None:
+            await self.board.remove()
         if self._getting:
             self.reader.stop()
         else:

@@ -1,4 +1,4 @@
-"""The run beside a conversation: its panel, its times, its dialog. The chat screen asks it, and it asks the run.
+"""The run that a conversation is, led from here: its board, its dialog. The chat screen asks it, and it asks the run.
 
 A conversation that is no run has none of this, and nothing here is loaded for it.
 """
@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.domain.sanitize import sanitize
-from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewReason, RunningStep
+from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.tui.blocks.steps import TurnHead, heads_of
 from chatops.tui.screens import windows
-from chatops.tui.widgets.workflow_panel import WorkflowPanel
-from chatops.tui.workflow.clock import StepClock
-from chatops.tui.workflow.text import step_text
-from chatops.tui.workflow.view import RunView, standing_at, view_of
+from chatops.tui.screens.run_board import RunBoard, Stand
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
@@ -31,13 +28,11 @@ class RunDesk:
         self._chat = chat
         self.run = run
         """What leads, or led, the conversation."""
-        times = chat.host.step_times(run.run_id)
-        self._clock = StepClock(len(run.state.spec.steps), times)
+        self.board = RunBoard(chat, self._stand, clock=chat.clock)
+        """What can be seen of it."""
         self._taken_up = False
         self._later: AwaitingReview | None = None
         """What the person has put off."""
-        self._panel = WorkflowPanel(self.view)
-        self._follow_clock()
 
     # What is drawn
 
@@ -56,15 +51,14 @@ class RunDesk:
         """What a person has to say a word on."""
         return self.run.review_wanted
 
-    def view(self) -> RunView:
-        """The run as it stands now."""
+    def _stand(self) -> Stand:
         run, trouble = self.run, self.run.trouble
         told = f"{trouble} {trouble.advice}".strip() if trouble is not None else ""
-        return view_of(run.state, run.session.state, seconds=self._clock.seconds(now=self._chat.clock()), trouble=told)
+        return Stand(run=run.state, turn=run.session.state, trouble=told)
 
     async def show(self) -> None:
         """Put the panel on the screen and go on with the run, now that somebody listens."""
-        await self._chat.mount(self._panel, before=0)
+        await self.board.show()
         try:
             await self.run.go_on()
         except ChatopsError as error:
@@ -78,39 +72,9 @@ class RunDesk:
         if dialog is not None:
             dialog.follow()
         if any(isinstance(event, StepFinished | TurnPaused | WorkflowFinished) for event in events):
-            self.keep_times()
-
-    def update(self) -> None:
-        """Draw the run as it stands."""
-        self._follow_clock()
-        self._panel.draw()
-
-    def _follow_clock(self) -> None:
-        phase = self.run.state.phase
-        working = isinstance(phase, RunningStep | CheckingGate) and self.run.trouble is None
-        if working:
-            working = standing_at(phase, self.run.session.state).working
-        step = phase.step if isinstance(phase, RunningStep | CheckingGate) and working else None
-        self._clock.follow(step, now=self._chat.clock())
-
-    def keep_times(self) -> None:
-        """Store how long each step has worked."""
-        self._chat.host.keep_step_times(self.run.run_id, self._clock.seconds(now=self._chat.clock()))
+            self.board.keep_times()
 
     # What can be asked of it
-
-    def toggle(self) -> None:
-        """Fold or open the panel."""
-        self._panel.toggle()
-
-    def open_step(self, index: int) -> None:
-        """Show what a step gave."""
-        step = self.view().steps[index]
-        windows.push_text(self._chat.app, f"Step {step.number}: {step.name}", text=step_text(self.run.state, step))
-
-    def open_steps(self) -> None:
-        """Let the person choose a step whose output is shown."""
-        windows.push_steps(self._chat.app, self.view(), chosen=self.open_step)
 
     def open_review(self) -> None:
         """Ask for the word that the run waits for."""
@@ -169,7 +133,6 @@ class RunDesk:
 
     async def leave(self) -> None:
         """The conversation is left: keep the times, take the panel away, stop what runs. The stored run stays."""
-        self.keep_times()
-        if self._panel.is_attached:
-            await self._panel.remove()
+        self.board.keep_times()
+        await self.board.remove()
         await self.run.aclose()

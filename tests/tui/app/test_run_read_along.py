@@ -1,0 +1,141 @@
+"""A run of a workflow that another process leads, on the screen of one who reads along: the same panel, live."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import SessionId
+from chatops.engine.state import TurnState
+from chatops.engine.view import pending_calls
+from chatops.engine.workflow.state import WorkflowState
+from chatops.runtime.conversation import Conversation
+from chatops.runtime.reading import Handing, ReadAlong
+from chatops.runtime.snapshot import Snapshot
+from chatops.store.base import Hold, Holder
+from chatops.tui.screens.picker import Picker
+from chatops.tui.screens.text import TextScreen
+from chatops.tui.widgets.workflow_panel import Shape, WorkflowPanel
+from tests.support.runs import RUN
+from tests.tui.app.fake_run import FakeRun
+from tests.tui.app.scenes import assembly, busy, discovered, to_review
+from tests.tui.app.support_app import Stage, stage
+
+ELSEWHERE = Hold(holder=Holder(host="here", pid=77, boot_id="boot", pid_started="1"), since=0.0, expires_at=1e12)
+
+
+class FakeReader(ReadAlong):
+    """Reads a run that the test plays; `looks` is a look at the store."""
+
+    def __init__(self, run: FakeRun) -> None:
+        self.led = run
+        self.held: Hold | None = ELSEWHERE
+        self.left = False
+        self.looks: Callable[[], None] = lambda: None
+
+    @property
+    def session_id(self) -> SessionId:
+        return RUN
+
+    @property
+    def run(self) -> WorkflowState:
+        return self.led.play.state
+
+    @property
+    def state(self) -> TurnState | None:
+        return self.led.play.turn
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        return pending_calls(self.state) if self.state is not None else ()
+
+    @property
+    def hold(self) -> Hold | None:
+        return self.held
+
+    @property
+    def handing(self) -> Handing:
+        return Handing.HELD if self.held is not None else Handing.FREE
+
+    def since(self) -> str:
+        return "10:15"
+
+    def snapshot(self) -> Snapshot:
+        return self.led.session.snapshot()
+
+    def subscribe(self, listener: object) -> Callable[[], None]:
+        return lambda: None
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        self.looks = changed
+
+    async def aclose(self) -> None:
+        self.left = True
+
+
+@asynccontextmanager
+async def reading(
+    scene: Callable[[FakeRun], None], *, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Stage, FakeReader]]:
+    run = FakeRun(assembly())
+    run.play.begin()
+    scene(run)
+    reader = FakeReader(run)
+
+    async def opened() -> Conversation:
+        return reader
+
+    async with stage(size=size) as running:
+        await running.app.chat.change_session(opened())
+        await running.settle()
+        yield running, reader
+
+
+async def test_the_panel_shows_steps_and_validations_and_follows_the_run() -> None:
+    async with reading(discovered, size=(100, 30)) as (running, reader):
+        assert "Open elsewhere (pid 77 on here" in running.text
+        assert "✓ 1 discover" in running.text
+        assert "▸ 2 configure" in running.text
+        reader.led.play.calls("validate_minimal", "valid", component="invoice")
+        assert "✓ validate_minimal" not in running.app.chat.query_one(WorkflowPanel).render().plain
+        reader.looks()
+        await running.settle()
+        assert "✓ validate_minimal" in running.app.chat.query_one(WorkflowPanel).render().plain
+
+
+async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
+    async with reading(to_review) as (running, reader):
+        shown = running.app.chat.query_one(WorkflowPanel)
+        assert shown.shape is Shape.ABOVE
+        await running.press("ctrl+t")
+        assert len(shown.render().plain.splitlines()) == 1
+        await running.press("ctrl+l")
+        assert isinstance(running.app.screen, Picker)
+        await running.press("enter")
+        assert isinstance(running.app.screen, TextScreen)
+        await running.press("escape", "ctrl+g", "a", "t", "s", "x")
+        assert reader.led.said == []
+        assert reader.led.gone_on == 0
+        assert running.host.times == {}, "how long it took is told by whoever leads it"
+
+
+async def test_a_run_that_nobody_leads_any_more_does_not_seem_to_work() -> None:
+    async with reading(busy) as (running, reader):
+        shown = running.app.chat.query_one(WorkflowPanel)
+        assert shown.ticking
+        reader.held = None
+        reader.looks()
+        await running.settle()
+        assert not shown.ticking
+        assert "does not go on" in running.text
+
+
+async def test_leaving_takes_the_panel_away() -> None:
+    async with reading(busy) as (running, reader):
+
+        async def back() -> Conversation:
+            return running.session
+
+        await running.app.chat.change_session(back())
+        await running.settle()
+        assert reader.left
+        assert not running.app.chat.query(WorkflowPanel)
