@@ -7,6 +7,7 @@ C0 controls by their picture (``␛``), the rest by its code point (``<U+202E>``
 """
 
 import re
+import unicodedata
 
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
@@ -19,6 +20,15 @@ _C1 = "\x7f-\x9f"
 _SURROGATES = "\ud800-\udfff"
 _STACKED_SELECTORS = re.compile("(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+")
 """A variation selector picks the emoji or text form of the character before it; a run of them carries data."""
+
+_SIGNS = re.compile(r"[^\w\s\x00-\u02ff]+")
+"""Where marks that are drawn into the cell of the character before them can stand, and little else."""
+_SELECTORS = "\ufe0e\ufe0f"
+_MOST_MARKS = 8
+"""Marks in one cell that any script may want; terminals draw fewer, and a run of them carries data."""
+_MANY_SIGNS = re.compile(rf"[^\w\s\x00-\u02ff]{{{_MOST_MARKS + 1},}}")
+_MOST_MARKS_REVEALED = 2
+"""Marks in one cell that every terminal draws."""
 
 _BAD_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 _BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
@@ -47,14 +57,17 @@ def sanitize(text: str, *, newlines: bool = True) -> str:
     text = _show(text, set((_BAD_IN_TEXT if newlines else _BAD_IN_LINE).findall(text)))
     if "\ufe0f" in text or "\ufe0e" in text:
         text = _STACKED_SELECTORS.sub(lambda found: "".join(map(_code_point, found[0])), text)
+    if not text.isascii():
+        text = _MANY_SIGNS.sub(_spell_stacked_marks, text)
     return text.expandtabs(TAB_WIDTH) if "\t" in text else text
 
 
 def reveal(text: str, *, newlines: bool = True) -> str:
     """`text` for a dialog: as `sanitize`, and nothing that is there may look as if it were not.
 
-    Shows tabs (``␉``), every CR, spaces at the end of a line (``·``), spaces that are no plain space, and
-    letters of another alphabet inside a word that also has Latin ones (``а<U+0430>``).
+    Shows tabs (``␉``), every CR, spaces at the end of a line (``·``), spaces that are no plain space, letters of
+    another alphabet inside a word that also has Latin ones (``а<U+0430>``), and marks that are drawn over others of
+    their kind or over what is no letter.
     """
     text = text.replace("\r", "␍")
     text = sanitize(text.replace("\t", "␉\t"), newlines=newlines)
@@ -62,6 +75,7 @@ def reveal(text: str, *, newlines: bool = True) -> str:
     if text.isascii():
         return text
     text = _ODD_SPACES.sub(lambda found: _code_point(found[0]), text)
+    text = _SIGNS.sub(_spell_doubtful_marks, text)
     if _LOOKALIKE_ALPHABETS.search(text):
         text = _WORD.sub(_mark_lookalikes, text)
     return text
@@ -84,6 +98,32 @@ def _symbol(character: str) -> str:
 
 def _code_point(character: str) -> str:
     return f"<U+{ord(character):04X}>"
+
+
+def _spell_stacked_marks(found: re.Match[str]) -> str:
+    return _marks_spelled(found[0], most=_MOST_MARKS, room=_MOST_MARKS)
+
+
+def _spell_doubtful_marks(found: re.Match[str]) -> str:
+    before = found.string[found.start() - 1 : found.start()]
+    return _marks_spelled(found[0], most=_MOST_MARKS_REVEALED, room=_MOST_MARKS_REVEALED if before.isalnum() else 0)
+
+
+def _marks_spelled(signs: str, *, most: int, room: int) -> str:
+    """`signs` with at most `most` marks on each, and `room` on what stands before them; the others by code point."""
+    out: list[str] = []
+    for sign in signs:
+        if sign in _SELECTORS:
+            out.append(sign)
+        elif unicodedata.category(sign) not in {"Mn", "Me"}:
+            out.append(sign)
+            room = most
+        elif room:
+            out.append(sign)
+            room -= 1
+        else:
+            out.append(_code_point(sign))
+    return "".join(out)
 
 
 def _mark_lookalikes(found: re.Match[str]) -> str:

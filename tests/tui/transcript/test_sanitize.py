@@ -58,6 +58,9 @@ def test_fillers_and_data_carrying_selectors_are_shown(character: str) -> None:
         ("☂\ufe0f", "☂\ufe0f"),
         ("☂\ufe0f\ufe0f\ufe0e", "☂\ufe0f<U+FE0F><U+FE0E>"),
         ("grüß 漢字", "grüß 漢字"),
+        ("e" + "\u0301" * 8, "e" + "\u0301" * 8),
+        ("e" + "\u0301" * 10, "e" + "\u0301" * 8 + "<U+0301><U+0301>"),
+        ("・" * 20, "・" * 20),
     ],
 )
 def test_what_is_shown(text: str, shown: str) -> None:
@@ -77,6 +80,10 @@ def test_without_newlines_the_result_is_one_line() -> None:
         ("a\u00a0b", "a<U+00A0>b"),
         ("p\u0430ypal.com", "p\u0430<U+0430>ypal.com"),
         ("привет мир", "привет мир"),
+        ("cafe\u0301 e\u0323\u0302", "cafe\u0301 e\u0323\u0302"),
+        ("a" + "\u0301" * 3, "a\u0301\u0301<U+0301>"),
+        ("rm /\u0338tmp \u0336x", "rm /<U+0338>tmp <U+0336>x"),
+        ("1\ufe0f\u20e3 ❤\ufe0f", "1\ufe0f\u20e3 ❤\ufe0f"),
     ],
 )
 def test_a_dialog_shows_more(text: str, shown: str) -> None:
