@@ -4,6 +4,7 @@ import sqlite3
 
 from chatops.store.connection import Value, bound
 from chatops.store.place import COPIED
+from chatops.store.transaction import transaction
 
 _OPEN = (
     ("sessions", "id = ?1"),
@@ -38,9 +39,7 @@ def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     Raises sqlite3.Error.
     """
     driven = [row[0] for row in source.execute("SELECT session_id FROM leases").fetchall()]
-    target.execute("PRAGMA foreign_keys = OFF")
-    target.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(target, unchecked=True):
         for session_id in driven:
             if not _goes_further(source, target, session_id):
                 continue
@@ -48,13 +47,6 @@ def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
                 target.execute(f"DELETE FROM {table} WHERE {chosen}", (session_id,))
             for table, chosen in (("messages", _MESSAGES_OF), *_OPEN):
                 _copy_chosen(source, target, table, chosen, session_id)
-        target.execute("COMMIT")
-    except BaseException:
-        if target.in_transaction:
-            target.execute("ROLLBACK")
-        raise
-    finally:
-        target.execute("PRAGMA foreign_keys = ON")
 
 
 def _goes_further(source: sqlite3.Connection, target: sqlite3.Connection, session_id: Value) -> bool:

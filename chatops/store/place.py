@@ -20,6 +20,7 @@ from chatops.domain.ids import TurnId
 from chatops.store.codec import decode_decision
 from chatops.store.connection import Value
 from chatops.store.mounts import file_system, is_network
+from chatops.store.transaction import transaction
 
 MACHINE_ID = Path("/etc/machine-id")
 """See machine-id(5); many containers have none."""
@@ -82,18 +83,15 @@ def arrive(raw: sqlite3.Connection, path: Path) -> None:
         return
     elsewhere = False
     try:
-        raw.execute("BEGIN IMMEDIATE")
-        said = _said(raw)
-        elsewhere = said is not None and not _names(said, here)
-        if elsewhere:
-            _leave_words_behind(raw)
-        _say(raw, here)
-        raw.execute("COMMIT")
-    except BaseException as error:
-        if raw.in_transaction:
-            raw.execute("ROLLBACK")
+        with transaction(raw):
+            said = _said(raw)
+            elsewhere = said is not None and not _names(said, here)
+            if elsewhere:
+                _leave_words_behind(raw)
+            _say(raw, here)
+    except sqlite3.Error:
         # Where it is can be said another time, that it is a copy cannot wait: a disk may be full for now only.
-        if elsewhere or not isinstance(error, sqlite3.Error):
+        if elsewhere:
             raise
 
 

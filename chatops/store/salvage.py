@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chatops.store.connection import Row, Value, bound
 from chatops.store.pages import COLUMNS, rows_on_pages
+from chatops.store.transaction import transaction
 
 BATCH = 500
 """Rows that are read at once for as long as nothing is damaged."""
@@ -63,9 +64,7 @@ def carry_over(
     its tables cannot be read to their end; it is not open in this process. Both are `connection.prepared`. Raises
     sqlite3.Error for `target` alone, OSError for `file`.
     """
-    target.execute("PRAGMA foreign_keys = OFF")
-    target.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(target, unchecked=True):
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
         if file is not None and not (read["messages"] and read["sessions"]):
             _take_from_pages(file, target)
@@ -80,12 +79,6 @@ def carry_over(
             turns=turns,
             whole=all(read.values()),
         )
-        target.execute("COMMIT")
-    except BaseException:
-        if target.in_transaction:
-            target.execute("ROLLBACK")
-        raise
-    target.execute("PRAGMA foreign_keys = ON")
     return salvage
 
 

@@ -8,6 +8,8 @@ lone surrogates, see `connection`.
 import sqlite3
 from dataclasses import dataclass
 
+from chatops.store.transaction import transaction
+
 APPLICATION_ID = 0x63686F70
 """``chop``: says in the file's header whose it is."""
 
@@ -197,23 +199,17 @@ if not all(migration.summary for migration in MIGRATIONS):
 def migrate(raw: sqlite3.Connection) -> None:
     """Bring a file to SCHEMA_VERSION, one transaction per step; a second process finds the work done.
 
-    `raw` is in autocommit mode. A file newer than this is not for here: see `connection.examine`.
+    `raw` is in autocommit mode. A file newer than this is not for here: see `opening.examine`.
     """
     for migration in MIGRATIONS:
         if _version(raw) >= migration.version:
             continue
-        raw.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(raw):
             if _version(raw) < migration.version:
                 for statement in migration.statements:
                     raw.execute(statement)
                 raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 raw.execute(f"PRAGMA user_version = {migration.version}")
-            raw.execute("COMMIT")
-        except BaseException:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            raise
 
 
 def _version(raw: sqlite3.Connection) -> int:
