@@ -1,0 +1,37 @@
+"""Text that is selected with the mouse: what it is, and how it looks."""
+
+from rich.style import Style
+from textual.selection import Selection
+from textual.strip import Strip
+
+from chatops.tui.blocks.lines import GUTTER
+from chatops.tui.widgets.layout import Layout
+
+
+def selected_text(layout: Layout, selection: Selection) -> str:
+    """The selected text of what is drawn, without the gutter and the blanks that fill lines."""
+    first = selection.start.y if selection.start is not None else 0
+    last = min(selection.end.y if selection.end is not None else layout.height, layout.height - 1)
+    lines = []
+    for y in range(first, last + 1):
+        strip, span = layout.line(y), selection.get_span(y)
+        if span is None:
+            continue
+        text = strip.text if strip is not None else ""
+        begin, end = span
+        begin = max(begin, GUTTER) if text[:GUTTER].isspace() else begin
+        lines.append(text[begin : len(text) if end == -1 else end].rstrip())
+    return "\n".join(lines)
+
+
+def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+    """`strip` with the characters of `span` in the style of a selection."""
+    begin, end = span
+    length = len(strip.text)
+    end = length if end == -1 else min(end, length)
+    if begin >= end:
+        return strip
+    left, right = strip.index_to_cell_position(begin), strip.index_to_cell_position(end)
+    inside = strip.crop(left, right)
+    marked = Strip([segment._replace(style=(segment.style or Style()) + style) for segment in inside])
+    return Strip.join([strip.crop(0, left), marked, strip.crop(right)])
