@@ -8,33 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ConfigError, SessionHeld
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
-from chatops.domain.messages import ToolMessage
-from chatops.domain.tools import Outcome
-from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
-from chatops.policy.patterns import show_rule
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
-from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow, TextTopic
+from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow
 from chatops.wiring.app import App, Options
-from chatops.wiring.explain import NO_SESSION, explain_call
+from chatops.wiring.background import Background
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left, run_standing
-from chatops.wiring.offers import key_offer, server_offer
+from chatops.wiring.host_texts import HostTexts
+from chatops.wiring.offers import key_offer
 
 log = logging.getLogger(__name__)
 
-WARM_UP_S = 0.5
-"""After opening, before what the first message needs is loaded: the first keys come first."""
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
-FILES_S = 1.0
-"""How often registry and workspace are looked at while nothing else asks for them."""
 HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
@@ -46,9 +38,9 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     """
     host = await asyncio.to_thread(_prepared, options)
     opened = await host.opened(session, last=last, pick=pick)
-    host.warm_up_later(opened.session.snapshot().model)
-    host.offer_later(opened.session)
-    host.watch_files()
+    host.background.warm_up(opened.session.snapshot().model)
+    host.background.offer_servers(opened.session)
+    host.background.watch_files()
     return opened
 
 
@@ -58,53 +50,20 @@ def _prepared(options: Options) -> "TuiHost":
     return TuiHost(app)
 
 
-def _load() -> None:
-    from chatops.models import client
-    from chatops.store import codec
-
-    codec.warm_up()
-    client.warm_up()
-
-
-class TuiHost(HostRuns):
+class TuiHost(HostRuns, HostTexts):
     """Answers from the store and the registry as they are when asked."""
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
+        self.background = Background(app)
+        """What is done beside the conversations, once it is begun."""
         self._history = _texts(app.settings.get(self._history_key))
         self._sandbox = app.sandbox_note()
-        self._warming: asyncio.Task[None] | None = None
-        self._offering: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
 
     @property
     def app(self) -> App:
         """What this host answers from; the caller of the terminal app closes it."""
         return self._app
-
-    def warm_up_later(self, model: str) -> None:
-        """Load what the first message needs (about a second of work in a thread), once the first keys are through."""
-        self._warming = asyncio.create_task(self._warm_up(model), name="warm-up")
-
-    async def _warm_up(self, model: str) -> None:
-        await asyncio.sleep(WARM_UP_S)
-        try:
-            await asyncio.to_thread(_load)
-            await self._app.models.prepare(model)
-        except Exception:
-            # The first message tries again, and tells the person what is wrong.
-            log.info("the model client could not be prepared", exc_info=True)
-
-    def offer_later(self, chat: Conversation) -> None:
-        """Where the demo answers: look for servers on this machine in the background, and say what there is."""
-        if chat.snapshot().is_demo:
-            self._offering = asyncio.create_task(self._offer(chat), name="offer servers")
-
-    async def _offer(self, chat: Conversation) -> None:
-        await asyncio.sleep(WARM_UP_S)
-        found = await server_offer()
-        if found and chat.snapshot().is_demo:
-            chat.tell(found)
 
     async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> Opened:
         """The first conversation of this run, and what to say at the start."""
@@ -129,13 +88,13 @@ class TuiHost(HostRuns):
             self._history = [*self._history, text][-HISTORY:]
             self._app.settings.set(self._history_key, json.dumps(self._history))
 
-    def draft(self, session_id: SessionId) -> str:
-        """What was typed and not sent in that session."""
-        return self._app.settings.get(self._draft_key(session_id)) or ""
+    def draft(self, session_id: SessionId, *, reading: bool) -> str:
+        """See `tui.host.Host.draft`."""
+        return self._app.settings.fresh(self._draft_key(session_id, reading=reading)) or ""
 
-    def keep_draft(self, session_id: SessionId, *, text: str) -> None:
-        """Store what was typed and not sent; empty text forgets it."""
-        self._app.settings.set(self._draft_key(session_id), text)
+    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
+        """See `tui.host.Host.keep_draft`."""
+        self._app.settings.set(self._draft_key(session_id, reading=reading), text)
 
     def roles(self) -> Sequence[RoleRow]:
         """The roles of this person here, in registry order."""
@@ -156,23 +115,6 @@ class TuiHost(HostRuns):
     async def reload_registry(self) -> None:
         """Put the registry as its file is now in force."""
         await asyncio.to_thread(self._app.reload_registry)
-
-    def watch_files(self) -> None:
-        """From now on a registry that changes and a workspace that goes are told also while nothing asks for them."""
-        self._watching = asyncio.create_task(self._watch_files(), name="files")
-
-    async def _watch_files(self) -> None:
-        told: set[str] = set()
-        while True:
-            await asyncio.sleep(FILES_S)
-            for look in (self._app.look_at_registry, self._app.look_at_workspace):
-                try:
-                    await asyncio.to_thread(look)
-                except Exception as error:
-                    # One look that fails ends neither the watching nor the other; each reason is logged once.
-                    if repr(error) not in told:
-                        told.add(repr(error))
-                        log.exception("files cannot be watched for now")
 
     def sandbox(self) -> str:
         """How commands are confined here."""
@@ -229,29 +171,6 @@ class TuiHost(HostRuns):
         name = path or f"{session_id}.{suffix}"
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 
-    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
-        """A text to look at."""
-        match topic:
-            case "tools":
-                return self._tools(session)
-            case "policy":
-                return await self._explained(session, argument) if argument else _policy(session)
-            case "permissions":
-                return await self._permissions(session)
-            case "doctor":
-                from chatops.wiring.doctor import doctor_text
-
-                return await asyncio.to_thread(doctor_text, self._app)
-
-    async def revoke(self, session: Conversation, *, number: int) -> str:
-        """Withdraw a remembered permission by its number."""
-        grants = await self._grants(session)
-        if not 1 <= number <= len(grants):
-            raise ConfigError(f"There is no permission number {number}.", advice="/permissions lists them.")
-        gone = grants[number - 1]
-        await session.withdraw(gone)
-        return f"Withdrawn: {show_rule(gone.tool, gone.pattern)} in role {gone.role}."
-
     async def _taken_up(self, session_id: SessionId | None) -> tuple[Conversation, tuple[str, ...]]:
         """A conversation that goes on where it was left, and what there is to say about that.
 
@@ -285,8 +204,8 @@ class TuiHost(HostRuns):
     def _history_key(self) -> str:
         return f"history:{self._app.workspace}"
 
-    def _draft_key(self, session_id: SessionId) -> str:
-        return f"draft:{self._app.workspace}:{session_id}"
+    def _draft_key(self, session_id: SessionId, *, reading: bool) -> str:
+        return f"{'read-along-' if reading else ''}draft:{self._app.workspace}:{session_id}"
 
     def _left_behind(self) -> str:
         """How the stored conversations of this workspace stand that are not finished, in one line."""
@@ -319,69 +238,11 @@ class TuiHost(HostRuns):
         model = grant.models[0]
         return RoleRow(name=name, model=model.label or model.name, tools=tuple(t.name for t in grant.tools))
 
-    def _tools(self, session: Conversation) -> str:
-        grant = session.grant()
-        lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
-        lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
-        hidden = [spec.name for spec in self._app.catalog.specs if grant.tool(spec.name) is None]
-        lines += ["", f"Not on offer here: {', '.join(hidden) or 'none'}"]
-        lines += [f"Hint: {hint}" for hint in self._app.catalog.hints]
-        return "\n".join(lines)
-
-    async def _explained(self, session: Conversation, argument: str) -> str:
-        """The verdict on ``TOOL [JSON]`` in this conversation, with what it remembers and has read."""
-        tool, _, arguments = argument.partition(" ")
-        found = await explain_call(
-            self._app,
-            session.grant(),
-            tool,
-            arguments.strip() or None,
-            session=session.session_id or NO_SESSION,
-            remembered=await self._grants(session),
-            workspace_read=_workspace_was_read(session),
-        )
-        return "\n".join([*found.lines, "", *found.remarks]).rstrip()
-
-    async def _grants(self, session: Conversation) -> tuple[RememberedGrant, ...]:
-        if not session.session_id:
-            return ()
-        return await asyncio.to_thread(self._app.store.grants, session.session_id)
-
-    async def _permissions(self, session: Conversation) -> str:
-        grants = await self._grants(session)
-        role = session.snapshot().role
-        lines = ["Remembered in this session (revoke with /permissions revoke N):", ""]
-        for number, grant in enumerate(grants, start=1):
-            note = "" if grant.role == role else "  (suspended: another role is in force)"
-            lines.append(f"  {number}. {show_rule(grant.tool, grant.pattern)}  role {grant.role}{note}")
-        lines += [] if grants else ["  none"]
-        lines += ["", "Standing answers from configuration and flags:", ""]
-        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in session.grant().answers] or ["  none"]
-        return "\n".join(lines)
-
 
 def _write(workspace: Path, name: str, text: str) -> str:
     target = workspace / os.path.expanduser(name)
     write_new_private(target, text.encode("utf-8", "backslashreplace"))
     return str(target)
-
-
-def _workspace_was_read(session: Conversation) -> bool:
-    """As the next call would find it, also in a conversation that was opened again and has no turn yet."""
-    if session.state is not None:
-        return workspace_was_read(session.state)
-    said = (message for message in session.snapshot().messages if isinstance(message, ToolMessage))
-    not_run = (Outcome.DENIED, Outcome.INVALID)
-    return any(message.tool in WORKSPACE_READERS and message.outcome not in not_run for message in said)
-
-
-def _policy(session: Conversation) -> str:
-    grant = session.grant()
-    lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
-    for layer in grant.layers:
-        lines.append(f"{layer.name} (otherwise {layer.default.value}):")
-        lines += [f"  {rule.verdict.value:<6} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
-    return "\n".join(lines)
 
 
 def _session(info: SessionInfo, state: str) -> SessionRow:

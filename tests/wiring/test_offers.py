@@ -59,7 +59,7 @@ def test_a_key_is_offered_and_not_shown(environ: dict[str, str], said: str | Non
 
 async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
     """What the chat says on opening and a moment later."""
-    monkeypatch.setattr("chatops.wiring.host.WARM_UP_S", 0.0)
+    monkeypatch.setattr("chatops.wiring.background.WARM_UP_S", 0.0)
     monkeypatch.setattr("chatops.wiring.offers.server_offer.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)

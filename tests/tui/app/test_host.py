@@ -16,7 +16,7 @@ from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import ChatSession
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
-from chatops.wiring import host
+from chatops.wiring import background
 from chatops.wiring.app import App, Options
 from chatops.wiring.host import TuiHost
 
@@ -155,10 +155,10 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
         if len(times) == 2:
             loop.call_soon_threadsafe(looked.set)
 
-    monkeypatch.setattr(host, "FILES_S", 0)
+    monkeypatch.setattr(background, "FILES_S", 0)
     monkeypatch.setattr(desk.host.app, "look_at_registry", look)
     monkeypatch.setattr(desk.host.app, "look_at_workspace", other)
-    desk.host.watch_files()
+    desk.host.background.watch_files()
     async with asyncio.timeout(20):
         await looked.wait()
     assert [record.message for record in caplog.records] == ["files cannot be watched for now"]

@@ -1,0 +1,77 @@
+"""What the terminal app does beside its conversations: load what comes next, offer what it finds, watch files."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from chatops.runtime.conversation import Conversation
+from chatops.wiring.app import App
+from chatops.wiring.offers import server_offer
+
+log = logging.getLogger(__name__)
+
+WARM_UP_S = 0.5
+"""After opening, before what the first message needs is loaded: the first keys come first."""
+FILES_S = 1.0
+"""How often registry and workspace are looked at while nothing else asks for them."""
+
+
+class Background:
+    """Goes on for as long as the event loop does."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def warm_up(self, model: str) -> None:
+        """Load what the first message needs (about a second of work in a thread), once the first keys are through."""
+        self._begin(self._warm_up(model), name="warm-up")
+
+    def offer_servers(self, chat: Conversation) -> None:
+        """Where the demo answers: look for servers on this machine, and say what there is."""
+        if chat.snapshot().is_demo:
+            self._begin(self._offer(chat), name="offer servers")
+
+    def watch_files(self) -> None:
+        """From now on a registry that changes and a workspace that goes are told also while nothing asks for them."""
+        self._begin(self._watch_files(), name="files")
+
+    def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
+        # The event loop itself keeps no task alive.
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _warm_up(self, model: str) -> None:
+        await asyncio.sleep(WARM_UP_S)
+        try:
+            await asyncio.to_thread(_load)
+            await self._app.models.prepare(model)
+        except Exception:
+            # The first message tries again, and tells the person what is wrong.
+            log.info("the model client could not be prepared", exc_info=True)
+
+    async def _offer(self, chat: Conversation) -> None:
+        await asyncio.sleep(WARM_UP_S)
+        found = await server_offer()
+        if found and chat.snapshot().is_demo:
+            chat.tell(found)
+
+    async def _watch_files(self) -> None:
+        told: set[str] = set()
+        while True:
+            await asyncio.sleep(FILES_S)
+            for look in (self._app.look_at_registry, self._app.look_at_workspace):
+                try:
+                    await asyncio.to_thread(look)
+                except Exception as error:
+                    # One look that fails ends neither the watching nor the other; each reason is logged once.
+                    if repr(error) not in told:
+                        told.add(repr(error))
+                        log.exception("files cannot be watched for now")
+
+
+def _load() -> None:
+    from chatops.models import client
+    from chatops.store import codec
+
+    codec.warm_up()
+    client.warm_up()

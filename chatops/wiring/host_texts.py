@@ -1,0 +1,102 @@
+"""What the terminal app shows about rights when it is asked, as texts: tools, policy, permissions, and the doctor."""
+
+import asyncio
+
+from chatops.domain.decisions import RememberedGrant
+from chatops.domain.errors import ConfigError
+from chatops.domain.messages import ToolMessage
+from chatops.domain.tools import Outcome
+from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
+from chatops.policy.patterns import show_rule
+from chatops.runtime.conversation import Conversation
+from chatops.tui.host import TextTopic
+from chatops.wiring.app import App
+from chatops.wiring.explain import NO_SESSION, explain_call
+
+
+class HostTexts:
+    """The part of the host that is about what may be done in a conversation."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
+        """A text to look at."""
+        match topic:
+            case "tools":
+                return self._tools(session)
+            case "policy":
+                return await self._explained(session, argument) if argument else _policy(session)
+            case "permissions":
+                return await self._permissions(session)
+            case "doctor":
+                from chatops.wiring.doctor import doctor_text
+
+                return await asyncio.to_thread(doctor_text, self._app)
+
+    async def revoke(self, session: Conversation, *, number: int) -> str:
+        """Withdraw a remembered permission by its number."""
+        grants = await self._grants(session)
+        if not 1 <= number <= len(grants):
+            raise ConfigError(f"There is no permission number {number}.", advice="/permissions lists them.")
+        gone = grants[number - 1]
+        await session.withdraw(gone)
+        return f"Withdrawn: {show_rule(gone.tool, gone.pattern)} in role {gone.role}."
+
+    def _tools(self, session: Conversation) -> str:
+        grant = session.grant()
+        lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
+        lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
+        hidden = [spec.name for spec in self._app.catalog.specs if grant.tool(spec.name) is None]
+        lines += ["", f"Not on offer here: {', '.join(hidden) or 'none'}"]
+        lines += [f"Hint: {hint}" for hint in self._app.catalog.hints]
+        return "\n".join(lines)
+
+    async def _explained(self, session: Conversation, argument: str) -> str:
+        """The verdict on ``TOOL [JSON]`` in this conversation, with what it remembers and has read."""
+        tool, _, arguments = argument.partition(" ")
+        found = await explain_call(
+            self._app,
+            session.grant(),
+            tool,
+            arguments.strip() or None,
+            session=session.session_id or NO_SESSION,
+            remembered=await self._grants(session),
+            workspace_read=_workspace_was_read(session),
+        )
+        return "\n".join([*found.lines, "", *found.remarks]).rstrip()
+
+    async def _grants(self, session: Conversation) -> tuple[RememberedGrant, ...]:
+        if not session.session_id:
+            return ()
+        return await asyncio.to_thread(self._app.store.grants, session.session_id)
+
+    async def _permissions(self, session: Conversation) -> str:
+        grants = await self._grants(session)
+        role = session.snapshot().role
+        lines = ["Remembered in this session (revoke with /permissions revoke N):", ""]
+        for number, grant in enumerate(grants, start=1):
+            note = "" if grant.role == role else "  (suspended: another role is in force)"
+            lines.append(f"  {number}. {show_rule(grant.tool, grant.pattern)}  role {grant.role}{note}")
+        lines += [] if grants else ["  none"]
+        lines += ["", "Standing answers from configuration and flags:", ""]
+        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in session.grant().answers] or ["  none"]
+        return "\n".join(lines)
+
+
+def _workspace_was_read(session: Conversation) -> bool:
+    """As the next call would find it, also in a conversation that was opened again and has no turn yet."""
+    if session.state is not None:
+        return workspace_was_read(session.state)
+    said = (message for message in session.snapshot().messages if isinstance(message, ToolMessage))
+    not_run = (Outcome.DENIED, Outcome.INVALID)
+    return any(message.tool in WORKSPACE_READERS and message.outcome not in not_run for message in said)
+
+
+def _policy(session: Conversation) -> str:
+    grant = session.grant()
+    lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
+    for layer in grant.layers:
+        lines.append(f"{layer.name} (otherwise {layer.default.value}):")
+        lines += [f"  {rule.verdict.value:<6} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
+    return "\n".join(lines)
