@@ -11,7 +11,7 @@ from chatops.runtime.lease import Lease
 from chatops.runtime.offload import Offload
 from chatops.store.base import Holder
 from chatops.store.process import this_process
-from chatops.testing.memory_store import MemoryStore
+from tests.store.memory_store import MemoryStore
 from tests.support.waiting import until
 
 OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")

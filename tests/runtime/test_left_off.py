@@ -23,8 +23,8 @@ from chatops.engine.state import (
 )
 from chatops.runtime.left_off import left_off, standing
 from chatops.store.base import DecisionRow
-from chatops.testing.memory_store import MemoryStore
 from tests.store import storekit as kit
+from tests.store.memory_store import MemoryStore
 from tests.support import turns
 
 SPEC = ToolSpec(name="shell_exec", description="", schema="{}")

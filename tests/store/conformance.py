@@ -20,8 +20,8 @@ from chatops.domain.tools import Outcome
 from chatops.engine.effects import DecisionRecord, Step
 from chatops.engine.state import CallState, Inspecting, Permitted, Stopping
 from chatops.store.base import Holder, SessionInfo, Store
-from chatops.testing.memory_store import Memory
 from tests.store import storekit as kit
+from tests.store.memory_store import Memory
 
 
 @dataclass

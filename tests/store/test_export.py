@@ -23,7 +23,7 @@ from chatops.domain.messages import (
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.store import codec
 from chatops.store.export import ExportFormat, export, to_html, to_jsonl, to_markdown, to_openai
-from chatops.testing.memory_store import MemoryStore
+from tests.store.memory_store import MemoryStore
 
 HOSTILE = '\x1b]0;x\x07 <script>alert(1)</script> & "q" \'</pre> \u202egnp \ud83d ````'
 

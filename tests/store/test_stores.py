@@ -2,8 +2,8 @@
 
 from chatops.store.base import Store
 from chatops.store.sqlite import SqliteStore
-from chatops.testing.memory_store import MemoryStore
 from tests.store.conformance import StoreConformance, World
+from tests.store.memory_store import MemoryStore
 from tests.store.run_conformance import RunConformance
 
 

@@ -22,9 +22,9 @@ from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
 from chatops.store.base import Holder, Store
 from chatops.store.sqlite import SqliteStore
-from chatops.testing.memory_store import Memory, MemoryStore
 from tests.store import runkit as run
 from tests.store import storekit as kit
+from tests.store.memory_store import Memory, MemoryStore
 
 T = TypeVar("T")
 

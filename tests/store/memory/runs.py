@@ -8,8 +8,8 @@ from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.derive import applies, must_be_first
-from chatops.testing.memory import sessions
-from chatops.testing.memory.tables import Memory, StoredRun
+from tests.store.memory import sessions
+from tests.store.memory.tables import Memory, StoredRun
 
 
 def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) -> None:

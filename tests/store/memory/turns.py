@@ -11,8 +11,8 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
 from chatops.store.derive import carries_nothing, intents, turn_of
-from chatops.testing.memory import queue, sessions
-from chatops.testing.memory.tables import Memory, StoredTurn
+from tests.store.memory import queue, sessions
+from tests.store.memory.tables import Memory, StoredTurn
 
 
 def commit(memory: Memory, step: Step, *, now: float, writer: object, process: Holder) -> None:

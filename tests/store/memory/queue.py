@@ -10,7 +10,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, QueuedCall
 from chatops.store.derive import already_decided, in_call_order, open_calls
-from chatops.testing.memory.tables import Memory
+from tests.store.memory.tables import Memory
 
 
 def follow(memory: Memory, step: Step, *, now: float) -> None:

@@ -7,7 +7,7 @@ from chatops.domain.errors import Conflict, SessionHeld
 from chatops.domain.ids import SessionId
 from chatops.store.base import Hold, Holder
 from chatops.store.derive import keeps_out, may_take, taken_over
-from chatops.testing.memory.tables import Memory
+from tests.store.memory.tables import Memory
 
 
 def hold(

@@ -1,6 +1,6 @@
 """A store in memory, for tests: the same promises as the one on disk, minus surviving the process.
 
-Each method is one transaction; the topics are in `chatops.testing.memory`.
+Each method is one transaction; the topics are in `tests.store.memory`.
 """
 
 import time
@@ -20,8 +20,8 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.derive import new_session_id
 from chatops.store.process import is_alive, this_process
-from chatops.testing.memory import leases, queue, runs, sessions, turns
-from chatops.testing.memory.tables import Memory as Memory
+from tests.store.memory import leases, queue, runs, sessions, turns
+from tests.store.memory.tables import Memory as Memory
 
 
 class MemoryStore:

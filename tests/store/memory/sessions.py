@@ -8,7 +8,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.base import SessionInfo
 from chatops.store.derive import ambiguous, mark_of, title_from
-from chatops.testing.memory.tables import Memory, StoredMessage
+from tests.store.memory.tables import Memory, StoredMessage
 
 
 def create(

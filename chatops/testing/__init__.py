@@ -1,1 +1,0 @@
-"""Test doubles that users of the library may use as well."""
