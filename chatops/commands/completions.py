@@ -1,4 +1,8 @@
-"""``chatops completions SHELL``: a completion script, written from the parser's own commands and flags."""
+"""``chatops completions SHELL``: a completion script, written from the parser's own commands and flags.
+
+Ids and names of the person's own (calls, sessions, roles, workflows) are asked for when the key is pressed: they are
+the first column of what the program lists. A shell expands what it completes with, so only plain names are offered.
+"""
 
 import argparse
 import sys
@@ -9,6 +13,9 @@ from dataclasses import dataclass
 from chatops.commands.parser import NotYet, build_parser
 from chatops.headless.screen import Screen
 
+_FIRST_COLUMN = r"awk '$1 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/ && $1 !~ /^[A-Z]+$/ {print $1}'"
+"""Without the headers, which are the words in capitals."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
@@ -18,6 +25,8 @@ class Flag:
     choices: tuple[str, ...]
     takes: str
     """``file``, ``folder``, ``word`` or empty for a switch."""
+    listed_by: str
+    """The command that lists what may follow; empty if none does."""
     help: str
 
 
@@ -30,6 +39,8 @@ class Node:
     flags: tuple[Flag, ...]
     values: tuple[str, ...]
     """Fixed words for its positional argument."""
+    listed_by: str
+    """The command that lists what its positional argument may be; empty if none does."""
 
 
 def run(arguments: Namespace) -> int:
@@ -59,9 +70,10 @@ def bash(tree: Sequence[Node]) -> str:
     cases = "\n".join(_bash_case(node) for node in tree)
     folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
     files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
-    words = "\n".join(_bash_choices(node, flag) for node in tree for flag in node.flags if flag.choices)
+    words = "\n".join(_bash_after(node, flag) for node in tree for flag in node.flags if flag.choices or flag.listed_by)
     paths = " ".join(f'"{" ".join(node.path)}"' for node in tree if node.path)
     return f"""# chatops completion for bash
+_chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN}; }}
 _chatops() {{
   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} at="" word i
   COMPREPLY=()
@@ -93,26 +105,31 @@ def zsh(tree: Sequence[Node]) -> str:
 
 def fish(tree: Sequence[Node]) -> str:
     """One ``complete`` line per word and flag, conditional on the command path."""
-    lines = ["# chatops completion for fish", "complete -c chatops -f"]
+    asking = f"function __chatops_names; command chatops $argv 2>/dev/null </dev/null | {_FIRST_COLUMN}; end"
+    lines = ["# chatops completion for fish", asking, "complete -c chatops -f"]
     tops = " ".join(name for name, _ in tree[0].commands)
     for node in tree:
         condition = _fish_condition(node, tops)
         for name, text in node.commands:
             lines.append(f"complete -c chatops {condition} -a {name} -d {_quoted(text)}")
         lines += [f"complete -c chatops {condition} -a {value}" for value in node.values]
+        if node.listed_by:
+            lines.append(f"complete -c chatops {condition} -a '(__chatops_names {node.listed_by})'")
         lines += [f"complete -c chatops {condition} {_fish_flag(flag)}" for flag in node.flags]
     return "\n".join(lines) + "\n"
 
 
 def _bash_case(node: Node) -> str:
     words = [name for name, _ in node.commands] + [name for f in node.flags for name in f.names] + list(node.values)
+    words += [f"$(_chatops_names {node.listed_by})"] if node.listed_by else []
     return f'    "{" ".join(node.path)}") COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"));;'
 
 
-def _bash_choices(node: Node, flag: Flag) -> str:
+def _bash_after(node: Node, flag: Flag) -> str:
     """What may follow a flag of this very command: the same flag has other words elsewhere."""
     after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
-    return f'    {after}) COMPREPLY=($(compgen -W "{" ".join(flag.choices)}" -- "$cur")); return;;'
+    words = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
+    return f'    {after}) COMPREPLY=($(compgen -W "{words}" -- "$cur")); return;;'
 
 
 def _fish_condition(node: Node, tops: str) -> str:
@@ -128,6 +145,8 @@ def _fish_flag(flag: Flag) -> str:
     parts = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names]
     if flag.choices:
         parts.append(f"-x -a {_quoted(' '.join(flag.choices))}")
+    elif flag.listed_by:
+        parts.append(f"-x -a '(__chatops_names {flag.listed_by})'")
     elif flag.takes in ("file", "folder"):
         parts.append("-r -F")
     elif flag.takes:
@@ -148,22 +167,39 @@ def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[No
     texts = {pseudo.dest: pseudo.help or "" for action in nested for pseudo in action._choices_actions}
     plain = [action for action in parser._actions if action not in nested and action.help is not argparse.SUPPRESS]
     values = [str(c) for action in plain if not action.option_strings for c in action.choices or ()]
+    listed = [_listed_by(path, str(action.metavar)) for action in plain if not action.option_strings]
     found.append(
         Node(
             path=path,
             commands=tuple((name, texts.get(name, "")) for name, _ in children),
-            flags=tuple(_flag(action) for action in plain if action.option_strings),
+            flags=tuple(_flag(path, action) for action in plain if action.option_strings),
             values=tuple(values),
+            listed_by=listed[0] if listed else "",
         )
     )
     for name, child in children:
         _walk(child, (*path, name), found)
 
 
-def _flag(action: argparse.Action) -> Flag:
+def _listed_by(path: tuple[str, ...], metavar: str) -> str:
+    match path, metavar:
+        case ("approvals", _), "ID":
+            return "approvals list"
+        case ("workflow", _), "ID" | "NAME" | "NAME-OR-ID":
+            return "workflow list"
+        case _, "SESSION":
+            return "sessions list"
+        case _, "ROLE":
+            return "roles list"
+        case _:
+            return ""
+
+
+def _flag(path: tuple[str, ...], action: argparse.Action) -> Flag:
     takes = (
         "" if action.nargs == 0 else {"DIR": "folder", "PATH": "file", "FILE": "file"}.get(str(action.metavar), "word")
     )
     choices = tuple(str(choice) for choice in action.choices or ())
     text = (action.help or "").replace("%(choices)s", ", ".join(choices))
-    return Flag(names=tuple(action.option_strings), choices=choices, takes=takes, help=text)
+    listed = _listed_by(path, str(action.metavar))
+    return Flag(names=tuple(action.option_strings), choices=choices, takes=takes, listed_by=listed, help=text)

@@ -1,7 +1,9 @@
 """The command line itself: flags, help, usage errors, completion. Nothing heavy is loaded for it."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -192,6 +194,33 @@ ask chatops connect URL --host-type lla
     assert done.stdout.splitlines() == [
         "approvals", "deny", "operator", "--format", "fish", "stream-json", "stream-json", "", "llamacpp",
     ]  # fmt: skip
+
+
+def test_the_bash_completion_offers_the_ids_and_names_that_there_are(chatops: CommandLine, tmp_path: Path) -> None:
+    session, call = chatops.paused("run `touch one`")
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    for name in ("approvals", "sessions", "roles", "workflow"):
+        (lists / name).write_text(chatops(name, "list").out + "$(touch$IFS.here)  a name of somebody else's\n")
+    program = lists / "chatops"
+    program.write_text(f'#!/bin/sh\n[ "$2" = list ] && cat "{lists}/$1"\n')
+    program.chmod(0o700)
+    questions = """
+ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _chatops; echo "${COMPREPLY[@]}"; }
+ask chatops approvals approve 2
+ask chatops resume 2
+ask chatops -r ""
+ask chatops --role co
+ask chatops workflow run com
+"""
+    script = chatops("completions", "bash").out + questions
+    path = f"{lists}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=lists, env={"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [call, session, session, "coder", "components"]
+    assert {one.name for one in lists.iterdir()} == {"approvals", "sessions", "roles", "workflow", "chatops"}
 
 
 def test_the_command_line_knows_every_kind_of_server() -> None:
