@@ -88,11 +88,12 @@ class Host(Protocol):
         """Add to the history of this workspace."""
         ...
 
-    def draft(self, session_id: SessionId) -> str:
-        """What was typed and not sent in that session."""
+    def draft(self, session_id: SessionId, *, reading: bool) -> str:
+        """What was typed and not sent in that session, in whatever window: where it is driven, or, `reading`, where it
+        was read along with."""
         ...
 
-    def keep_draft(self, session_id: SessionId, *, text: str) -> None:
+    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
         """Store what was typed and not sent; empty text forgets it."""
         ...
 

@@ -86,8 +86,7 @@ class ChatScreen(ChatSending):
         self._host = opened.host
         self.composer.set_history(opened.host.history())
         self._follow(opened.session)
-        if not self.reads_along:
-            self.drafts.recall()
+        self.drafts.recall()
         self._elsewhere = opened.waiting
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
@@ -164,13 +163,16 @@ class ChatScreen(ChatSending):
         self.drafts.keep()
         self.composer.clear_all()
         await self._show_instead(following)
-        if not self.reads_along:
-            self.drafts.recall()
+        self.drafts.recall()
 
     async def exchange(self, opening: "Awaitable[Conversation]") -> None:
         """Go on with the same conversation in another way: driven from here, or read along with. What is typed
-        stays where it is."""
+        stays where it is; what was typed where it was driven comes along."""
         await self._show_instead(await opening)
+        if self.reads_along:
+            self.drafts.keep()
+        else:
+            self.drafts.recall()
 
     async def _show_instead(self, following: "Conversation") -> None:
         leaving = self._leaving(self.session)

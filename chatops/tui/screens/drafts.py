@@ -1,4 +1,8 @@
-"""What is typed and not sent is stored while it is typed, so that a killed window loses a moment of it at most."""
+"""What is typed and not sent is stored while it is typed, so that a killed window loses a moment of it at most.
+
+A window that reads along keeps what is typed in it apart, so that two windows on one conversation take nothing from
+each other. Whoever drives it next finds both.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,17 +22,23 @@ class Drafts:
     def __init__(self, chat: "ChatFace") -> None:
         self._chat = chat
         self._due = False
-        self._under: SessionId | None = None
-        """The conversation under which a text is kept."""
+        self._under: tuple[SessionId, bool] | None = None
+        """Where a text is kept: the conversation, and whether it is read along with."""
         self._sending = ""
 
     def recall(self) -> None:
-        """Put back what was typed in the conversation that is open now."""
-        session_id = self._chat.session.session_id
-        draft = self._chat.host.draft(session_id)
-        self._under = session_id if draft else None
-        if draft and not self._chat.composer.text:
-            self._chat.composer.put(draft)
+        """Put what was typed in the conversation that is open now, and is not here, before what is typed already."""
+        chat, reading = self._chat, self._chat.reads_along
+        session_id, typed = chat.session.session_id, chat.composer.full_text
+        places = (True,) if reading else (False, True)
+        kept = [chat.host.draft(session_id, reading=place) for place in places]
+        texts = [text for text in dict.fromkeys(kept) if text and text not in typed]
+        if texts:
+            chat.composer.put("\n\n".join([*texts, *([typed] if typed else [])]))
+        self._under = (session_id, reading) if any(kept) else None
+        if not reading and kept[-1]:
+            self.keep()
+            chat.host.keep_draft(session_id, reading=True, text="")
 
     def changed(self) -> None:
         """Something was typed or deleted."""
@@ -52,12 +62,11 @@ class Drafts:
         if not self._chat.opened:
             return
         text = self._chat.composer.full_text or self._sending
-        if self._chat.reads_along and not text:
-            # What was typed where it is driven is not forgotten from here.
-            return
-        host, session_id = self._chat.host, self._chat.session.session_id
-        if self._under is not None and self._under != session_id:
-            host.keep_draft(self._under, text="")
-        if text or self._under == session_id:
-            host.keep_draft(session_id, text=text)
-        self._under = session_id if text else None
+        host, session_id, reading = self._chat.host, self._chat.session.session_id, self._chat.reads_along
+        before, now = self._under, (session_id, reading)
+        # It has a name now, or is driven from here; what was kept where it was driven is for whoever drives it now.
+        if before is not None and before in (("", False), (session_id, True)) and before != now:
+            host.keep_draft(before[0], reading=before[1], text="")
+        if text or before == now:
+            host.keep_draft(session_id, reading=reading, text=text)
+        self._under = now if text else None

@@ -304,6 +304,7 @@ class FakeHost:
 
     entries: list[str] = field(default_factory=list)
     drafts: dict[str, str] = field(default_factory=dict)
+    read_along_drafts: dict[str, str] = field(default_factory=dict)
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[int] = field(default_factory=list)
     waits: SessionId | None = None
@@ -320,11 +321,14 @@ class FakeHost:
     def remember(self, text: str) -> None:
         self.entries.append(text)
 
-    def draft(self, session_id: SessionId) -> str:
-        return self.drafts.get(session_id, "")
+    def draft(self, session_id: SessionId, *, reading: bool) -> str:
+        return self._drafts(reading=reading).get(session_id, "")
 
-    def keep_draft(self, session_id: SessionId, *, text: str) -> None:
-        self.drafts[session_id] = text
+    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
+        self._drafts(reading=reading)[session_id] = text
+
+    def _drafts(self, *, reading: bool) -> dict[str, str]:
+        return self.read_along_drafts if reading else self.drafts
 
     def roles(self) -> Sequence[RoleRow]:
         return (
