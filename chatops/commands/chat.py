@@ -79,14 +79,15 @@ def _parting_words(screen: ChatopsApp) -> int:
     if session:
         # Nobody may be there to read it any more.
         with contextlib.suppress(OSError):
-            sys.stdout.write(_way_on(screen.chat.session) + "\n")
+            sys.stdout.write(_way_on(screen.chat.session, draft=screen.chat.leaves_draft) + "\n")
     return screen.return_code or 0
 
 
-def _way_on(session: "Conversation") -> str:
-    """How the conversation is found again, and what of it is not."""
+def _way_on(session: "Conversation", *, draft: bool) -> str:
+    """How the conversation is found again, and what of it is not; `draft`: something was typed and not sent."""
     if not session.unsaved:
-        return f"Go on with: chatops -r {session.session_id}"
+        kept = "   (what you typed is kept there)" if draft else ""
+        return f"Go on with: chatops -r {session.session_id}{kept}"
     what = "this conversation" if session.passing else "the last of this conversation"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 

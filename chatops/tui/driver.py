@@ -69,8 +69,8 @@ _GIVE_BACK = (
 """The same backwards, and an end to a frame that was cut off."""
 _TAKE_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _TAKE
 """Keyboard modes are a stack: what is put on it again has to be taken off first."""
-_ASK_FOR_WHOLE_FRAMES = "\x1b[?2026$p"
-
+_ASK = "\x1b[?2026$p\x1b[?2004$p"
+"""Whether it draws whole frames at once, and whether it marks pastes."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """What a terminal would obey if a paste were shown as it came; line ends and tabs stay."""
@@ -158,7 +158,7 @@ class TerminalDriver(LinuxDriver):
             caught_up=lambda: self._later(self._redraw),
             lost=lambda: self._later(self._terminal_lost),
         )
-        self.write(_TAKE + _ASK_FOR_WHOLE_FRAMES)
+        self.write(_TAKE + _ASK)
         self._listen()
         wake, self._wake_write = os.pipe()
         self._key_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
@@ -276,7 +276,8 @@ class TerminalDriver(LinuxDriver):
 
     def _read_until(self, wake: int) -> None:
         parser = _KeyParser(self._debug)
-        intake = Intake()
+        # tmux marks pastes and does not answer whether it does.
+        intake = Intake(marks_pastes="TMUX" in os.environ)
         decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
         while True:
             ready, _, _ = select.select([self.fileno, wake], [], [], _TICK_S if intake.waits else None)

@@ -18,6 +18,8 @@ HELD_S = 2.0
 FLOOD_LENGTH = 512
 FLOOD_LINES = 2
 """So many characters, or line ends, in one go were not typed: a terminal without bracketed paste pastes like this."""
+FLOOD_LINES_MARKED = 4
+"""The same where pastes are known to be marked: fewer that come together are keys, from a slow line or a script."""
 FLOOD_PAUSE_S = 0.1
 """Silence that ends such a paste."""
 _INTERRUPT = "\x03"
@@ -30,6 +32,8 @@ _SEQUENCE = re.compile(
 _CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """A sequence in which another one begins is void."""
+_MARKS_PASTES = re.compile(r"\x1b\[\?2004;[13]\$y")
+"""The terminal's answer that bracketed paste is on."""
 _REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -61,7 +65,10 @@ Piece = Typed | Sequence | Pasted
 class Intake:
     """Takes text as it is read; `now` is monotonic seconds and only ever grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, marks_pastes: bool = False) -> None:
+        """`marks_pastes`: what pastes is known to mark it. It is learnt too, from a paste or from the answer to
+        ``CSI ? 2004 $ p``."""
+        self._most_lines = FLOOD_LINES_MARKED if marks_pastes else FLOOD_LINES
         self._held = ""
         self._held_since = 0.0
         self._paste: list[str] | None = None
@@ -108,9 +115,11 @@ class Intake:
                         self._paste = []
                 continue
             typed, begin, text = text.partition(PASTE_BEGIN)
-            if begin:
-                self._paste = []
             self._typed(typed, found, now)
+            if begin:
+                # A sequence that had begun before it is void.
+                self._held, self._paste = "", []
+                self._most_lines = FLOOD_LINES_MARKED
         return found
 
     def rest(self, now: float) -> list[Piece]:
@@ -144,12 +153,15 @@ class Intake:
     def _typed(self, text: str, found: list[Piece], now: float) -> None:
         if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
             text = text[late.end() :]
+        if _MARKS_PASTES.search(text):
+            self._most_lines = FLOOD_LINES_MARKED
+            text = _MARKS_PASTES.sub("", text)
         text = _BROKEN_OFF.sub("", text)
         if not text:
             return
         self._after_escape = False
         plain = _SEQUENCE.sub("", text)
-        if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= FLOOD_LINES:
+        if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._most_lines:
             self._flood.append(text)
             self._flooded_at = now
             return

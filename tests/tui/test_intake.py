@@ -125,6 +125,25 @@ def test_what_nobody_can_type_in_one_go_is_a_paste(flood: str) -> None:
     assert taken(flood) == [Pasted(flood)]
 
 
+@pytest.mark.parametrize("cut", [3, 9, 11])
+@pytest.mark.parametrize("answer", ["\x1b[?2004;1$y", "\x1b[200~seen\x1b[201~"])
+def test_lines_typed_ahead_are_keys_where_pastes_are_known_to_be_marked(answer: str, cut: int) -> None:
+    intake = Intake()
+    learnt = intake.feed(answer[:cut], 0.0) + intake.feed(answer[cut:], 0.1) + intake.rest(1.0)
+    assert not any(isinstance(piece, Sequence | Typed) for piece in learnt)
+    for known in (intake, Intake(marks_pastes=True)):
+        assert known.feed("one\rtwo\r", 2.0) == [Typed("one\rtwo\r")]
+        assert known.feed("1\r2\r3\r4\r", 3.0) == [], "nobody types four lines in one go"
+        assert known.rest(4.0) == [Pasted("1\r2\r3\r4\r")]
+    unknown = Intake()
+    assert unknown.feed("\x1b[?2004;0$y", 0.0) == [Sequence("\x1b[?2004;0$y")]
+    assert unknown.feed("one\rtwo\r", 2.0) == []
+
+
+def test_a_sequence_that_a_paste_breaks_off_takes_no_letter_behind_the_paste() -> None:
+    assert taken("\x1b[<35;2\x1b[200~one\x1b[201~", "abc", gap=1) == [Pasted("one"), Typed("abc")]
+
+
 def test_such_a_paste_goes_on_until_there_is_silence() -> None:
     intake = Intake()
     pause = FLOOD_PAUSE_S / 2

@@ -62,6 +62,8 @@ class ChatScreen(ChatSending):
         """Whether it is being exchanged for reading along with it."""
         self._cleared = ""
         """What ctrl+c has taken out of the message."""
+        self.leaves_draft = False
+        """Whether something was typed and not sent when it was left."""
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -193,6 +195,7 @@ class ChatScreen(ChatSending):
 
     async def close(self) -> None:
         """Keep the draft, let go of the conversation."""
+        self.leaves_draft = self.opened and bool(self.composer.text)
         self.drafts.keep()
         self._unsubscribe()
         if self._session is not None:

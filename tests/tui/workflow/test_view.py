@@ -5,10 +5,11 @@ from rich.cells import cell_len
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
+from chatops.tui.blocks.summary import count
 from chatops.tui.blocks.theme import ASCII, UNICODE, Symbols
 from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.workflow.clock import StepClock, kept, recalled
-from chatops.tui.workflow.lines import Line, above, beside, clock, count, folded
+from chatops.tui.workflow.lines import Line, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
 from chatops.tui.workflow.view import Check, Mark, RunView, StepView, view_of
 from tests.support.runs import RUN, Played, flow, step
