@@ -1,12 +1,13 @@
 """The chat on a real terminal against a hostile model and a hostile workspace."""
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.desk import TITLE, Desk, registry
-from tests.support.fake_openai import Call, FakeOpenAI, call, calls, says
+from tests.support.fake_openai import Call, FakeOpenAI, Wait, call, calls, says
 
 PAYLOADS = (
     "\x1b]52;c;Q0FOQVJZ\x07",
@@ -62,7 +63,8 @@ def test_no_surface_passes_a_sequence_on(desk: Desk) -> None:
 
 
 def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
-    script = [calls(call("shell_exec", command="touch PWNED")), says("DONE")]
+    typed = threading.Event()
+    script = [calls(call("shell_exec", command="touch PWNED"), wait=Wait(event=typed)), says("DONE")]
     with FakeOpenAI(script) as server:
         desk.use(registry(server.url))
         with desk.open("--role", "coder") as chat:
@@ -72,6 +74,7 @@ def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
             for number, keys in enumerate(("a", "ay", "y", "a"), start=1):
                 chat.say(keys)
                 chat.wait_for(f"{number} queued")
+            typed.set()
             chat.wait_for(TITLE)
             chat.send("y\r")
             assert TITLE in chat.text()

@@ -163,8 +163,12 @@ QUOTES: Sequence[Callable[[str], str]] = (
 )  # fmt: skip
 
 
+PROMPTED = pytest.param("hermes", marks=pytest.mark.attacks)
+"""Tools in the prompt: what is read in an answer is the same."""
+
+
 @pytest.mark.parametrize("quoted", QUOTES, ids=lambda quoted: quoted.__name__)
-@pytest.mark.parametrize("format", ["auto", "hermes"])
+@pytest.mark.parametrize("format", ["auto", PROMPTED])
 async def test_a_model_that_quotes_a_call_has_not_made_it(
     format: str, quoted: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -248,7 +252,7 @@ async def test_control_characters_in_a_call_are_shown_and_run_as_they_were_writt
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
-@pytest.mark.parametrize("format", ["auto", "hermes"])
+@pytest.mark.parametrize("format", ["auto", PROMPTED])
 async def test_a_call_that_comes_in_two_replies_is_none(format: str, finish: str, tmp_path: Path) -> None:
     replies: list[Reply] = []
     async with (

@@ -18,6 +18,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import Person, resolve_grant
+from tests.support.properties import examples
 
 INTACT: dict[str, Any] = {
     "version": 3,
@@ -108,7 +109,7 @@ def damaged(damage: tuple[str, int, bytes]) -> bytes:
             return TEXT[:at] + junk + TEXT[at + 1 :]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(damage=damages)
 def test_a_broken_file_with_a_good_copy_changes_nothing(damage: tuple[str, int, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +120,7 @@ def test_a_broken_file_with_a_good_copy_changes_nothing(damage: tuple[str, int, 
             assert after.notices
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(damage=damages)
 def test_a_broken_file_without_a_copy_leaves_reading_at_most(damage: tuple[str, int, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +168,7 @@ def test_a_misspelt_key_that_decides_rights_is_never_read_as_absent() -> None:
             assert after.registry == before.registry or after.registry.roles == before.registry.roles
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=st.text(max_size=60) | st.binary(max_size=60).map(lambda data: data.decode("latin-1")))
 def test_the_reader_agrees_with_the_standard_one_on_arbitrary_text(text: str) -> None:
     try:
@@ -187,7 +188,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(value=json_values, indent=st.none() | st.integers(0, 3))
 def test_whatever_json_writes_is_read_back(value: Any, indent: int | None) -> None:
     assert parse(json.dumps(value, indent=indent)).value == value

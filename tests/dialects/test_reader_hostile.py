@@ -35,8 +35,19 @@ def test_hostile_texts_give_the_calls_that_are_in_them(text: Callable[[], str], 
     assert len(read_calls(text(), TOOLS).calls) == calls
 
 
-@pytest.mark.parametrize("read", [_whole, _by_characters])
-@pytest.mark.parametrize("after", ["", " x"], ids=["to the end", "then text"])
+LONG = pytest.mark.kill
+"""What the two that are left in the default tier have shown before."""
+
+
+@pytest.mark.parametrize(
+    ("read", "after"),
+    [
+        pytest.param(_whole, " x", id="whole, then text"),
+        pytest.param(_by_characters, "", id="by characters, to the end"),
+        pytest.param(_whole, "", id="whole, to the end", marks=LONG),
+        pytest.param(_by_characters, " x", id="by characters, then text", marks=LONG),
+    ],
+)
 @pytest.mark.parametrize(("before", "unit"), UNITS)
 def test_twice_the_text_takes_about_twice_the_steps(
     before: str, unit: str, after: str, read: Callable[[str], None]

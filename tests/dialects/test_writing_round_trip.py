@@ -136,7 +136,7 @@ def assert_reads_back(name: str, text: str, message: Message) -> None:
 
 
 @ALL
-@settings(max_examples=examples(40, among=len(WRITABLE)))
+@settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(message=messages(), prose=st.sampled_from(PROSE))
 def test_calls_are_read_as_they_were_written(name: str, message: Message, prose: str) -> None:
     text = WRITABLE[name].message(prose, message.written())
@@ -159,14 +159,14 @@ def test_a_text_keeps_its_ends_and_stays_text(name: str, type_: JsonValue) -> No
 
 
 @ALL
-@settings(max_examples=examples(20, among=len(WRITABLE)))
+@settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(message=messages())
 def test_calls_with_an_opener_are_read_without_text_before_them_too(name: str, message: Message) -> None:
     assert_reads_back(name, WRITABLE[name].calls(message.written()), message)
 
 
 @ALL
-@settings(max_examples=examples(30, among=len(WRITABLE)))
+@settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(broken=TEXTS.filter(lambda text: not object_of(text)))
 def test_arguments_that_were_broken_never_become_others(name: str, broken: str) -> None:
     for call in read_calls(WRITABLE[name].calls([WrittenCall(name="ls", arguments=broken)]), LS).calls:
@@ -186,7 +186,7 @@ def hostile(draw: st.DrawFn) -> str:
 
 
 @ALL
-@settings(max_examples=examples(40, among=len(WRITABLE)))
+@settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(contents=st.lists(hostile(), min_size=1, max_size=3), prose=st.sampled_from(PROSE))
 def test_nothing_in_a_result_is_a_call(name: str, contents: list[str], prose: str) -> None:
     results = [WrittenResult(name="ls", content=content, outcome="success") for content in contents]

@@ -26,9 +26,14 @@ REACHED: dict[Failpoint, int] = {
 }
 """How often the run gets to each place after the approval."""
 ALWAYS = "after_commit"
-"""The place that is tried in the default tier; all of them in the tier of kills."""
+"""The place that is tried in the default tier, the first time, the last, and half way; all in the tier of kills."""
 POINTS = [
-    pytest.param(name, number, id=f"{name}-{number}", marks=[] if name == ALWAYS else [pytest.mark.kill])
+    pytest.param(
+        name,
+        number,
+        id=f"{name}-{number}",
+        marks=[] if name == ALWAYS and number in (1, (times + 1) // 2, times) else [pytest.mark.kill],
+    )
     for name, times in REACHED.items()
     for number in range(1, times + 1)
 ]

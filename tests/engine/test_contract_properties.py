@@ -126,7 +126,7 @@ def _component(arguments: str) -> str:
     return str(given.get("component", "")) if isinstance(given, dict) else ""
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), contract=contracts)
 def test_no_history_gets_an_unproven_answer_accepted(data: st.DataObject, contract: StepContract) -> None:
     truth = Truth(data)
@@ -224,7 +224,7 @@ def _bring_to_an_end(world: World) -> None:
     raise AssertionError("the turn does not end")
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(event=stale)
 def test_an_input_that_does_not_apply_changes_nothing(event: Input) -> None:
     world = World.begin(GRANTS[0], contract=StepContract())

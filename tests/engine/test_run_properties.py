@@ -67,7 +67,7 @@ anything: st.SearchStrategy[WorkflowInput] = st.one_of(
 )
 
 
-@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), some=workflows)
 def test_no_history_of_a_run_breaks_the_rules(data: st.DataObject, some: list[StepSpec]) -> None:
     world = RunWorld.begin(*some)
@@ -124,7 +124,7 @@ def _bring_to_an_end(world: RunWorld) -> None:
     raise AssertionError("the run does not end")
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(event=anything, some=workflows)
 def test_an_input_that_does_not_apply_changes_nothing(event: WorkflowInput, some: list[StepSpec]) -> None:
     world = RunWorld.begin(*some)

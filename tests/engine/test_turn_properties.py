@@ -84,7 +84,7 @@ def stale_inputs() -> st.SearchStrategy[Input]:
     )
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
     world = World.begin(grant(max_rounds=MAX_ROUNDS))
@@ -194,7 +194,7 @@ def _bring_to_an_end(world: World) -> None:
     raise AssertionError("the turn does not end")
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(event=stale_inputs())
 def test_an_input_that_does_not_apply_changes_nothing(event: Input) -> None:
     world = World.begin()

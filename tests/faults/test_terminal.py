@@ -1,5 +1,6 @@
 """One chat on one terminal through changes of size, pastes, keys typed ahead, cut-up sequences and wide characters."""
 
+import contextlib
 import itertools
 import json
 import re
@@ -7,6 +8,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,19 +21,45 @@ COLS, ROWS = 110, 36
 NUMBERS = itertools.count(1)
 
 
+class Kept:
+    """The chat that the tests share, and another one once a test has left it in a state that is not theirs."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._opened = contextlib.ExitStack()
+        self._chat: FaultyChat | None = None
+
+    def chat(self) -> FaultyChat:
+        """The one that is open, or a new one."""
+        if self._chat is None:
+            folder = self._folders.mktemp("terminal")
+            self._chat = self._opened.enter_context(chat_in(folder, cols=COLS, rows=ROWS))
+        return self._chat
+
+    def close(self) -> None:
+        """Close it; the next test gets a new one."""
+        self._chat = None
+        self._opened.close()
+
+
 @pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
-    with chat_in(tmp_path_factory.mktemp("terminal"), cols=COLS, rows=ROWS) as opened:
-        yield opened
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    chats = Kept(tmp_path_factory)
+    yield chats
+    chats.close()
 
 
-@pytest.fixture(autouse=True)
-def as_it_was(chat: FaultyChat) -> Iterator[None]:
+@pytest.fixture
+def chat(kept: Kept) -> Iterator[FaultyChat]:
     """Each test leaves an empty message at the common size, and a chat in which the next turn works."""
+    chat = kept.chat()
     (chat.desk.workspace / "count.txt").unlink(missing_ok=True)
-    yield
-    assert chat.desk.count <= 1
-    chat.assert_well()
+    with contextlib.ExitStack() as unless_well:
+        unless_well.callback(kept.close)
+        yield chat
+        assert chat.desk.count <= 1
+        chat.assert_well()
+        unless_well.pop_all()
 
 
 def asks(chat: FaultyChat, *words: str) -> str:
@@ -115,16 +143,21 @@ def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(
     assert chat.desk.count == 1
 
 
+@pytest.fixture
+def largest(tmp_path: Path) -> Iterator[FaultyChat]:
+    """A chat of its own, for this terminal is slow on so large a screen, and the next test would wait for it."""
+    with chat_in(tmp_path, cols=400, rows=120) as opened:
+        yield opened
+
+
 @pytest.mark.fault("F02")
-def test_the_dialog_fits_the_largest_screen(chat: FaultyChat) -> None:
-    resize(chat, 400, 120)
-    done = asks(chat)
-    chat.wait_for("a approve once")
-    assert EFFECT in chat.terminal.text()
-    chat.terminal.press("d")
-    chat.wait_for(done)
-    resize(chat, COLS, ROWS)
-    chat.wait_for("context")
+def test_the_dialog_fits_the_largest_screen(largest: FaultyChat) -> None:
+    done = asks(largest)
+    largest.wait_for("a approve once")
+    assert EFFECT in largest.terminal.text()
+    largest.terminal.press("d")
+    largest.wait_for(done)
+    assert largest.desk.count == 0
 
 
 LINES = "".join(f"line {number}: all of it, and a key: a\n" for number in range(10_000))

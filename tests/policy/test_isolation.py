@@ -60,7 +60,7 @@ def may_be_used(steps: list[str], at: StepPlace | None) -> bool:
     return not steps or (at is not None and any(f".{at.workflow}.{at.step}".endswith(f".{step}") for step in steps))
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(given_tools=tools, role=lists, listed=lists, at=places)
 def test_nothing_is_offered_or_run_outside_its_step(
     given_tools: Tools, role: tuple[str, ...] | None, listed: tuple[str, ...] | None, at: StepPlace | None

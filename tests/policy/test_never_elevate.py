@@ -204,7 +204,7 @@ remembered_grants = st.lists(
 )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(120))
 @given(
     site=st.none() | registries(both_roles=False),
     own=registries(both_roles=True),

@@ -35,7 +35,7 @@ def everything(role: str) -> list[RememberedGrant]:
     ]
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(150))
 @given(
     site=st.none() | registries(both_roles=False),
     own=registries(both_roles=True),
