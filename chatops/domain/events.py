@@ -358,7 +358,7 @@ class ReviewRequested:
     name: str
     attempt: int
     reason: str
-    """``review``, ``failed`` or ``stopped``."""
+    """``review``, ``failed``, ``stopped`` or ``unanswered``."""
     may_skip: bool
     answer: str = ""
     detail: str = ""

@@ -27,6 +27,7 @@ from chatops.engine.state import (
     Purpose,
     RoundRecord,
 )
+from chatops.engine.unanswered import finish_reason
 
 
 def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
@@ -67,7 +68,7 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
     """No complete reply: a backup before the first token, else the turn ends and can be retried."""
     target = rounds.target_of(draft, phase)
-    draft.record_round(RoundRecord(model=target.name, finish_reason="error", usage=None))
+    draft.record_round(RoundRecord(model=target.name, finish_reason=finish_reason(failure.kind), usage=None))
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),

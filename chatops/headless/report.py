@@ -31,6 +31,7 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
+from chatops.engine.unanswered import failure_of, kind_of
 from chatops.engine.view import answer_so_far, pending_calls, turn_status
 
 WRITERS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -64,7 +65,7 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a turn went, for scripts. `detail` and `advice` are for stderr only."""
+    """How a turn went, for scripts."""
 
     session_id: str
     turn_id: str
@@ -78,6 +79,8 @@ class Report:
     rounds: tuple[RoundReport, ...]
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
+    reason: str = ""
+    """Why there is no answer, in one word; empty if there is one, or if the turn is paused."""
     detail: str = ""
     advice: str = ""
 
@@ -104,17 +107,49 @@ def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | Non
         calls=calls,
         usage=state.usage,
         rounds=tuple(
-            RoundReport(model=one.model, finish_reason=one.finish_reason, usage=one.usage) for one in state.rounds
+            RoundReport(model=one.model, finish_reason=_finish_reason(one.finish_reason), usage=one.usage)
+            for one in state.rounds
         ),
         files=_files(calls, workspace),
         pending=pending_calls(state),
-        detail=finished.detail if finished else f"Not saved: {trouble}" if trouble else "",
+        reason=_reason(state, status, trouble),
+        detail=finished.detail if finished else _unsaved(trouble) if trouble else "",
         advice=finished.advice if finished else (trouble.advice if trouble else ""),
     )
 
 
+def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) -> str:
+    failure = failure_of(state)
+    match status:
+        case TurnStatus.ANSWERED | TurnStatus.PAUSED:
+            return ""
+        case _ if failure is not None:
+            return failure.value
+        case TurnStatus.LIMIT:
+            return "limit"
+        case TurnStatus.FAILED if trouble is not None and not isinstance(state.phase, Finished):
+            return "not_saved"
+        case TurnStatus.FAILED:
+            return "no_answer"
+        case _:
+            return "stopped"
+
+
+def _unsaved(trouble: ChatopsError) -> str:
+    return str(trouble) if str(trouble).startswith("Not saved:") else f"Not saved: {trouble}"
+
+
+def _finish_reason(said: str) -> str:
+    return said if kind_of(said) is None else "error"
+
+
+def error_json(reason: str, *, detail: str, advice: str) -> dict[str, JsonValue]:
+    """The member ``error`` of the json formats: why there is no answer; none if there is one, or still may be one."""
+    return {"error": {"reason": reason, "message": detail, "advice": advice}} if reason else {}
+
+
 def as_json(value: Report) -> dict[str, JsonValue]:
-    """The documented object: every key always there, null for what nobody knows."""
+    """The documented object: every key always there but ``error``, null for what nobody knows."""
     return {
         "session_id": value.session_id,
         "turn_id": value.turn_id,
@@ -130,6 +165,7 @@ def as_json(value: Report) -> dict[str, JsonValue]:
         ],
         "files": list(value.files),
         "pending": [pending_json(one) for one in value.pending],
+        **error_json(value.reason, detail=value.detail, advice=value.advice),
     }
 
 

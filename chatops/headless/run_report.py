@@ -10,17 +10,19 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.usage import Usage, total
 from chatops.engine.state import TurnState
+from chatops.engine.unanswered import failure_of
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import (
     AwaitingReview,
     CheckingGate,
+    ReviewReason,
     RunFinished,
     RunningStep,
     RunResult,
     StepOutput,
     WorkflowState,
 )
-from chatops.headless.report import CallReport, calls_json, pending_json, report, usage_json
+from chatops.headless.report import CallReport, calls_json, error_json, pending_json, report, usage_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """How a run stands, for scripts. `advice` is for stderr only."""
+    """How a run stands, for scripts."""
 
     session_id: str
     workflow: str
@@ -60,6 +62,8 @@ class RunReport:
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
     review: AwaitingReview | None
+    reason: str = ""
+    """Why there is no answer, in one word; empty if there is one, or if the run is paused or goes on."""
     detail: str = ""
     advice: str = ""
 
@@ -85,13 +89,14 @@ def run_report(
         files=tuple(dict.fromkeys(file for one in told for file in one.files)),
         pending=pending,
         review=phase if isinstance(phase, AwaitingReview) else None,
-        detail=phase.detail if isinstance(phase, RunFinished) else str(trouble or ""),
+        reason=_reason(run, turns, trouble),
+        detail=_detail(run, trouble),
         advice=trouble.advice if trouble is not None else "",
     )
 
 
 def run_json(value: RunReport) -> dict[str, JsonValue]:
-    """The documented object: every key always there, null for what is not or nobody knows."""
+    """The documented object: every key always there but ``error``, null for what is not or nobody knows."""
     return {
         "session_id": value.session_id,
         "workflow": value.workflow,
@@ -117,6 +122,7 @@ def run_json(value: RunReport) -> dict[str, JsonValue]:
         "files": list(value.files),
         "pending": [pending_json(one) for one in value.pending],
         "review": None if value.review is None else _review_json(value, value.review),
+        **error_json(value.reason, detail=value.detail, advice=value.advice),
     }
 
 
@@ -148,6 +154,8 @@ def _status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | None) -
             return (TurnStatus.LIMIT if last is TurnStatus.LIMIT else TurnStatus.FAILED).value
         case RunFinished(result=result):
             return result.value
+        case AwaitingReview(reason=ReviewReason.UNANSWERED):
+            return TurnStatus.FAILED.value
         case AwaitingReview():
             return TurnStatus.PAUSED.value
         case RunningStep() | CheckingGate():
@@ -156,6 +164,32 @@ def _status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | None) -
             return (TurnStatus.FAILED if trouble is not None else TurnStatus.RUNNING).value
         case never:
             assert_never(never)
+
+
+def _detail(run: WorkflowState, trouble: ChatopsError | None) -> str:
+    """Why it is over, or does not go on."""
+    match run.phase:
+        case RunFinished(detail=detail) | AwaitingReview(reason=ReviewReason.UNANSWERED, detail=detail):
+            return detail
+        case _:
+            return str(trouble or "")
+
+
+def _reason(run: WorkflowState, turns: Sequence[TurnState], trouble: ChatopsError | None) -> str:
+    match run.phase:
+        case RunFinished(result=RunResult.ANSWERED):
+            return ""
+        case RunFinished(result=RunResult.CANCELLED):
+            return "cancelled"
+        case RunFinished():
+            return "limit" if run.attempts and run.attempts[-1].status is TurnStatus.LIMIT else "step_failed"
+        case AwaitingReview(reason=ReviewReason.UNANSWERED):
+            failure = failure_of(turns[-1]) if turns else None
+            return failure.value if failure is not None else ReviewReason.UNANSWERED.value
+        case AwaitingReview():
+            return ""
+        case _:
+            return "not_going_on" if trouble is not None else ""
 
 
 def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:

@@ -3,6 +3,7 @@
 As for a turn, nobody is there to ask: a gated call pauses the run, which is stored, or is denied; a review waits.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.errors import ChatopsError
@@ -102,14 +103,22 @@ def _about(wanted: AwaitingReview) -> tuple[int, int]:
 
 
 def _implied(wanted: AwaitingReview | None) -> Review | None:
-    """Who resumes a step that a person has stopped wants it made again."""
-    return TryAgain() if wanted is not None and wanted.reason is ReviewReason.STOPPED else None
+    """Who resumes a step that a person has stopped, or for which no model could be asked, wants it made again."""
+    again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
+    return TryAgain() if wanted is not None and wanted.reason in again else None
 
 
 def _stopped(result: RunReport, screen: Screen, printer: RunReporter) -> int:
     """A signal came first: the run stays as it is stored, and that is what is printed of it."""
     printer.broke("stopped by a signal")
-    printer.finished(result)
+    stopped = replace(
+        result,
+        status=TurnStatus.CANCELLED.value,
+        reason="stopped",
+        detail="Stopped by a signal.",
+        advice=_go_on(result),
+    )
+    printer.finished(stopped)
     screen.say(f"Stopped. {_go_on(result)}")
     return ExitCode.INTERRUPTED
 
@@ -179,3 +188,5 @@ def _asked(step: str, wanted: AwaitingReview) -> str:
             return f"Paused: step {step} has failed at attempt {wanted.attempt}: {one_line(wanted.detail)}"
         case ReviewReason.STOPPED:
             return f"Paused: step {step} was stopped."
+        case ReviewReason.UNANSWERED:
+            return f"Paused: no model could be asked for step {step}: {one_line(wanted.detail)}"

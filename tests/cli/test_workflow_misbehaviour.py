@@ -259,6 +259,31 @@ def test_a_server_that_fails_is_an_attempt_less_and_no_crash(scripted: tuple[Scr
     assert ran.json["steps"][0]["attempts"] == 2
 
 
+@pytest.mark.parametrize(("away", "reason"), [(error(401, "no"), "unauthorized"), (error(404, "no"), "not_found")])
+def test_a_server_that_cannot_be_asked_costs_no_attempt_and_the_run_goes_on_where_it_stopped(
+    away: Reply, reason: str, scripted: tuple[Scripted, FakeOpenAI]
+) -> None:
+    desk, server = scripted
+    at = desk(calls(call("file_read", path="note.txt")), away, away, answer("done"), answer("told"))
+    at.define(step("a", tools=["file_read"], max_step_retries=1, on_fail="stop"), step("b"))
+    ran = at.run()
+    assert ran.code == 1
+    assert (ran.json["status"], ran.json["error"]["reason"]) == ("failed", reason)
+    assert (ran.json["review"]["reason"], ran.json["steps"][0]["attempts"]) == ("unanswered", 1)
+    run = ran.json["session_id"]
+    assert f"chatops workflow resume {run}" in ran.err
+    again = at.resume(run)
+    assert (again.code, again.json["error"]["reason"]) == (1, reason)
+    ended = at.resume(run)
+    assert ended.code == 0, ended.err
+    assert ended.json["answer"] == "told"
+    assert [one["attempts"] for one in ended.json["steps"]] == [1, 1]
+    assert "error" not in ended.json
+    told = server.requests[3]
+    assert "What was done so far stands above" in told.last_user
+    assert len(told.tool_results) == 1
+
+
 def test_a_schema_is_enforced_with_the_place_of_the_fault(scripted: tuple[Scripted, FakeOpenAI]) -> None:
     desk, server = scripted
     schema = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}

@@ -1,6 +1,7 @@
 """The object of --output-format json says what happened, with every documented key."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,27 @@ def test_an_answered_turn_has_every_documented_key() -> None:
     assert value["files"] == []
     assert value["pending"] == []
     json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("result", "finish_reason", "reason"),
+    [
+        (TurnStatus.FAILED, "error:unreachable", "unreachable"),
+        (TurnStatus.LIMIT, "error:out_of_tokens", "out_of_tokens"),
+        (TurnStatus.LIMIT, "stop", "limit"),
+        (TurnStatus.FAILED, "stop", "no_answer"),
+        (TurnStatus.FAILED, "error:what?", "no_answer"),
+        (TurnStatus.CANCELLED, "stop", "stopped"),
+    ],
+)
+def test_a_turn_without_an_answer_says_why_in_a_word_and_in_sentences(
+    result: TurnStatus, finish_reason: str, reason: str
+) -> None:
+    state = finished(result, answer="", detail="No.", advice="Try again.")
+    state = replace(state, rounds=(replace(state.rounds[0], finish_reason=finish_reason),))
+    value = as_json(report(state))
+    assert value["error"] == {"reason": reason, "message": "No.", "advice": "Try again."}
+    assert set(value) == {*KEYS, "error"}
 
 
 def test_unknown_usage_is_null_and_not_zero() -> None:

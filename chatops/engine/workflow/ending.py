@@ -4,6 +4,7 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.sequence import done_calls
 from chatops.engine.state import Finished, TurnState
+from chatops.engine.unanswered import NOT_OF_THE_STEP, failure_of
 from chatops.engine.workflow.inputs import TurnEnded
 
 
@@ -17,10 +18,12 @@ def turn_ended(state: TurnState) -> TurnEnded | None:
         status=phase.result,
         answer=phase.answer,
         detail=phase.detail,
+        advice=phase.advice,
         rounds=state.counters.rounds,
         usage=state.usage,
         done=done_calls(state) if state.contract is not None else (),
         outcome=_outcome(state) if state.gate is not None else None,
+        unanswered=kind if (kind := failure_of(state)) in NOT_OF_THE_STEP else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 from chatops.domain.decisions import Principal
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import TurnId
+from chatops.domain.model import FailureKind
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
@@ -19,12 +20,15 @@ class TurnEnded:
     status: TurnStatus
     answer: str = ""
     detail: str = ""
+    advice: str = ""
     rounds: int = 0
     usage: Usage | None = None
     done: tuple[DoneCall, ...] = ()
     """Calls of this turn that may have changed something."""
     outcome: Outcome | None = None
     """What came of the command, for the turn of a gate."""
+    unanswered: FailureKind | None = None
+    """Why no model gave a reply in the end, where that says nothing of the step."""
     kind: Literal["turn_ended"] = "turn_ended"
 
 

@@ -4,7 +4,8 @@ It asks for turns and is told how they ended. `advance_run` is total: an input t
 not waited for, a word on another attempt) gives the same state and nothing else. Phases and the inputs that leave them
 are in `TRANSITIONS`, from which the diagram in `ARCHITECTURE.md` is drawn.
 
-A failure is an attempt less; a person who stops a turn has not failed it, so the run then waits for that person.
+A failure is an attempt less; a person who stops a turn has not failed it, so the run then waits for that person. Nor
+has a server that cannot be asked: the run waits until somebody says that it can, and the same attempt goes on.
 """
 
 from dataclasses import replace
@@ -114,6 +115,9 @@ def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEnded) -> None:
             _check_gates(run, phase.step, phase.attempt, ended.answer, after=-1)
         case TurnStatus.CANCELLED:
             _stopped(run, phase)
+        case _ if ended.unanswered is not None:
+            why = texts.shortened(f"{ended.detail} {ended.advice}".strip())
+            progress.wait(run, phase.step, phase.attempt, ReviewReason.UNANSWERED, detail=why)
         case _:
             detail = texts.shortened(ended.detail or "The turn ended without an answer.")
             _failed(run, phase.step, phase.attempt, detail, told=texts.failed(run.state, detail))
@@ -181,6 +185,10 @@ def _reviewed(run: Run, phase: AwaitingReview, event: Reviewed) -> None:
     match event.review:
         case Accept() if phase.reason is ReviewReason.REVIEW:
             _accepted(run, phase.step, phase.attempt, phase.answer)
+        case TryAgain(told=told) if phase.reason is ReviewReason.UNANSWERED:
+            if told.strip():
+                run.state = replace(run.state, told=texts.refused(told, run.state.told))
+            progress.attempt(run, phase.step, phase.attempt)
         case TryAgain(told=told):
             before = run.state.told if phase.reason is ReviewReason.FAILED else ""
             run.state = replace(run.state, told=texts.refused(told, before))

@@ -130,13 +130,14 @@ def _turn(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttem
     step = state.spec.step(phase.step)
     if isinstance(phase, CheckingGate):
         return StartGate(turn_id=phase.turn_id, step=step, gate=command_gate(state, phase))
-    earlier = [one.turn_id for one in state.attempts if one.step == phase.step and not one.gate]
+    earlier = [one for one in state.attempts if one.step == phase.step and not one.gate]
+    retaken = bool(earlier) and earlier[-1].attempt == phase.attempt
     return StartAttempt(
         turn_id=phase.turn_id,
         step=step,
-        text=texts.opening(state, step=phase.step, attempt=phase.attempt),
+        text=texts.opening(state, step=phase.step, attempt=phase.attempt, retaken=retaken),
         contract=contract_of(step, state.done),
-        after=earlier[-1] if earlier else None,
+        after=earlier[-1].turn_id if earlier else None,
     )
 
 

@@ -28,6 +28,8 @@ class ReviewReason(StrEnum):
     """The step has used up its attempts."""
     STOPPED = "stopped"
     """A person has stopped the step's turn (Esc): neither a failure nor the end of the run."""
+    UNANSWERED = "unanswered"
+    """No model could be asked; that costs the step no attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,18 @@ _MOST_OF_A_CALL = 300
 _MOST_CALLS = 40
 
 
-def opening(state: WorkflowState, *, step: int, attempt: int) -> str:
-    """What the model is told first. Only a first attempt is told what earlier steps gave: a later one sees it above."""
+def opening(state: WorkflowState, *, step: int, attempt: int, retaken: bool = False) -> str:
+    """What the model is told first. Only a first attempt is told what earlier steps gave: a later one sees it above,
+    and so does one that is `retaken` after no model could be asked.
+    """
     spec = state.spec.step(step)
     parts = [
         f"The request:\n{state.query}",
         f"This is step {step + 1} of {len(state.spec.steps)}: {spec.name}.",
     ]
-    if attempt == 1:
+    if retaken:
+        parts.append("It was interrupted: for a while no model could be asked. What was done so far stands above.")
+    elif attempt == 1:
         parts += _outputs(state)
     else:
         parts.append(f"This is attempt {attempt}: nothing has been accepted yet.")

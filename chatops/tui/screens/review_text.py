@@ -8,6 +8,8 @@ from chatops.tui.screens.approval_text import Description, Row, line
 from chatops.tui.screens.question import Question
 from chatops.tui.workflow.text import attempts_text, readable
 
+_TROUBLED = (ReviewReason.FAILED, ReviewReason.UNANSWERED)
+
 
 def describe_review(run: WorkflowState, wanted: AwaitingReview) -> Description:
     """The answer to be accepted, or why there is none; all of it is what has to be on screen before it is accepted."""
@@ -25,6 +27,8 @@ def review_title(run: WorkflowState, wanted: AwaitingReview) -> str:
             return f"Step {name} has failed"
         case ReviewReason.STOPPED:
             return f"Step {name} was stopped"
+        case ReviewReason.UNANSWERED:
+            return f"No model could be asked for step {name}"
 
 
 def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow: bool) -> str:
@@ -70,7 +74,7 @@ def _head(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     yield Row(text=f"Workflow {line(run.spec.name)}, {place}: {line(spec.name)}", tone="heading")
     if wanted.detail:
         for part in wanted.detail.split("\n"):
-            yield Row(text=line(part), tone="caution" if wanted.reason is ReviewReason.FAILED else "quiet")
+            yield Row(text=line(part), tone="caution" if wanted.reason in _TROUBLED else "quiet")
 
 
 def _answer(wanted: AwaitingReview) -> Iterator[Row]:
@@ -84,7 +88,7 @@ def _answer(wanted: AwaitingReview) -> Iterator[Row]:
 def _before(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     """Why earlier attempts were not accepted; the reason of the last one stands above already."""
     earlier = attempts_text(run, wanted.step)
-    if wanted.reason is ReviewReason.FAILED:
+    if wanted.reason in _TROUBLED:
         earlier = earlier[:-1]
     if earlier:
         yield Row()

@@ -105,6 +105,8 @@ class RunDesk:
                 return f"Step {name} has failed and waits for you – ctrl+g"
             case ReviewReason.STOPPED:
                 return f"Step {name} was stopped and waits for you – ctrl+g"
+            case ReviewReason.UNANSWERED:
+                return f"Step {name} waits: no model could be asked – ctrl+g"
 
     def hindrance(self) -> str:
         """Why nobody can be asked anything yet: decided now, what waits would be judged by rights that are not there.

@@ -117,6 +117,7 @@ class At:
 _ASKED = {
     ReviewReason.REVIEW: At(mark=Mark.ASKING, word="to review", working=False),
     ReviewReason.FAILED: At(mark=Mark.FAILED, word="failed", working=False),
+    ReviewReason.UNANSWERED: At(mark=Mark.ASKING, word="no model could be asked", working=False),
     ReviewReason.STOPPED: At(mark=Mark.ASKING, word="stopped", working=False),
 }
 _STANDS = {
