@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -29,6 +31,12 @@ def second(chat: FaultyChat) -> Iterator[ChatTerminal]:
 
 def ask(chat: FaultyChat, command: str) -> None:
     chat.say("write it down", calls(call("shell_exec", command=command)), says("Understood."))
+
+
+def drafts(chat: FaultyChat) -> list[str]:
+    """What is stored of what was typed and not sent."""
+    with closing(sqlite3.connect(chat.desk.home / "data" / "chatops.db")) as raw:
+        return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%'")]
 
 
 def seen(terminal: ChatTerminal, pattern: str) -> str:
@@ -62,12 +70,14 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     first.press("escape")
     seen(first, "1 waiting – ctrl.g")
     first.send("not yet sent")
+    first.wait_until(lambda _: "not yet sent" in drafts(chat), what="the draft to be stored")
     second.press("f2")
     seen(first, rf"Taken over by another chatops .host \S+, pid {second.pid}")
     seen(first, f"Open elsewhere .pid {second.pid} on")
     assert "not yet sent" in first.text()
     second.wait_gone("Open elsewhere")
-    assert "and this" in second.text()
+    # What was typed in each is in the one that goes on, and taken from neither.
+    seen(second, "not yet sent.* and this")
     second.press("ctrl+c", "ctrl+g")
     second.dialog()
     second.press("a")
