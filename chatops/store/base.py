@@ -1,6 +1,6 @@
 """What a store must do, for one machine now and for several later. Synchronous: the runtime calls it in a thread.
 
-The suite in `tests/store/conformance.py` says in tests what each method promises; it assumes nothing of SQLite.
+The suite behind `tests/store/conformance.py` says in tests what each method promises; it assumes nothing of SQLite.
 """
 
 from collections.abc import Sequence

@@ -25,6 +25,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Answer, Layer, Rule
+from chatops.store.base import SessionInfo, Store
 
 ANA = Principal(uid=1000, login="ana", host="box", tty="/dev/pts/3", via="approvals")
 BEN = Principal(uid=1001, login="ben", host="box", via="tui")
@@ -123,6 +124,16 @@ def then(step: Step, phase: Phase, *messages: Message, **carried: Any) -> Step:
     state = step.state
     following = replace(state, seq=state.seq + 1, phase=phase, messages=(*state.messages, *messages))
     return Step(state=following, messages=messages, **carried)
+
+
+def pending_turn(store: Store, session: SessionInfo, turn: TurnId, calls: int = 2) -> Step:
+    """Begin a turn and bring it to where so many calls wait; its last step."""
+    step = first(turn, session.id)
+    store.commit(step)
+    states = [CallState(call=a_call(turn, n + 1), status=awaiting(f"d{n + 1}")) for n in range(calls)]
+    ask = then(step, in_round(*states))
+    store.commit(ask)
+    return ask
 
 
 def run(call: ToolCall, attempt: int = 1, digest: str = "d1") -> RunTool:

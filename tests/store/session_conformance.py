@@ -1,0 +1,284 @@
+"""What every store promises about conversations, their copies and end, and what is kept beside them.
+
+The fixtures are those of `conformance`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
+from chatops.engine.state import CallState
+from chatops.store.base import SessionInfo, Store
+from tests.store import storekit as kit
+from tests.store.conformance import World
+
+
+class SessionConformance:
+    def test_a_new_session_has_an_id_from_the_time_and_what_it_was_given(self, store: Store, world: World) -> None:
+        made = store.create_session(workspace="/w x", role="coder", persona="calm", title="T")
+        assert re.fullmatch(r"20261121-101512-[a-z0-9]{4}", made.id)
+        assert (made.workspace, made.role, made.persona, made.title) == ("/w x", "coder", "calm", "T")
+        assert (made.head, made.messages, made.active_turn, made.last_turn, made.pending) == (None, 0, None, None, 0)
+        assert made.created_at == made.updated_at == world.now
+        assert store.session(made.id) == made
+
+    def test_ids_differ_within_a_second(self, store: Store) -> None:
+        ids = {store.create_session(workspace="/w", role="r", persona="p").id for _ in range(50)}
+        assert len(ids) == 50
+
+    def test_a_unique_prefix_finds_a_session_and_a_common_one_names_the_candidates(
+        self, store: Store, world: World
+    ) -> None:
+        one = store.create_session(workspace="/w", role="r", persona="p")
+        assert store.session(SessionId(one.id[:10])).id == one.id
+        world.now += 3600
+        two = store.create_session(workspace="/w", role="r", persona="p")
+        assert store.session(SessionId(two.id[:13])).id == two.id
+        with pytest.raises(StoreError, match="several") as caught:
+            store.session(SessionId("2026"))
+        assert one.id in str(caught.value)
+        assert two.id in str(caught.value)
+
+    @pytest.mark.parametrize("wanted", ["", "nope", "%", "_", "2026%"])
+    def test_an_unknown_session_is_a_sentence_with_the_next_step(
+        self, store: Store, session: SessionInfo, wanted: str
+    ) -> None:
+        with pytest.raises(NoSuchSession) as caught:
+            store.session(SessionId(wanted))
+        assert "sessions list" in caught.value.advice
+        with pytest.raises(NoSuchSession):
+            store.history(SessionId(wanted))
+
+    def test_sessions_come_newest_activity_first_whatever_the_clock_says(self, store: Store, world: World) -> None:
+        one = store.create_session(workspace="/a", role="r", persona="p")
+        store.append_message(one.id, kit.user(one.id))
+        world.now -= 315_360_000
+        two = store.create_session(workspace="/b", role="r", persona="p")
+        store.append_message(two.id, kit.user(two.id))
+        assert [info.id for info in store.sessions()] == [two.id, one.id]
+        store.append_message(one.id, kit.user(one.id, n=2))
+        assert [info.id for info in store.sessions()] == [one.id, two.id]
+        assert [info.id for info in store.sessions(workspace="/b")] == [two.id]
+        assert [info.id for info in store.sessions(limit=1)] == [one.id]
+
+    def test_a_session_in_which_nothing_was_said_is_not_listed(self, store: Store, session: SessionInfo) -> None:
+        assert store.sessions() == store.runs() == []
+        assert store.session(session.id) == session
+        store.append_message(session.id, kit.user(session.id))
+        assert [info.id for info in store.sessions(workspace=session.workspace)] == [session.id]
+        assert store.runs() == []
+
+    def test_update_changes_what_is_given_and_is_no_activity(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id))
+        newer = store.create_session(workspace="/w", role="r", persona="p")
+        store.append_message(newer.id, kit.user(newer.id))
+        store.update_session(session.id, role="reviewer", model_pin="big")
+        store.update_session(session.id, title="New title")
+        store.update_session(session.id, persona="calm", model_pin="")
+        info = store.session(session.id)
+        assert (info.role, info.model_pin, info.persona, info.title) == ("reviewer", "", "calm", "New title")
+        assert [info.id for info in store.sessions()] == [newer.id, session.id]
+        with pytest.raises(NoSuchSession):
+            store.update_session(SessionId("nope"), title="x")
+
+    def test_the_title_is_the_first_line_a_person_wrote(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, RoleSwitchMessage(id=MessageId("x1"), before="a", after="b", model="m"))
+        assert store.session(session.id).title == ""
+        store.append_message(session.id, UserMessage(id=MessageId("x2"), text="\n\n  " + "long " * 40 + "\nsecond"))
+        title = store.session(session.id).title
+        assert title.startswith("long long")
+        assert len(title) <= 60
+        store.append_message(session.id, UserMessage(id=MessageId("x3"), text="other"))
+        assert store.session(session.id).title == title
+
+    def test_appended_messages_are_the_history_in_order(self, store: Store, session: SessionInfo) -> None:
+        messages = [kit.user(session.id, f"text {n}", n) for n in range(5)]
+        for message in messages:
+            store.append_message(session.id, message)
+        assert store.history(session.id) == tuple(messages)
+        info = store.session(session.id)
+        assert (info.head, info.messages) == (messages[-1].id, 5)
+
+    def test_a_message_id_is_never_stored_twice(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id, "one"))
+        with pytest.raises(StoreError):
+            store.append_message(session.id, kit.user(session.id, "two"))
+        assert store.history(session.id) == (kit.user(session.id, "one"),)
+
+    def test_every_kind_of_message_and_any_text_survives(self, store: Store, session: SessionInfo) -> None:
+        call = kit.a_call(TurnId(f"{session.id}.1"))
+        texts = ["\ud83d lone", "\x00\x1b[31m\u202e", "é ü 漢字 🎉", '"\\', "", "a\r\nb"]
+        messages = [UserMessage(id=MessageId(f"u{n}"), text=text) for n, text in enumerate(texts)]
+        more: list[Message] = [
+            *messages,
+            replace(kit.assistant("a", "\udcff", calls=(call,)), reasoning="\ud800", usage=None),
+            NoticeMessage(id=MessageId("n"), text="careful", advice="do this", level="error"),
+            RoleSwitchMessage(id=MessageId("r"), before="a", after="b", model="m", added=("x",), suspended=2),
+        ]
+        for message in more:
+            store.append_message(session.id, message)
+        assert [message.text for message in store.history(session.id)[: len(texts)] if message.kind == "user"] == texts
+        assert store.history(session.id)[-3:] == (
+            replace(kit.assistant("a", "\udcff", calls=(call,)), reasoning="\ud800", usage=None),
+            NoticeMessage(id=MessageId("n"), text="careful", advice="do this", level="error"),
+            RoleSwitchMessage(id=MessageId("r"), before="a", after="b", model="m", added=("x",), suspended=2),
+        )
+
+    def test_lone_surrogates_survive_wherever_text_is_kept(self, store: Store) -> None:
+        odd = "/w/\udcff name\ud83d"
+        made = store.create_session(workspace=odd, role="r", persona="p", title=odd)
+        store.set_setting(odd, odd)
+        store.queue_text(made.id, odd)
+        store.append_message(made.id, kit.user(made.id))
+        assert store.session(made.id).title == odd
+        assert [info.id for info in store.sessions(workspace=odd)] == [made.id]
+        assert store.setting(odd) == odd
+        assert store.kept_texts(made.id) == (odd,)
+
+    def test_what_is_read_cannot_be_changed(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id, "mine"))
+        (message,) = store.history(session.id)
+        with pytest.raises(FrozenInstanceError):
+            message.text = "other"  # type: ignore[union-attr, misc]
+
+    def test_a_fork_shares_the_past_and_nothing_else(self, store: Store, session: SessionInfo) -> None:
+        store.update_session(session.id, model_pin="big")
+        for n in range(4):
+            store.append_message(session.id, kit.user(session.id, f"{n}", n))
+        fork = store.fork_session(session.id, at=kit.user(session.id, n=1).id)
+        assert (fork.forked_from, fork.messages, fork.model_pin, fork.role) == (session.id, 2, "big", "coder")
+        assert fork.id != session.id
+        store.append_message(fork.id, kit.user(fork.id, "fork"))
+        store.append_message(session.id, kit.user(session.id, "main", 9))
+        assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "fork"]
+        assert [m.text for m in store.history(session.id) if m.kind == "user"] == ["0", "1", "2", "3", "main"]
+
+    def test_a_fork_without_a_point_starts_at_the_head_and_takes_no_grants(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        store.commit(kit.then(step, kit.finished(), kit.assistant(turn), grants=(kit.remembered(),)))
+        store.queue_text(session.id, "later")
+        fork = store.fork_session(session.id)
+        assert store.history(fork.id) == store.history(session.id)
+        assert (fork.active_turn, fork.last_turn) == (None, None)
+        assert store.grants(session.id) == (kit.remembered(),)
+        assert store.grants(fork.id) == ()
+        assert store.kept_texts(fork.id) == ()
+
+    def test_a_fork_at_a_strange_message_is_refused_and_leaves_nothing(
+        self, store: Store, session: SessionInfo
+    ) -> None:
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        store.append_message(other.id, kit.user(other.id))
+        with pytest.raises(StoreError):
+            store.fork_session(session.id, at=kit.user(other.id).id)
+        assert [info.id for info in store.sessions()] == [other.id]
+
+    def test_an_empty_session_can_be_forked(self, store: Store, session: SessionInfo) -> None:
+        fork = store.fork_session(session.id)
+        assert (fork.head, fork.messages) == (None, 0)
+
+    def test_deleting_leaves_forks_whole_and_the_decision_log(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        call = kit.a_call(turn)
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
+        store.commit(ask)
+        fork = store.fork_session(session.id)
+        store.commit(kit.then(ask, kit.finished(), kit.assistant(turn), decisions=(kit.record(call),)))
+        store.delete_session(session.id)
+        with pytest.raises(NoSuchSession):
+            store.session(session.id)
+        with pytest.raises(Unreadable):
+            store.load_turn(turn)
+        assert [info.id for info in store.sessions()] == [fork.id]
+        assert store.history(fork.id) == (kit.user(turn),)
+        assert store.queue() == []
+        assert [row.call_id for row in store.decisions()] == [call.id]
+        store.delete_session(fork.id)
+        assert store.sessions() == []
+        # Nothing is left of the messages: their ids are free.
+        again = store.create_session(workspace="/w", role="r", persona="p")
+        store.append_message(again.id, kit.user(turn))
+        store.append_message(again.id, kit.assistant(turn))
+        assert store.check() == []
+
+    def test_deleting_a_fork_leaves_the_original(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id))
+        fork = store.fork_session(session.id)
+        store.append_message(fork.id, kit.user(fork.id))
+        store.delete_session(fork.id)
+        assert store.history(session.id) == (kit.user(session.id),)
+
+    def test_deleting_the_original_leaves_a_fork_that_went_its_own_way(
+        self, store: Store, session: SessionInfo
+    ) -> None:
+        for n in range(3):
+            store.append_message(session.id, kit.user(session.id, f"{n}", n))
+        fork = store.fork_session(session.id, at=kit.user(session.id, n=1).id)
+        store.append_message(fork.id, kit.user(fork.id, "own"))
+        store.delete_session(session.id)
+        assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "own"]
+        assert store.check() == []
+
+    def test_texts_are_kept_in_order(self, store: Store, session: SessionInfo) -> None:
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        for text in ["one", "two", "one"]:
+            store.queue_text(session.id, text)
+        assert store.kept_texts(other.id) == ()
+        assert [store.kept_texts(session.id) for _ in range(2)] == [("one", "two", "one")] * 2
+        for wrong in (store.kept_texts, lambda session_id: store.queue_text(session_id, "x")):
+            with pytest.raises(NoSuchSession):
+                wrong(SessionId("nope"))
+
+    def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        for text in ["one", "one"]:
+            store.queue_text(session.id, text)
+        store.queue_text(other.id, "theirs")
+        step = replace(kit.first(turn, session.id, text="one"), takes_kept=True)
+        store.commit(step)
+        store.commit(step)
+        assert store.kept_texts(session.id) == ("one",)
+        step = kit.then(step, kit.finished())
+        store.commit(step)
+        assert store.kept_texts(session.id) == ("one",)
+        second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_kept=True)
+        with pytest.raises(Conflict):
+            store.commit(second)
+        assert store.kept_texts(session.id) == ("one",)
+        assert store.kept_texts(other.id) == ("theirs",)
+
+    def test_settings_are_kept_and_replaced(self, store: Store, opened: Callable[[], Store]) -> None:
+        assert store.setting("default_model") is None
+        store.set_setting("default_model", "local")
+        store.set_setting("default_model", "")
+        assert opened().setting("default_model") == ""
+
+    def test_grants_are_remembered_once_and_can_be_taken_back(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        mine, other = kit.remembered(), kit.remembered(role="reviewer", source="c2")
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        step = kit.then(step, kit.awaiting_model(turn), grants=(mine, other))
+        store.commit(step)
+        step = kit.then(step, kit.awaiting_model(turn), grants=(mine,))
+        store.commit(step)
+        assert store.grants(session.id) == (mine, other)
+        assert store.revoke_grants(session.id, [mine, kit.remembered(source="nobody")]) == 1
+        assert store.revoke_grants(session.id, [mine]) == 0
+        assert store.grants(session.id) == (other,)
+        store.commit(kit.then(step, kit.awaiting_model(turn), grants=(mine,)))
+        assert store.grants(session.id) == (other, mine)
