@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 from chatops.domain.decisions import Decision, RememberedGrant
@@ -23,8 +22,9 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.answered import answer_to
 from chatops.runtime.bus import Bus, Listener
-from chatops.runtime.lease import LEASE_S, LOOK_S
+from chatops.runtime.lease import LOOK_S
 from chatops.runtime.record import Record
+from chatops.runtime.request import Handing, Request
 from chatops.runtime.rights import RegistryNews
 from chatops.runtime.services import Services
 from chatops.runtime.snapshot import Snapshot
@@ -33,26 +33,6 @@ from chatops.store.base import DecisionRow, Hold, SessionInfo, Store
 from chatops.store.derive import since
 
 log = logging.getLogger(__name__)
-
-ANSWER_S = 3.0
-"""How long a holder that was asked may say nothing before it counts as one that does not answer."""
-
-
-class Handing(StrEnum):
-    """How far it is with getting the conversation."""
-
-    HELD = "held"
-    """Another process has it."""
-    ASKED = "asked"
-    """It has been asked for it."""
-    COMING = "coming"
-    """It hands over when what runs there has come to its end."""
-    SILENT = "silent"
-    """It has been asked and does not answer."""
-    FREE = "free"
-    """Nobody has it."""
-    OURS = "ours"
-    """It has been handed over to this process and can be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +56,8 @@ class ReadAlong:
         self._loop = asyncio.get_running_loop()
         self._bus = Bus()
         self._changed: Callable[[], None] = lambda: None
-        self._asked_at: float | None = None
-        self._asking = False
-        """What is being asked for is not in the store yet, perhaps."""
         self._told = 0
+        self._request = Request(services, found.info.id, tell=self.tell)
         self._following = asyncio.create_task(self._follow(), name="read along")
 
     # what it shows
@@ -137,17 +115,7 @@ class ReadAlong:
     @property
     def handing(self) -> Handing:
         """How far it is with getting it."""
-        hold = self._found.hold
-        if hold is None:
-            return Handing.FREE
-        if hold.holder == self._services.holder:
-            return Handing.OURS
-        if self._asked_at is None or hold.wanted_by != self._services.holder:
-            # What was asked counts no more once another one has asked, or has got it.
-            return Handing.HELD
-        if hold.heard:
-            return Handing.COMING
-        return Handing.SILENT if self._now() - self._asked_at >= ANSWER_S else Handing.ASKED
+        return self._request.handing(self._found.hold)
 
     @property
     def standing(self) -> Standing:
@@ -221,23 +189,7 @@ class ReadAlong:
         What was seen to run in a process that does not answer, or that is not waited for, has an outcome that nobody
         knows; nothing further begins there.
         """
-        hold, me, store = self._found.hold, self._services.holder, self._services.store
-        match self.handing:
-            case Handing.HELD:
-                self._asked_at, self._asking = self._now(), True
-                try:
-                    await self._services.offload(store.want, self.session_id, me)
-                except StoreError:
-                    self._asked_at = None
-                    raise
-                finally:
-                    self._asking = False
-            case Handing.COMING | Handing.SILENT if hold is not None:
-                await self._services.offload(store.take_over, self.session_id, me, of=hold.holder, ttl_s=LEASE_S)
-            case Handing.FREE:
-                await self._services.offload(store.hold, self.session_id, me, ttl_s=LEASE_S)
-            case _:
-                pass
+        await self._request.press(self._found.hold)
         await self._look()
 
     def stop(self) -> None:
@@ -250,14 +202,7 @@ class ReadAlong:
         if self._following.done():
             return
         self.stop()
-        if self._asked_at is None:
-            return
-        store, offload, me = self._services.store, self._services.offload, self._services.holder
-        try:
-            await offload(store.release, self.session_id, me)
-            await offload(store.want_no_more, self.session_id, me)
-        except StoreError:
-            log.exception("a request for a conversation was not taken back")
+        await self._request.withdraw()
 
     # what only the process that has it can do
 
@@ -324,9 +269,6 @@ class ReadAlong:
         except ConfigError:
             return Standing(role=rights.roles()[0]).grant(rights)
 
-    def _now(self) -> float:
-        return time.monotonic()
-
     async def _follow(self) -> None:
         """Look at the store whenever somebody wrote, and at the holder in any case: a death writes nothing."""
         seen, before = -1, self.handing
@@ -352,26 +294,13 @@ class ReadAlong:
         found = await self._services.offload(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
-            self._heed_others()
+            self._request.heed(self._found.hold)
             self._changed()
 
     async def _look_at_holder(self) -> None:
         hold = await self._services.offload(self._services.store.held, self.session_id)
         self._found = replace(self._found, hold=hold)
-        self._heed_others()
-
-    def _heed_others(self) -> None:
-        """Say that what was asked for from here counts no more, because another one has asked since or has got it."""
-        hold, me = self._found.hold, self._services.holder
-        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.wanted_by):
-            return
-        self._asked_at = None
-        other = hold.wanted_by or hold.holder
-        self.tell(
-            f"Another chatops (host {other.host}, pid {other.pid}) has asked for this conversation too, and is the one "
-            "that gets it.",
-            advice="F2 asks again.",
-        )
+        self._request.heed(self._found.hold)
 
 
 async def read_along(services: Services, session_id: SessionId) -> ReadAlong:

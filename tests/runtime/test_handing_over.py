@@ -19,7 +19,8 @@ from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.opening import new_run, open_run, open_session
-from chatops.runtime.reading import Handing, ReadAlong, read_along
+from chatops.runtime.reading import ReadAlong, read_along
+from chatops.runtime.request import Handing
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.store.base import Holder, SessionInfo
@@ -322,7 +323,7 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
         second.app.store.want(session.session_id, third)
         first.app.store.heard(session.session_id, this_process())
         await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
-        monkeypatch.setattr("chatops.runtime.reading.ANSWER_S", 0.0)
+        monkeypatch.setattr("chatops.runtime.request.ANSWER_S", 0.0)
         assert reader.handing is Handing.HELD
         assert len(told) == 1 and f"pid {third.pid}) has asked for this conversation too" in told[0]
         await reader.get()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, RunFinished
-from chatops.runtime.reading import Handing
+from chatops.runtime.request import Handing
 from chatops.tui.blocks.changes import changes
 from chatops.tui.blocks.steps import TurnHead, heads_of
 from chatops.tui.projector import Projector

@@ -9,7 +9,8 @@ from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.runtime.conversation import Conversation
-from chatops.runtime.reading import Handing, ReadAlong
+from chatops.runtime.reading import ReadAlong
+from chatops.runtime.request import Handing
 from chatops.runtime.snapshot import Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.screens.picker import Picker
