@@ -1,4 +1,4 @@
-"""What is left of a command whose app has died: found by the mark in its environment, and stopped.
+"""What is left of a command, found by the mark in its environment and stopped: after its end, or the death of its app.
 
 In the sandbox and under the supervisor a command dies with the app. What got rid of both, or was cut loose when the
 supervisor was killed too, still carries the mark of its call. Processes are held by descriptors (pidfd_open) and then
@@ -23,7 +23,7 @@ _PAUSE_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """How many processes of an attempt were still there and are gone now, and the ids of those that would not go."""
+    """How many processes were still there and are gone now, and the ids of those that would not go."""
 
     count: int = 0
     running: tuple[int, ...] = ()
@@ -49,12 +49,18 @@ def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
 
     Only for an attempt whose app is dead; the caller has looked.
     """
-    mark = _mark(call_id, attempt)
-    deadline = time.monotonic() + _KILL_S
+    stopped = stop_marked(_mark(call_id, attempt), seconds=_KILL_S)
+    if stopped.running:
+        log.warning("processes of call %s cannot be stopped: %s", call_id, stopped.running)
+    return stopped
+
+
+def stop_marked(mark: str, *, seconds: float) -> Stopped:
+    """Stop every process whose mark begins so, and all below it. Blocks until they are gone, for `seconds` at most."""
+    deadline = time.monotonic() + seconds
     stopped: set[int] = set()
     while left := _tree(mark):
         if time.monotonic() > deadline:
-            log.warning("processes of call %s cannot be stopped: %s", call_id, sorted(left))
             return Stopped(count=len(stopped - left), running=tuple(sorted(left)))
         stopped |= _kill(mark)
         time.sleep(_PAUSE_S)

@@ -1,9 +1,6 @@
 """Processes of one call, found by what their environment says; signals to what may be gone already."""
 
 import os
-import signal
-
-from chatops.tools.supervisor import signal_all
 
 MARK = "CHATOPS_CALL"
 """Names the call in a command's environment, to find what is left of it."""
@@ -25,15 +22,6 @@ def send_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except OSError:
         pass
-
-
-def kill_marked(mark: str) -> None:
-    """Kill every process whose environment names this call, until none is left."""
-    for _ in range(20):
-        if not marked(mark):
-            return
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            signal_all(lambda: marked(mark), number)
 
 
 def marked(begin: str) -> set[int]:

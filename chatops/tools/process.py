@@ -21,7 +21,8 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.tools import supervisor
-from chatops.tools.marked import MARK, kill_marked, send, send_group
+from chatops.tools.left_over import stop_marked
+from chatops.tools.marked import MARK, send, send_group
 from chatops.tools.output import Collector
 
 log = logging.getLogger(__name__)
@@ -282,7 +283,7 @@ class _Running:
             send_group(self.process.pid, signal.SIGKILL)
             await asyncio.sleep(0)
         if not self.contained and (self.process.poll() != 0 or not self.at_end.is_set()):
-            kill_marked(self.mark)
+            stop_marked(self.mark, seconds=_EXIT_S)
 
     async def drained(self, seconds: float) -> None:
         """Wait until all output has been read, at most `seconds`: somebody else may hold the pipe."""
