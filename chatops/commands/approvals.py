@@ -20,7 +20,7 @@ from chatops.engine.inputs import CallDecided
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
-from chatops.headless.pending import answers, describe, describe_json, mention
+from chatops.headless.pending import answers, beginning, describe, describe_json, mention
 from chatops.runtime.answered import answer_to, told
 from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
@@ -122,7 +122,7 @@ def _list(arguments: Namespace) -> int:
             when(one.requested_at),
             _standing(one),
             one.pending.call.name,
-            one.pending.facts.command or one.pending.facts.arguments,
+            beginning(one.pending),
         )
         for one in queue
     ]

@@ -84,9 +84,13 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
 
 def mention(pending: PendingCall) -> str:
     """One line: id, tool, the beginning of the arguments."""
+    return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}"
+
+
+def beginning(pending: PendingCall) -> str:
+    """The beginning of the command or the arguments, which says so if it is not all of it."""
     shown = _one_line(pending.facts.command or pending.facts.arguments)
-    cut = shown if len(shown) <= SHOWN_IN_LISTS else f"{shown[:SHOWN_IN_LISTS]}… (cut; show has all of it)"
-    return f"{pending.call.id}  {_one_line(pending.call.name)}  {cut}"
+    return shown if len(shown) <= SHOWN_IN_LISTS else f"{shown[:SHOWN_IN_LISTS]}… (cut; show has all of it)"
 
 
 def answers(pending: PendingCall) -> list[str]:

@@ -140,7 +140,7 @@ class Host(Protocol):
         ...
 
     async def new_session(self, *, role: str) -> "Conversation":
-        """Begin an empty conversation."""
+        """Begin an empty conversation; without a role in the one that was in use here last."""
         ...
 
     async def fork_session(self, session_id: SessionId) -> "Conversation":

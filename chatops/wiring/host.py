@@ -146,7 +146,7 @@ class TuiHost(HostRuns, HostTexts):
         return await self._app.read_along(session_id)
 
     async def new_session(self, *, role: str) -> Conversation:
-        """Begin an empty conversation in `role`."""
+        """Begin an empty conversation in `role`, if there is one."""
         session = await self._app.open_session(None, attended=True)
         if role and role != session.snapshot().role:
             await session.switch_role(role)

@@ -8,6 +8,14 @@ import pytest
 from tests.support.command_line import CommandLine
 
 
+def test_a_list_has_the_beginning_of_a_long_call_and_says_so(chatops: CommandLine) -> None:
+    _, call = chatops.paused(f"run `touch {'x' * 200}`")
+    _, row = chatops("approvals", "list").out.splitlines()
+    assert row.startswith(call)
+    assert row.endswith("x… (cut; show has all of it)")
+    assert "x" * 200 not in row
+
+
 def test_a_gated_call_is_approved_elsewhere_and_runs_once(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `echo once >> log.txt`")
     log = chatops.workspace / "log.txt"

@@ -312,6 +312,7 @@ class FakeHost:
     left: list[RunRow] = field(default_factory=list)
     led: list[WorkflowRun] = field(default_factory=list)
     begun: list[tuple[str, str]] = field(default_factory=list)
+    begun_in: list[str] = field(default_factory=list)
     times: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refuse: ChatopsError | None = None
 
@@ -377,6 +378,7 @@ class FakeHost:
         return self.others[session_id]
 
     async def new_session(self, *, role: str) -> Conversation:
+        self.begun_in.append(role)
         return self.others["new"]
 
     async def fork_session(self, session_id: SessionId) -> Conversation:

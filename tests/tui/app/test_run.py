@@ -463,6 +463,7 @@ async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_s
         await worked(running, 12)
         await send(running, "/new")
         assert run.closed
+        assert host.begun_in == [""], "the step's role stays with the run"
         assert not running.app.chat.query(WorkflowPanel)
         assert host.times[RUN][0] == pytest.approx(12, abs=3)
         await send(running, f"/resume {RUN}")
