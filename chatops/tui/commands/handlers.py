@@ -59,7 +59,7 @@ async def take_over(face: Face, argument: str) -> None:
 
 
 async def new(face: Face, argument: str) -> None:
-    """An empty conversation in the same role; after a run, whose steps have roles of their own, in the last one here."""
+    """An empty conversation in the same role; after a run, whose steps have their own roles, in the last one here."""
     role = face.session.snapshot().role if face.run is None else ""
     await face.change_session(face.host.new_session(role=role))
 
