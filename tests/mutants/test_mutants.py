@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         promise="what was approved is compared with what would run",
         file="engine/inspection.py",
-        before="unchanged = calls.call_digest(draft, one.call, facts) == status.digest",
+        before="unchanged = calls.call_digest(draft, one.call, comparable) == status.digest",
         after="unchanged = True",
     ),
     Mutant(
@@ -93,7 +93,8 @@ MUTANTS = (
     Mutant(
         promise="an edit is shown again before it runs",
         file="engine/inspection.py",
-        before="    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=before.status.attempt)",
+        before="    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, "
+        "interruption=waited.interruption)",
         after="""    bound = calls.call_digest(draft, one.call, facts)
     status = Permitted(facts=facts, digest=bound, verdict=Verdict.ASK, decided_by="")
     draft.put_call(index, replace(one, status=status))""",
@@ -101,8 +102,20 @@ MUTANTS = (
     Mutant(
         promise="a call that may have taken effect is not repeated by itself",
         file="engine/recovery.py",
-        before="if spec is not None and (spec.read_only or spec.idempotent):",
-        after="if spec is not None:",
+        before="elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:",
+        after="elif spec is not None and not stopping:",
+    ),
+    Mutant(
+        promise="an approval lets nothing run in a copy of the store",
+        file="engine/recovery.py",
+        before="as status if copied and calls.may_have_run_elsewhere(draft, index):",
+        after="as status if False:",
+    ),
+    Mutant(
+        promise="what a rule permits is asked for in a copy of the store",
+        file="engine/inspection.py",
+        before="case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):",
+        after="case Verdict.ALLOW if False:",
     ),
     Mutant(
         promise="on recovery the stored rights are met with today's",
@@ -161,8 +174,8 @@ MUTANTS = (
     Mutant(
         promise="no rule answers for a call that had to be repaired",
         file="policy/grant.py",
-        before="deciding.verdict is not Verdict.ASK or facts.repairs:",
-        after="deciding.verdict is not Verdict.ASK:",
+        before="deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:",
+        after="deciding.verdict is not Verdict.ASK or facts.by_hand:",
         tests=("tests/policy",),
     ),
     Mutant(
@@ -206,8 +219,8 @@ MUTANTS = (
     Mutant(
         promise="a standing answer never answers a deny",
         file="policy/grant.py",
-        before="if deciding.verdict is not Verdict.ASK or facts.repairs:",
-        after="if deciding.verdict is Verdict.ALLOW or facts.repairs:",
+        before="if deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:",
+        after="if deciding.verdict is Verdict.ALLOW or facts.repairs or facts.by_hand:",
         tests=("tests/policy", "tests/engine"),
     ),
 )
