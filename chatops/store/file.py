@@ -4,12 +4,14 @@ what is there now; never in silence, and never is a row written to a file that h
 
 import logging
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 
 from chatops.domain.errors import NotSaved, StoreError
+from chatops.store.aside import aside, free_name, is_half_aside, put_back
 from chatops.store.connection import Connection, Row
 from chatops.store.faults import is_damage, refused_by_the_system, translated
-from chatops.store.mending import carried, free_name, mend, new_file, put_aside
+from chatops.store.mending import carried, mend, new_file
 from chatops.store.moving import carry_open
 from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
 from chatops.store.place import Place
@@ -52,6 +54,9 @@ class StoreFile(Connection):
         before.close()
 
     def _open(self, path: Path, said: list[str]) -> Opened:
+        if is_half_aside(path):
+            with locked(path.parent, alone=True):
+                put_back(path)
         try:
             return open_file(path, vfs=self._vfs)
         except sqlite3.Error as error:
@@ -114,11 +119,11 @@ class StoreFile(Connection):
         return identity(path) == self._file
 
     def _write_again(self) -> str:
-        if self.path.exists() and self.path.stat().st_size:
-            put_aside(self.path, free_name(self.path, "bad"))
+        in_the_way = self.path.exists() and self.path.stat().st_size > 0
         with new_file(self.path) as (raw, put_in_place):
             salvage = carried(self._raw, raw)
-            put_in_place(self._place)
+            with aside(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
+                put_in_place(self._place)
         return (
             "The session store was deleted while chatops ran; it was written again from what was still open: "
             f"{self.path}. {salvage.text} To delete conversations: chatops sessions delete SESSION"

@@ -9,9 +9,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
+from chatops.store.aside import aside, free_name
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import refused_by_the_system
 from chatops.store.opening import OPEN_HERE, identity, locked, make_folders, sound, uri
@@ -35,8 +35,8 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
         place = place_of(path)
         with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
             salvage = _read_from(path, raw, vfs=vfs)
-            put_aside(path, bad)
-            put_in_place(place)
+            with aside(path, bad):
+                put_in_place(place)
     said = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
     log.warning("%s", said)
     return [said]
@@ -85,27 +85,6 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
         raw.close()
         for suffix in ("", "-journal"):
             Path(f"{making}{suffix}").unlink(missing_ok=True)
-
-
-def put_aside(path: Path, other: Path) -> None:
-    """Give a file, with its write-ahead log, another name; the name it has stays until another file takes it."""
-    for suffix in ("-wal", "-journal"):
-        beside = Path(f"{path}{suffix}")
-        if beside.exists() and beside.stat().st_size:
-            beside.rename(f"{other}{suffix}")
-    for suffix in ("-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    try:
-        os.link(path, other)
-    except OSError:
-        # No links on this file system.
-        os.rename(path, other)
-
-
-def free_name(path: Path, kind: str) -> Path:
-    """``chatops.db.bad-1`` or the first number that is not taken."""
-    names = (path.with_name(f"{path.name}.{kind}-{number}") for number in count(1))
-    return next(name for name in names if not os.path.lexists(name))
 
 
 @contextmanager

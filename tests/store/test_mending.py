@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import NoSuchSession, NotSaved, Unreadable
-from chatops.domain.ids import TurnId
+from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import Step
 from chatops.engine.state import CallState
@@ -169,7 +169,8 @@ def test_a_lost_unfinished_turn_is_said(path: Path) -> None:
         assert "1 unfinished turn could not be kept: nothing that waited there runs" in store.notices[0]
 
 
-def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
+def damaged_with_a_log(path: Path) -> SessionId:
+    """A damaged file whose last message is in its write-ahead log only, as after a kill."""
     one, _ = filled(path)
     page = pages_of(path, "settings")[0]
     script = (
@@ -182,9 +183,40 @@ def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(path), one], cwd=ROOT, check=True)
     assert Path(f"{path}-wal").stat().st_size
     flip(path, page)
+    return one
+
+
+def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
+    one = damaged_with_a_log(path)
     with closing(SqliteStore(path)) as store:
         assert store.notices
         assert texts(store.history(one))[-1] == "in the log"
+    assert Path(f"{path}.bad-1-wal").stat().st_size
+
+
+@pytest.mark.parametrize("name_changes", range(5))
+def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, name_changes: int) -> None:
+    one = damaged_with_a_log(path)
+    script = (
+        "import os, sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "left, places = int(sys.argv[2]), [os.link, os.replace]\n"
+        "def killed_later(place):\n"
+        "    def change(*names):\n"
+        "        global left\n"
+        "        if left == 0: os._exit(9)\n"
+        "        left -= 1\n"
+        "        place(*names)\n"
+        "    return change\n"
+        "os.link, os.replace = map(killed_later, places)\n"
+        "SqliteStore(Path(sys.argv[1])).close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path), str(name_changes)], cwd=ROOT)
+    # The link, the log, its index, the new file: the last number comes to the end.
+    assert done.returncode == (9 if name_changes < 4 else 0)
+    with closing(SqliteStore(path)) as store:
+        assert texts(store.history(one))[-1] == "in the log"
+        assert store.check() == []
+    assert [file.name for file in path.parent.iterdir() if file.name.endswith(".bad-1")] == ["chatops.db.bad-1"]
     assert Path(f"{path}.bad-1-wal").stat().st_size
 
 
