@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.failpoints import Phase
+from chatops.config.failpoints import NAMES, OTHER_NAMES
 from chatops.domain.decisions import Approved
 from tests.e2e.desk import APPROVE, Desk
 from tests.e2e.zygote import Zygote, shared
@@ -25,7 +25,7 @@ from tests.kill.ledger import read
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
 from tests.kill.stage import KILLED, Stage
-from tests.kill.strikes import Door, Moment, Strike
+from tests.kill.strikes import SCREEN, SHELL, Door, Moment, Phase, Strike
 from tests.kill.verdict import Case, after_the_kill, in_the_end
 from tests.support.figures import Count
 
@@ -115,6 +115,28 @@ def assert_well(stage: Stage) -> None:
     ran = stage.run("-p", "still there?", "-c")
     assert (ran.code, ran.out) == (0, "Yes?\n"), ran.err
     assert stage.scene.server.violations == []
+
+
+def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
+    places = {place.partition(":")[0] for door in (SCREEN, SHELL) for struck in door.values() for place in struck[0]}
+    # A message is kept in one case of the matrix only, and what comes after a first death is struck below.
+    assert places | {"sending_kept", "after_reconcile"} == {*NAMES, *OTHER_NAMES}
+
+
+@pytest.mark.fault("D07")
+@pytest.mark.parametrize("first", ["before_rename:1", "after_rename:1"])
+def test_killed_again_while_it_is_found_out_what_came_of_a_call_that_is_found_out_anew(
+    first: str, stage: Stage
+) -> None:
+    assert stage.run("-p", "effect 1 by edit", "--role", "coder").code == 3
+    assert approve_elsewhere(stage).ended().code == 0
+    with stage.desk.store() as store:
+        (session,) = store.sessions()
+    for place in (first, "after_reconcile:1"):
+        assert stage.command("resume", session.id, point=place).ended().code == KILLED
+    assert "finished 1." in stage.run("resume", session.id).out
+    assert stage.scene.count(1, "edit") == 1
+    assert_well(stage)
 
 
 @pytest.mark.fault("D12")

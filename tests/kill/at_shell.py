@@ -4,14 +4,13 @@ import json
 import re
 import time
 
-from chatops.config.failpoints import Phase
 from chatops.domain.ids import SessionId
 from chatops.runtime.interrupted import UNKNOWN
 from tests.kill.at_screen import HOLDS, approve_elsewhere
 from tests.kill.ledger import left_to_say, read, watching
 from tests.kill.scene import Hold
 from tests.kill.stage import KILLED, Command, Stage
-from tests.kill.strikes import Moment
+from tests.kill.strikes import Moment, Phase
 from tests.kill.verdict import Case, after_the_kill
 
 ENOUGH = 8

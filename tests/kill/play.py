@@ -4,10 +4,9 @@ import random
 
 import pytest
 
-from chatops.config.failpoints import Phase
 from tests.kill import at_screen, at_shell
 from tests.kill.stage import Stage, Stuck
-from tests.kill.strikes import Door, Strike
+from tests.kill.strikes import Door, Phase, Strike
 from tests.kill.verdict import Case, in_the_end
 
 

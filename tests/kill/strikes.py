@@ -3,9 +3,34 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
-from chatops.config.failpoints import Phase
+
+class Phase(IntEnum):
+    """How far a turn with one gated call is, as the list of faults counts (D01 is a death in P0, D11 one in P10)."""
+
+    TYPED = 0
+    """Typed, not sent."""
+    ASKED = 1
+    """The request is sent, no byte has come."""
+    STREAMING = 2
+    """Text of the reply is coming."""
+    PROPOSED = 3
+    """The call is complete and not yet checked."""
+    WAITING = 4
+    """The dialog is open."""
+    APPROVED = 5
+    """Approved, not started."""
+    RUNNING = 6
+    """The intent to run it is stored; the tool may have begun."""
+    RETURNED = 7
+    """The tool has ended, its result is not stored."""
+    RECORDED = 8
+    """The result is stored, the next request is not sent."""
+    CONCLUDING = 9
+    """The next reply is coming."""
+    DONE = 10
+    """The turn is over."""
 
 
 class Door(StrEnum):

@@ -3,7 +3,7 @@
     .venv/bin/python -m tests.faults --kill                          all figures
     .venv/bin/python -m pytest -m kill -n 4 tests/kill/test_matrix.py
 
-Phases are those of `chatops.config.failpoints.Phase`. About half of the kills strike at a named place of the program,
+Phases are those of `tests.kill.strikes.Phase`. About half of the kills strike at a named place of the program,
 or some milliseconds after it, the others a random while after something that can be seen. After each the program is
 started again, what it says of what was left is read, and the turn is gone on with as a person would: what asks is
 approved, what may have run is never run again. ``CHATOPS_KILLS`` is how many kills there are for each phase and door
@@ -15,13 +15,12 @@ import random
 
 import pytest
 
-from chatops.config.failpoints import Phase
 from tests.e2e.desk import Desk
 from tests.e2e.zygote import Zygote
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
 from tests.kill.stage import Stage
-from tests.kill.strikes import Door, kind_for, strike
+from tests.kill.strikes import Door, Phase, kind_for, strike
 from tests.support.figures import Count
 
 KILLS = int(os.environ.get("CHATOPS_KILLS", "30"))
