@@ -10,7 +10,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 
-from chatops.commands.context import app, find_call, open_store, screen, with_app
+from chatops.commands.context import Storage, app, find_call, open_store, screen, with_app
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
@@ -102,7 +102,7 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
 
 
 def _list(arguments: Namespace) -> int:
-    with app(arguments, via=VIA, broken_ok=True) as opened:
+    with app(arguments, via=VIA, broken_ok=True, storage=Storage.READ) as opened:
         queue = opened.store.queue()
         interrupted = list(_interrupted(opened.store))
     view = screen()
@@ -143,7 +143,7 @@ def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
 
 
 def _show(arguments: Namespace) -> int:
-    with app(arguments, via=VIA, broken_ok=True) as opened:
+    with app(arguments, via=VIA, broken_ok=True, storage=Storage.READ) as opened:
         queued = find_call(opened.store, arguments.id)
     view = screen()
     if arguments.output_format == "json":

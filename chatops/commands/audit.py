@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import app, find_session, screen
+from chatops.commands.context import Storage, app, find_session, screen
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
@@ -16,7 +16,7 @@ RECENT = 1_000
 
 def run(arguments: Namespace) -> int:
     """``list`` shows the latest as a table or JSON, ``export`` prints all of it as JSON lines."""
-    with app(arguments, via="headless", broken_ok=True) as opened:
+    with app(arguments, via="headless", broken_ok=True, storage=Storage.READ) as opened:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         limit = EVERYTHING if arguments.action == "export" else RECENT
         rows = opened.store.decisions(session_id=session, limit=limit)

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from chatops.commands.ask import read_prompt
-from chatops.commands.context import app, check_role, find_session, screen, with_app
+from chatops.commands.context import Storage, app, check_role, find_session, screen, with_app
 from chatops.commands.workflow_show import listing, schema, show
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld
@@ -34,10 +34,10 @@ def run(arguments: Namespace) -> int:
         case "schema":
             return schema()
         case "show":
-            with app(arguments, via=VIA) as opened:
+            with app(arguments, via=VIA, storage=Storage.READ) as opened:
                 return show(opened, arguments)
         case _:
-            with app(arguments, via=VIA) as opened:
+            with app(arguments, via=VIA, storage=Storage.READ) as opened:
                 return listing(opened, arguments)
 
 

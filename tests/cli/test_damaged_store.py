@@ -45,6 +45,20 @@ def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
     assert contents(path.parent) == before
 
 
+def test_what_only_looks_leaves_a_damaged_store_as_it_is_and_says_so(chatops: CommandLine, path: Path) -> None:
+    filled(path)
+    call = chatops("approvals", "list", "--output-format", "json").json[0]["id"]
+    flip(path, pages_of(path, "messages")[5])
+    before = contents(path.parent)
+    for command in (("approvals", "list"), ("approvals", "show", call), ("audit", "list")):
+        looked = chatops(*command)
+        assert (looked.code, "is damaged" in looked.err) == (0, True)
+        assert contents(path.parent) == before
+    assert chatops("workflow", "list").code == 0
+    assert contents(path.parent) == before
+    assert call in chatops("approvals", "list").out
+
+
 def test_the_file_that_was_moved_aside_can_be_read_by_its_name(chatops: CommandLine, path: Path) -> None:
     one, _ = filled(path)
     flip(path, pages_of(path, "messages")[5])
