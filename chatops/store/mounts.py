@@ -85,12 +85,6 @@ def type_of(path: PurePosixPath, mountinfo: str) -> str:
     return [mount.type for mount in above if len(mount.point.parts) == depth][-1]
 
 
-def network_type(path: PurePosixPath, mountinfo: str) -> str:
-    """The type of the network file system that `path` (absolute, without links) is on; empty if it is on none."""
-    kind = type_of(path, mountinfo)
-    return kind if is_network(kind) else ""
-
-
 def is_network(kind: str) -> bool:
     """Whether a file system of this type, as mountinfo spells it, keeps its files on another machine."""
     base, _, program = kind.partition(".")

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from chatops.store.mounts import is_network, mounts, network_drive, network_type
+from chatops.store.mounts import is_network, mounts, network_drive, type_of
 
 WORKSTATION = r"""
 22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro
@@ -50,13 +50,14 @@ SUBSYSTEM = """
     ],
 )
 def test_the_nearest_mount_says_whether_a_path_is_on_a_network_drive(table: str, path: str, type_: str) -> None:
-    assert network_type(PurePosixPath(path), table) == type_
+    kind = type_of(PurePosixPath(path), table)
+    assert (kind if is_network(kind) else "") == type_
 
 
 def test_of_two_mounts_on_one_point_the_later_one_counts() -> None:
     below, above = "1 0 0:1 / /home rw - nfs4 box:/ rw\n", "2 1 0:2 / /home rw - ext4 /dev/sda rw\n"
-    assert network_type(PurePosixPath("/home/x"), below + above) == ""
-    assert network_type(PurePosixPath("/home/x"), above + below) == "nfs4"
+    assert type_of(PurePosixPath("/home/x"), below + above) == "ext4"
+    assert type_of(PurePosixPath("/home/x"), above + below) == "nfs4"
 
 
 def test_a_program_that_serves_files_of_this_machine_is_no_network() -> None:

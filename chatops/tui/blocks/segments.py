@@ -140,11 +140,3 @@ class Segmenter:
             self._gap = gap
         self._scanned = 0
         self._reset()
-
-
-def segments_of(text: str) -> list[Segment]:
-    """All pieces of a complete text."""
-    segmenter = Segmenter()
-    segmenter.feed(text)
-    segmenter.close()
-    return segmenter.closed

@@ -10,7 +10,7 @@ from chatops.tui.blocks.answer import AnswerDrawing
 from chatops.tui.blocks.late import warm_up
 from chatops.tui.blocks.model import AnswerBlock
 from chatops.tui.blocks.render import render_block
-from chatops.tui.blocks.segments import Segmenter, segments_of
+from chatops.tui.blocks.segments import Segment, Segmenter
 from chatops.tui.blocks.theme import PLAIN
 
 warm_up()
@@ -19,6 +19,13 @@ MARKS = ["a", "word ", "\n", "\n\n", "```", "```py\n", "\n```\n", "~~~~\n", "- "
 BLOCKS = ["> ", "| a | b |\n|---|---|\n", "**", "`", "[x](http://y)", "<b>", "\r", "\r\n", "---\n", "\t", "&#27;", "漢"]
 PIECES = st.sampled_from([*MARKS, *BLOCKS, "\x1b[2J"])
 TEXTS = st.lists(PIECES, max_size=40).map("".join)
+
+
+def segments_of(text: str) -> list[Segment]:
+    segmenter = Segmenter()
+    segmenter.feed(text)
+    segmenter.close()
+    return segmenter.closed
 
 
 def drawn(strips: list[object]) -> list[str]:
