@@ -8,6 +8,9 @@ from textual.screen import ModalScreen, Screen, ScreenResultType
 
 from chatops.tui.accidents import Sturdy
 
+TALL = 16
+"""From so many lines on a window has room for frames and empty lines."""
+
 
 class Standing(Sturdy):
     """For screens."""
@@ -20,6 +23,9 @@ class Standing(Sturdy):
 
 class Modal(Standing, ModalScreen[ScreenResultType]):
     """A screen whose result counts once: what was typed or clicked behind it does not close what lies under it."""
+
+    VERTICAL_BREAKPOINTS = [(0, "-lowest"), (9, "-low"), (TALL, "-tall")]  # noqa: RUF012
+    """Classes by the height of the window: where there is little, what only looks nice is left out."""
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close it, if it is the one on top."""

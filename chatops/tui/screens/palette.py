@@ -9,10 +9,13 @@ from textual.css.query import NoMatches
 from textual.errors import NoWidget
 
 from chatops.tui.accidents import Sturdy
+from chatops.tui.screens.modal import Modal
 
 
 class Palette(Sturdy, CommandPalette):
     """Opened by ctrl+p. Paging, clicking and closing while its list is being made is nothing to stumble over."""
+
+    VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
 
     def _action_command_list(self, action: str) -> None:
         with contextlib.suppress(KeyError):

@@ -12,11 +12,14 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.screens.modal import Modal
+from chatops.tui.screens.modal import TALL, Modal
 from chatops.tui.widgets.line_field import LineField
 
 MOST_SHOWN = 200
 """Rows in the list: more are not looked through but filtered, and would make every key wait."""
+
+_AROUND = 14
+"""Lines of the dialog beside its list, and one for what is said in passing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,8 @@ class Picker(Modal[str | None]):
 
     def on_resize(self) -> None:
         """However low the window, preview and keys stay on screen."""
-        self.query_one(OptionList).styles.max_height = max(2, min(12, self.size.height - 12))
+        tall = self.size.height >= TALL
+        self.query_one(OptionList).styles.max_height = min(12, self.size.height - _AROUND) if tall else None
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:

@@ -153,8 +153,10 @@ async def test_dialog_at_120x40() -> None:
     await compare(three, name="dialog-120x40", size=(120, 40))
 
 
-async def test_roles_at_60x14() -> None:
-    await compare(SCENES["roles"], name="roles-60x14", size=(60, 14))
+@pytest.mark.parametrize("name", ["roles", "help"])
+@pytest.mark.parametrize("size", [(60, 14), (20, 6)], ids=["60x14", "20x6"])
+async def test_a_window_in_a_small_terminal(name: str, size: tuple[int, int]) -> None:
+    await compare(SCENES[name], name=f"{name}-{size[0]}x{size[1]}", size=size)
 
 
 async def test_dialog_at_20x6() -> None:

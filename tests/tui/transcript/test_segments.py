@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from chatops.tui.blocks.answer import AnswerDrawing
 from chatops.tui.blocks.late import warm_up
 from chatops.tui.blocks.model import AnswerBlock
+from chatops.tui.blocks.pieces import MOST_LINES
 from chatops.tui.blocks.render import render_block
 from chatops.tui.blocks.segments import Segment, Segmenter
 from chatops.tui.blocks.theme import PLAIN
@@ -95,6 +96,23 @@ def test_an_open_code_block_is_drawn_by_its_end_only_until_it_is_closed() -> Non
     assert lines[-1].strip() == "line499"
     drawing.close()
     assert len(drawing.strips()) == 501
+
+
+def test_of_a_very_long_answer_a_bounded_number_of_lines_is_kept_and_all_can_be_looked_at() -> None:
+    text = "".join(f"paragraph {number}\n\n" for number in range(5_000))
+    drawing = AnswerDrawing(width=40, theme=PLAIN)
+    for start in range(0, len(text), 1_000):
+        drawing.extend(text[start : start + 1_000])
+        drawing.finished()
+    drawing.close()
+    lines = drawing.finished()
+    assert len(lines) == 2 * 5_000 - 1
+    assert lines.kept <= MOST_LINES
+    assert [lines[2 * number].text.split()[-1] for number in (4_999, 0, 2_500)] == ["4999", "0", "2500"]
+    assert lines.kept <= MOST_LINES
+    lines.give_up()
+    assert lines.kept == 0
+    assert lines[2].text.strip() == "paragraph 1"
 
 
 def test_a_character_reference_does_not_bring_back_what_was_taken_out() -> None:
