@@ -42,10 +42,10 @@ def left_off(store: Store, info: SessionInfo) -> str:
     except Unreadable:
         return "not finished, and what is stored of its turn cannot be read"
     decided = {one.pending.call.id: one.decided for one in store.queue(session_id=info.id) if one.decided is not None}
-    return standing(state, decided)
+    return how_it_stands(state, decided)
 
 
-def standing(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
+def how_it_stands(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
     """How a turn stands that nobody drives. `decided`: what was answered elsewhere and not taken up yet."""
     match state.phase:
         case AwaitingModel():

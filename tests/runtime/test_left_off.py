@@ -21,7 +21,7 @@ from chatops.engine.state import (
     Purpose,
     Stopping,
 )
-from chatops.runtime.left_off import left_off, standing
+from chatops.runtime.left_off import how_it_stands, left_off
 from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
 from tests.store.memory_store import MemoryStore
@@ -89,7 +89,7 @@ def stopping() -> Stopping:
     ],
 )
 def test_it_says_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
-    assert standing(turns.turn(phase), {}) == said
+    assert how_it_stands(turns.turn(phase), {}) == said
 
 
 def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
@@ -103,13 +103,13 @@ def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
         by=Principal(uid=1),
         decided_at=0.0,
     )
-    told = standing(turns.turn(in_round(kit.awaiting())), {call.id: row})
+    told = how_it_stands(turns.turn(in_round(kit.awaiting())), {call.id: row})
     assert told == "denied in another terminal and not gone on with: shell_exec (ls)"
 
 
 def test_what_a_model_wrote_neither_hides_nor_fills_the_line() -> None:
     waiting = replace(kit.awaiting(), facts=CallFacts(arguments="{}", command=f"ls\x1b[2J\n\u202e{LONG}"))
-    told = standing(turns.turn(in_round(waiting)), {})
+    told = how_it_stands(turns.turn(in_round(waiting)), {})
     assert "\x1b" not in told and "\n" not in told and "\u202e" not in told
     assert len(told) < 150 and told.endswith("…)")
 
