@@ -133,9 +133,6 @@ class Completer:
     def _take(self) -> None:
         current, query = self._list.current, self._query()
         row, column = self._composer.cursor_location
-        if row >= self._composer.document.line_count:
-            # The text has changed and the cursor has not moved yet.
-            return None
         if current is not None and query is not None:
             self._composer.replace(current.insert, (row, query.start), (row, column))
             self._composer.move_cursor((row, query.start + len(current.insert)))

@@ -1,10 +1,8 @@
 """Screens that stand what comes late: a click on what has just gone, a key for what has just been closed."""
 
-import contextlib
-
 from textual import events
 from textual.await_complete import AwaitComplete
-from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.screen import ModalScreen, ScreenResultType
 
 from chatops.tui.accidents import Sturdy
 
@@ -13,12 +11,15 @@ TALL = 16
 
 
 class Standing(Sturdy):
-    """For screens."""
+    """For screens: a click that comes late does no harm."""
 
     def _forward_event(self, event: events.Event) -> None:
-        """A click on a toast that has just gone hits nothing; Textual looks for what was around it."""
-        with contextlib.suppress(AttributeError) if isinstance(event, events.MouseDown) else contextlib.nullcontext():
-            Screen._forward_event(self, event)  # type: ignore[arg-type]
+        try:
+            super()._forward_event(event)  # type: ignore[misc]
+        except AttributeError:
+            # It hit a toast that has just gone, and Textual looks for what was around that.
+            if not isinstance(event, events.MouseDown):
+                raise
 
 
 class Modal(Standing, ModalScreen[ScreenResultType]):

@@ -8,11 +8,10 @@ from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.errors import NoWidget
 
-from chatops.tui.accidents import Sturdy
-from chatops.tui.screens.modal import Modal
+from chatops.tui.screens.modal import Modal, Standing
 
 
-class Palette(Sturdy, CommandPalette):
+class Palette(Standing, CommandPalette):
     """Opened by ctrl+p. Paging, clicking and closing while its list is being made is nothing to stumble over."""
 
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
