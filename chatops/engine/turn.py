@@ -60,6 +60,7 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
+from chatops.engine.view import may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 
@@ -84,6 +85,7 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("in_round", "TurnCancelled, tools run", "stopping"),
     ("stopping", "last tool returned", "finished"),
     ("finished", "TurnRetried after a failure", "awaiting_model"),
+    ("finished", "RoleSwitched after a failure", "finished"),
     ("finished", "no other input", "[*]"),
 )
 """(phase, input, next phase): drawn in ARCHITECTURE.md and compared with what `advance` does in a test."""
@@ -265,11 +267,8 @@ def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption 
 
 
 def _retried(draft: Draft, grant: Grant) -> None:
-    phase = draft.state.phase
-    if not isinstance(phase, Finished) or phase.result is not TurnStatus.FAILED:
+    if not may_be_retried(draft.state):
         return
-    if draft.state.contract is not None or draft.state.gate is not None:
-        return  # What follows a failed attempt is for the run to say.
     draft.set_grant(grant)
     counters = draft.state.counters
     draft.count(Counters(requests=counters.requests, rounds=counters.rounds, elided=counters.elided))
@@ -277,7 +276,8 @@ def _retried(draft: Draft, grant: Grant) -> None:
 
 
 def _role_switched(draft: Draft, event: RoleSwitched) -> None:
-    if isinstance(draft.state.phase, Finished):
+    # A turn that has failed stays open to being retried, then under what is in force by now.
+    if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
     draft.set_grant(event.grant)
     draft.count(replace(draft.state.counters, backup=0))

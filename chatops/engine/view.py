@@ -59,6 +59,13 @@ def turn_status(state: TurnState) -> TurnStatus:
     return TurnStatus.RUNNING if in_flight(state) else TurnStatus.PAUSED
 
 
+def may_be_retried(state: TurnState) -> bool:
+    """Whether the turn has failed and a person may have it go on; what follows a failed attempt at a step is for its
+    run to say."""
+    failed = isinstance(state.phase, Finished) and state.phase.result is TurnStatus.FAILED
+    return failed and state.contract is None and state.gate is None
+
+
 WORKSPACE_READERS = frozenset(
     {"file_read", "file_list", "file_search", "file_edit", "file_write", "shell_exec", "python_exec"}
     | {"component_deploy", "validate_deployed"}

@@ -12,6 +12,7 @@ from chatops.domain.events import Event
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
 from chatops.domain.ids import MessageId, SessionId
 from chatops.engine.inputs import GrantNarrowed, RoleSwitched
+from chatops.engine.view import may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.runtime.handover import HandOver
@@ -49,7 +50,8 @@ class Switching:
         """What stays true of the registry until somebody does something about it."""
 
     async def to(self, standing: Standing) -> None:
-        """Put `standing` in force; the divider goes into the turn in progress or behind the last one.
+        """Put `standing` in force; the divider goes into the turn in progress, or into one that failed and can be
+        retried, else behind the last one.
 
         Raises Busy in a run, ConfigError for a name that is not there, Conflict, StoreError.
         """
@@ -74,9 +76,11 @@ class Switching:
             )
             turns.standing, turns.grant = standing, after
             self.note = note_on_registry(standing, rights=self._services.rights)
-            if turns.unfinished:
+            changes = (before.role, before.models) != (after.role, after.models)
+            differs = changes or bool(switch.added or switch.removed)
+            if turns.unfinished or (differs and state is not None and may_be_retried(state)):
                 await self._runner.take(RoleSwitched(grant=after, switch=switch))
-            elif (before.role, before.models) != (after.role, after.models) or switch.added or switch.removed:
+            elif differs:
                 if turns.info is not None and (said or state is not None):
                     turns.close()
                     await self._runner.catch_up()

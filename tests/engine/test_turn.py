@@ -233,6 +233,21 @@ def test_a_failed_turn_keeps_what_was_said_and_goes_on_when_retried() -> None:
     assert world.finished.result is TurnStatus.ANSWERED
 
 
+def test_a_switch_after_a_failure_counts_for_the_retry_and_after_an_answer_for_nothing() -> None:
+    world = World.begin(grant("researcher", (READ,)))
+    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
+    world.flying.clear()
+    world.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
+    assert world.finished.result is TurnStatus.FAILED
+    world.feed(TurnRetried(grant=grant("coder", TOOLS)))
+    world.drain()
+    assert world.requests[-1].system == "You are coder."
+    assert world.finished.result is TurnStatus.ANSWERED
+    answered = world.state
+    world.feed(RoleSwitched(grant=grant("researcher", (READ,)), switch=switch("coder", "researcher")))
+    assert world.state is answered
+
+
 def test_an_empty_reply_is_asked_again_once() -> None:
     world = World.begin()
     world.drain(reply(text=" "), reply(text=" "))

@@ -1,6 +1,7 @@
 """A conversation over a real store, the real built-in tools and the demo model: what it keeps and what it tells."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,32 @@ async def test_another_persona_leaves_no_line_and_another_role_leaves_one(tmp_pa
         assert (session.snapshot().persona, session.snapshot().messages[-1].kind) == ("concise", "assistant")
         await session.switch_role("researcher")
         assert session.snapshot().messages[-1].kind == "role_switch"
+
+
+async def test_after_a_failure_another_model_or_role_is_put_in_force_and_the_turn_can_still_be_tried_again(
+    tmp_path: Path,
+) -> None:
+    registry = tmp_path / "registry.json"
+    roles = {name: {"primary": "claude_cli"} for name in ("coder", "operator")}
+    registry.write_text(json.dumps({"version": 3, "roles": roles}))
+    app = App(Options(workspace=tmp_path, registry=registry, role="coder"))
+    try:
+        session = await app.open_session(None, attended=True)
+        await session.submit("list .")
+        assert await settled(session) is TurnStatus.FAILED
+        await session.switch_role("operator")
+        await session.pin_model("demo")
+        now = session.snapshot()
+        assert (now.status, now.role, now.model) == (TurnStatus.FAILED, "operator", "demo")
+        assert [m.kind for m in now.messages[-2:]] == ["role_switch", "role_switch"]
+        assert await session.retry()
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert users(session) == ["list ."]
+        said = session.snapshot().messages
+        stored = app.store.history(session.session_id)
+    finally:
+        await app.aclose()
+    assert said == tuple(stored)
 
 
 async def test_a_grant_for_any_command_answers_nothing(tmp_path: Path) -> None:
