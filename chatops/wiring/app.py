@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from chatops.config.paths import find_paths
 from chatops.config.person import current_person
@@ -98,10 +99,11 @@ class App:
         self.workspace_trouble = ""
         """That there is no workspace to work in, as found when it was looked at last."""
         self._offload: Offload | None = None
-        self._open: list[Conversation] = []
+        self._open: WeakSet[Conversation] = WeakSet()
+        """One that was left goes with whoever had it."""
         self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """What is doubtful in which registries, with which tools: it is asked for whenever something is drawn."""
-        self._runs: list[WorkflowRun] = []
+        self._runs: WeakSet[WorkflowRun] = WeakSet()
         self.rights = RegistryRights(
             registries=self._registries,
             coming=self._coming,
@@ -145,7 +147,7 @@ class App:
         """Put the registry as it is now in force, with what it adds. Raises ConfigError if it is broken."""
         self.look_at_registry()
         self._registry.put_in_force()
-        for session in self._open:
+        for session in tuple(self._open):
             session.registry_changed_soon(RegistryNews(told=()))
 
     @cached_property
@@ -236,7 +238,7 @@ class App:
             default_role=default,
             model_pin=self.options.model or "",
         )
-        self._open.append(session)
+        self._open.add(session)
         return session
 
     async def read_along(self, session_id: SessionId) -> "ReadAlong":
@@ -244,7 +246,7 @@ class App:
         from chatops.runtime.reading import read_along  # only where two windows meet
 
         reader = await read_along(self._services(attended=True), session_id)
-        self._open.append(reader)
+        self._open.add(reader)
         return reader
 
     async def new_run(
@@ -268,8 +270,8 @@ class App:
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 
     def _led(self, run: WorkflowRun) -> WorkflowRun:
-        self._runs.append(run)
-        self._open.append(run.session)
+        self._runs.add(run)
+        self._open.add(run.session)
         return run
 
     def prepare(self) -> None:
@@ -293,9 +295,9 @@ class App:
 
     async def aclose(self) -> None:
         """Close all conversations, the models' connections and the store."""
-        for run in self._runs:
+        for run in tuple(self._runs):
             await run.aclose()
-        for session in self._open:
+        for session in tuple(self._open):
             await session.aclose()
         if "models" in self.__dict__:
             await self.models.aclose()
