@@ -78,6 +78,10 @@ class Rights(Protocol):
         """What the person has to know about configuration: warnings, an ignored workspace registry."""
         ...
 
+    def check_model(self, name: str) -> None:
+        """Raises ConfigError for a model of the registry that can answer nobody here."""
+        ...
+
     def choose_model(self, name: str) -> None:
         """From now on `default` means this model, for this person."""
         ...

@@ -221,7 +221,12 @@ class ChatSession:
         await self._services.offload(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
-        """Use this model whatever the role says, and as the default from now on; None: as the role says again."""
+        """Use this model whatever the role says, and as the default from now on; None: as the role says again.
+
+        Raises ConfigError for one that is not there or can answer nobody here.
+        """
+        if name:
+            self._services.rights.check_model(name)
         await self._switching.to(replace(self._turns.standing, model_pin=name or ""))
         if name:
             self._services.rights.choose_model(name)

@@ -36,6 +36,8 @@ class ModelRow:
     name: str
     label: str
     note: str = ""
+    missing: str = ""
+    """Why it can answer nobody here, in a sentence; empty if it could."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from chatops.config.paths import write_new_private
 from chatops.domain.errors import ConfigError, SessionHeld
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
+from chatops.policy.concerns import MISSING_TYPES
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.left_off import left_off
@@ -258,8 +259,9 @@ def _session(info: SessionInfo, state: str) -> SessionRow:
 
 
 def _model(spec: ModelSpec) -> ModelRow:
+    missing = f"Models of type {spec.type.value} are not in this version." if spec.type in MISSING_TYPES else ""
     note = spec.model_name if spec.model_name and spec.model_name != spec.name else spec.type.value
-    return ModelRow(name=spec.name, label=spec.label or spec.name, note=note)
+    return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
 
 
 def _texts(stored: str | None) -> list[str]:

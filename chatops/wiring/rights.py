@@ -134,6 +134,15 @@ class RegistryRights:
             )
         return ()
 
+    def check_model(self, name: str) -> None:
+        """Raises ConfigError for a model of a type that is not spoken: pinned, it could only fail."""
+        spec = self.model(name)
+        if spec is not None and spec.type in MISSING_TYPES:
+            raise ConfigError(
+                f"{name} is not available here: models of type {spec.type.value} are not in this version.",
+                advice="The model stays as it was.",
+            )
+
     def choose_model(self, name: str) -> None:
         """From now on `default` means this model, for this person."""
         self._choose_model(name)

@@ -238,7 +238,7 @@ def test_a_switch_after_a_failure_counts_for_the_retry_and_after_an_answer_for_n
     world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
     world.flying.clear()
     world.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
-    assert world.finished.result is TurnStatus.FAILED
+    assert turn_status(world.state) is TurnStatus.FAILED
     world.feed(TurnRetried(grant=grant("coder", TOOLS)))
     world.drain()
     assert world.requests[-1].system == "You are coder."

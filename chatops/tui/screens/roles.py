@@ -40,18 +40,23 @@ def _preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
 
 def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
     """Pin a model until it is changed again; the first row lets the role choose."""
-    choices = [Choice(key="", text="as the role says", find="role default", preview="Each role uses its own model.")]
-    choices += [
-        Choice(
-            key=row.name,
-            text=columns((row.name, 16), (row.label, 34), (row.note, 24)),
-            find=f"{row.name} {row.label}",
-            preview="Every role uses it until you choose again.",
-            current=row.name == current,
-        )
-        for row in models
-    ]
-    return Picker("Model", choices=choices, empty="No model of that name.")
+    return Picker("Model", choices=model_choices(models, current=current), empty="No model of that name.")
+
+
+def model_choices(models: Sequence[ModelRow], *, current: str) -> list[Choice]:
+    """The rows of `model_picker`; a model that can answer nobody here is marked."""
+    by_role = Choice(key="", text="as the role says", find="role default", preview="Each role uses its own model.")
+    return [by_role, *(_model(row, current=current) for row in models)]
+
+
+def _model(row: ModelRow, *, current: str) -> Choice:
+    return Choice(
+        key=row.name,
+        text=columns((row.name, 16), (row.label, 34), ("not available here" if row.missing else row.note, 24)),
+        find=f"{row.name} {row.label}",
+        preview=row.missing or "Every role uses it until you choose again.",
+        current=row.name == current,
+    )
 
 
 def name_picker(title: str, *, names: Sequence[str], current: str) -> Picker:

@@ -16,6 +16,7 @@ from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import ChatSession
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
+from chatops.tui.screens.roles import model_choices
 from chatops.wiring import background
 from chatops.wiring.app import App, Options
 from chatops.wiring.host import TuiHost
@@ -56,6 +57,19 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     app.prepare()
     yield Desk(host=TuiHost(app), session=await app.open_session(None, attended=True))
     await app.aclose()
+
+
+async def test_a_model_that_can_answer_nobody_here_is_marked_and_not_pinned(desk: Desk) -> None:
+    rows = {row.name: row for row in desk.host.models()}
+    assert rows["claude_cli"].missing == "Models of type cli are not in this version."
+    assert not rows["demo"].missing
+    choices = model_choices(list(rows.values()), current="demo")
+    marked = [choice.key for choice in choices if "not available here" in choice.text]
+    assert marked == ["claude_cli"]
+    assert not await desk.type("/model claude_cli")
+    assert desk.said.startswith("claude_cli is not available here: models of type cli")
+    assert desk.session.standing.model_pin == ""
+    assert desk.session.grant().models[0].name == "demo"
 
 
 async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(desk: Desk) -> None:
