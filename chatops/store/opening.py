@@ -116,8 +116,9 @@ def examine(path: Path, *, vfs: str = "") -> None:
 def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
     """Raise Unreadable for a database of a newer version or of another program; sqlite3.Error if it cannot be read."""
     version = int(raw.execute("PRAGMA user_version").fetchone()[0])
-    owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
+    # The tables first: another process may be making the file, and whose it is comes with its first table.
     tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
     if tables and owner != APPLICATION_ID:
         raise Unreadable(
             f"{path} is a database of another program; it was not opened.",

@@ -18,6 +18,8 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.state import Finished
+from chatops.store.opening import must_be_ours
+from chatops.store.schema import migrate
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 from tests.store.filekit import a_session
@@ -74,6 +76,13 @@ def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
     assert [notices for _, notices in said] == ["()"] * 4
     with closing(SqliteStore(path)) as store:
         assert len({store.session(SessionId(made)).id for made, _ in said}) == 4
+
+
+def test_a_store_that_is_made_while_it_is_looked_at_is_ours(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as looking, closing(sqlite3.connect(path, isolation_level=None)) as making:
+        looking.set_trace_callback(lambda statement: migrate(making) if "sqlite_master" in statement else None)
+        must_be_ours(looking, path)
 
 
 def test_of_two_processes_on_one_turn_one_wins_and_there_is_one_intent(path: Path) -> None:
