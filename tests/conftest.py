@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
+from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
 # A slow machine is no failure. Under CI the same examples every time; `--hypothesis-profile fuzz` looks further.
@@ -25,12 +26,16 @@ _FOR_TESTS = frozenset({"CHATOPS_AIMOCK"})
 
 @pytest.fixture(autouse=True)
 def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty CHATOPS_HOME, inherited by programs the test starts; the person's own files and keys stay out."""
+    """An empty CHATOPS_HOME, inherited by programs the test starts; the person's own files and keys stay out.
+
+    What a test starts imports this checkout, wherever the tests were started and whatever else is installed.
+    """
     for name in list(os.environ):
         if name in _PROXIES or (name.startswith(_FOREIGN) and name not in _FOR_TESTS):
             monkeypatch.delenv(name)
     home = tmp_path_factory.mktemp("home", numbered=True)
     monkeypatch.setenv("CHATOPS_HOME", str(home))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     return home
 
 

@@ -68,10 +68,10 @@ def test_a_call_in_good_order_needs_no_repairs_and_leaves_no_doubt(format: str) 
 
 
 @ALL
-@pytest.mark.parametrize("values", VALUES, ids=lambda values: repr(values["city"])[:24])
-def test_values_come_as_they_were_written(format: str, values: dict[str, Any]) -> None:
-    wanted = [("get_weather", values)]
-    assert got(read_calls(SPELLINGS[format].spell(wanted), TOOLS)) == wanted
+def test_values_come_as_they_were_written(format: str) -> None:
+    for values in VALUES:
+        wanted = [("get_weather", values)]
+        assert got(read_calls(SPELLINGS[format].spell(wanted), TOOLS)) == wanted
 
 
 @ALL
@@ -108,13 +108,10 @@ def test_one_word_beside_a_call_without_a_marker_makes_it_text(format: str) -> N
 
 
 @ALL
-@pytest.mark.parametrize(
-    "end", ["<|im_end|>", "</s>", "\n<|eot_id|>", "<|eom_id|>\n", "<｜end▁of▁sentence｜>", "<end_of_turn>"]
-)
-def test_tokens_that_end_a_message_change_nothing(format: str, end: str) -> None:
-    reading = read_calls(SPELLINGS[format].spell([OSLO]) + end, TOOLS)
-    assert got(reading) == [OSLO]
-    assert reading.content == ""
+def test_tokens_that_end_a_message_change_nothing(format: str) -> None:
+    for end in ("<|im_end|>", "</s>", "\n<|eot_id|>", "<|eom_id|>\n", "<｜end▁of▁sentence｜>", "<end_of_turn>"):
+        reading = read_calls(SPELLINGS[format].spell([OSLO]) + end, TOOLS)
+        assert (got(reading), reading.content) == ([OSLO], ""), end
 
 
 @ALL
@@ -179,11 +176,9 @@ def test_a_good_call_beside_one_of_an_unknown_tool_is_a_call(format: str) -> Non
 
 
 @ALL
-@pytest.mark.parametrize(
-    "name", ["xget_weather", "get_weather2", "Get_weather", "get_wеather", "get\u200b_weather", "get"]
-)
-def test_no_name_is_guessed(format: str, name: str) -> None:
-    assert read_calls(SPELLINGS[format].spell([(name, {"city": "Oslo"})]), TOOLS).calls == ()
+def test_no_name_is_guessed(format: str) -> None:
+    for name in ("xget_weather", "get_weather2", "Get_weather", "get_wеather", "get\u200b_weather", "get"):
+        assert read_calls(SPELLINGS[format].spell([(name, {"city": "Oslo"})]), TOOLS).calls == (), name
 
 
 @ALL

@@ -47,101 +47,100 @@ def got(reading: Reading) -> list[Wanted]:
     return [(call.name, json.loads(call.arguments)) for call in reading.calls]
 
 
-@EVERY
-@pytest.mark.parametrize(
-    ("written", "wanted"),
-    [
-        *(
-            (f'{{"name": "get_weather", "{key}": {{"city": "Paris"}}}}', PARIS)
-            for key in ("arguments", "parameters", "args", "input", "params", "kwargs", "tool_input", "tool_args")
-        ),
-        ('{"arguments": {"city": "Paris"}, "name": "get_weather"}', PARIS),
-        ('{"name": " get_weather ", "arguments": {"city": "Paris"}}', PARIS),
-        ('{"id": "call_1", "type": "function", "name": "get_weather", "arguments": {"city": "Paris"}}', PARIS),
-        ('{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
-        ('{"function": {"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}, "id": "1"}', PARIS),
-        ('{"tool_name": "get_weather", "parameters": {"city": "Paris"}}', PARIS),
-        ('{"tool": "get_weather", "args": {"city": "Paris"}}', PARIS),
-        ('{"action": "get_weather", "action_input": {"city": "Paris"}}', PARIS),
-        ('{"function_name": "get_weather", "arguments": {"city": "Paris"}}', PARIS),
-        ('{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}', PARIS),
-        (f'{{"name": "get_weather", "arguments": {json.dumps(json.dumps(json.dumps({"city": "Paris"})))}}}', PARIS),
-        ('{"name": "get_weather", "arguments": {"city": "Paris",},}', PARIS),
-        ("{'name': 'get_weather', 'arguments': {'city': 'Paris'}}", PARIS),
-        ("{'name': 'get_weather', 'arguments': {'city': \"Xi'an\"}}", ("get_weather", {"city": "Xi'an"})),
-        (
-            "{'name': 'get_weather', 'arguments': {'city': 'x', 'days': None}}",
-            ("get_weather", {"city": "x", "days": None}),
-        ),
-        ('{"name": "get_weather", "arguments": {"city": "a\nb\tc"}}', ("get_weather", {"city": "a\nb\tc"})),
-        ('{"name": "get_weather", "arguments": {"city": "Paris"}', PARIS),
-        ('{"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
-        ('{{"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
-        ('{{"name": "get_weather", "arguments": {{"city": "Paris"}}}}', PARIS),
-        ('{name: "get_weather", arguments: {city: "Paris"}}', PARIS),
-        ('{"name": "get_weather", // the tool\n"arguments": {"city": "Paris" /* here */}}', PARIS),
-        ('{"name": "get_weather" "arguments": {"city": "Paris"}}', PARIS),
-        ("{“name”: “get_weather”, “arguments”: {“city”: “Paris”}}", PARIS),
-        (
-            '{"name": "run_shell", "arguments": {"command": "grep \\d+ it\\\'s"}}',
-            ("run_shell", {"command": "grep \\d+ it's"}),
-        ),
-        ('{"name": "run_shell", "arguments": {"command": "echo "a b""}}', ("run_shell", {"command": 'echo "a b"'})),
-        ('{"name": "list_files", "arguments": null}', ("list_files", {})),
-        ('{"name": "list_files", "arguments": ""}', ("list_files", {})),
-        ('{"name": "list_files", "arguments": "{}"}', ("list_files", {})),
-        ('{"name": "list_files", "arguments": {}}', ("list_files", {})),
-    ],
-    ids=lambda value: repr(value)[:60],
-)
-def test_an_object_that_can_only_mean_one_call_is_that_call(around: str, written: str, wanted: Wanted) -> None:
-    reading = read_calls(around % written, TOOLS)
-    assert got(reading) == [wanted]
-    try:
-        json.loads(written)
-    except ValueError:
-        assert reading.calls[0].repairs
+ONE_CALL: list[tuple[str, Wanted]] = [
+    *(
+        (f'{{"name": "get_weather", "{key}": {{"city": "Paris"}}}}', PARIS)
+        for key in ("arguments", "parameters", "args", "input", "params", "kwargs", "tool_input", "tool_args")
+    ),
+    ('{"arguments": {"city": "Paris"}, "name": "get_weather"}', PARIS),
+    ('{"name": " get_weather ", "arguments": {"city": "Paris"}}', PARIS),
+    ('{"id": "call_1", "type": "function", "name": "get_weather", "arguments": {"city": "Paris"}}', PARIS),
+    ('{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
+    ('{"function": {"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}, "id": "1"}', PARIS),
+    ('{"tool_name": "get_weather", "parameters": {"city": "Paris"}}', PARIS),
+    ('{"tool": "get_weather", "args": {"city": "Paris"}}', PARIS),
+    ('{"action": "get_weather", "action_input": {"city": "Paris"}}', PARIS),
+    ('{"function_name": "get_weather", "arguments": {"city": "Paris"}}', PARIS),
+    ('{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}', PARIS),
+    (f'{{"name": "get_weather", "arguments": {json.dumps(json.dumps(json.dumps({"city": "Paris"})))}}}', PARIS),
+    ('{"name": "get_weather", "arguments": {"city": "Paris",},}', PARIS),
+    ("{'name': 'get_weather', 'arguments': {'city': 'Paris'}}", PARIS),
+    ("{'name': 'get_weather', 'arguments': {'city': \"Xi'an\"}}", ("get_weather", {"city": "Xi'an"})),
+    (
+        "{'name': 'get_weather', 'arguments': {'city': 'x', 'days': None}}",
+        ("get_weather", {"city": "x", "days": None}),
+    ),
+    ('{"name": "get_weather", "arguments": {"city": "a\nb\tc"}}', ("get_weather", {"city": "a\nb\tc"})),
+    ('{"name": "get_weather", "arguments": {"city": "Paris"}', PARIS),
+    ('{"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
+    ('{{"name": "get_weather", "arguments": {"city": "Paris"}}}', PARIS),
+    ('{{"name": "get_weather", "arguments": {{"city": "Paris"}}}}', PARIS),
+    ('{name: "get_weather", arguments: {city: "Paris"}}', PARIS),
+    ('{"name": "get_weather", // the tool\n"arguments": {"city": "Paris" /* here */}}', PARIS),
+    ('{"name": "get_weather" "arguments": {"city": "Paris"}}', PARIS),
+    ("{“name”: “get_weather”, “arguments”: {“city”: “Paris”}}", PARIS),
+    (
+        '{"name": "run_shell", "arguments": {"command": "grep \\d+ it\\\'s"}}',
+        ("run_shell", {"command": "grep \\d+ it's"}),
+    ),
+    ('{"name": "run_shell", "arguments": {"command": "echo "a b""}}', ("run_shell", {"command": 'echo "a b"'})),
+    ('{"name": "list_files", "arguments": null}', ("list_files", {})),
+    ('{"name": "list_files", "arguments": ""}', ("list_files", {})),
+    ('{"name": "list_files", "arguments": "{}"}', ("list_files", {})),
+    ('{"name": "list_files", "arguments": {}}', ("list_files", {})),
+]
 
 
 @EVERY
-@pytest.mark.parametrize(
-    "written",
-    [
-        '{"name": "nope", "arguments": {}}',
-        '{"name": "", "arguments": {}}',
-        '{"name": "Get_weather", "arguments": {"city": "P"}}',
-        '{"name": "get_weather", "arguments": 5}',
-        '{"name": "get_weather", "arguments": ["a"]}',
-        '{"name": "get_weather", "arguments": "Paris"}',
-        '{"name": "get_weather", "arguments": null}',
-        '{"name": "get_weather"}',
-        '{"name": ["get_weather"], "arguments": {"city": "P"}}',
-        '{"arguments": {"city": "P"}}',
-        '{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}',
-        '{"name": "get_weather", "description": "x", "parameters": {"city": "P"}}',
-        '{"type": "function", "function": {"name": "get_weather", "description": "x", "parameters": {}}}',
-        '{"name": "get_weather", "arguments": {"city": "P"}, "result": 3}',
-        '{"name": "get_weather", "result": {"city": "P"}}',
-        '{"name": "get_weather", "arguments": {"city": "P"}, "parameters": {"city": "Q"}}',
-        '{"role": "user", "name": "get_weather", "arguments": {"city": "P"}}',
-        '{"name": "run_shell", "arguments": {"command": "ls", "command": "rm"}}',
-        '{"name": "run_shell", "name": "get_weather", "arguments": {"command": "ls"}}',
-        '{"name": "run_shell", "arguments": {"command": NaN}}',
-        '{"name": "run_shell", "arguments": {"command": 1e999}}',
-        '{"name": "run_shell", "arguments": {"command": "\\ud800"}}',
-        '{"messages": [{"role": "assistant", "name": "get_weather", "arguments": {"city": "P"}}]}',
-        '{"success": true, "result": {"name": "get_weather", "arguments": {"city": "P"}}}',
-        '"get_weather"',
-        "3",
-        "[]",
-        "[[]]",
-        "null",
-        "{}",
-        "",
-    ],
-)
-def test_what_is_no_call_gives_none(around: str, written: str) -> None:
-    assert read_calls(around % written, TOOLS).calls == ()
+def test_an_object_that_can_only_mean_one_call_is_that_call(around: str) -> None:
+    for written, wanted in ONE_CALL:
+        reading = read_calls(around % written, TOOLS)
+        assert got(reading) == [wanted], written
+        try:
+            json.loads(written)
+        except ValueError:
+            assert reading.calls[0].repairs, written
+
+
+NO_CALL = [
+    '{"name": "nope", "arguments": {}}',
+    '{"name": "", "arguments": {}}',
+    '{"name": "Get_weather", "arguments": {"city": "P"}}',
+    '{"name": "get_weather", "arguments": 5}',
+    '{"name": "get_weather", "arguments": ["a"]}',
+    '{"name": "get_weather", "arguments": "Paris"}',
+    '{"name": "get_weather", "arguments": null}',
+    '{"name": "get_weather"}',
+    '{"name": ["get_weather"], "arguments": {"city": "P"}}',
+    '{"arguments": {"city": "P"}}',
+    '{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}',
+    '{"name": "get_weather", "description": "x", "parameters": {"city": "P"}}',
+    '{"type": "function", "function": {"name": "get_weather", "description": "x", "parameters": {}}}',
+    '{"name": "get_weather", "arguments": {"city": "P"}, "result": 3}',
+    '{"name": "get_weather", "result": {"city": "P"}}',
+    '{"name": "get_weather", "arguments": {"city": "P"}, "parameters": {"city": "Q"}}',
+    '{"role": "user", "name": "get_weather", "arguments": {"city": "P"}}',
+    '{"name": "run_shell", "arguments": {"command": "ls", "command": "rm"}}',
+    '{"name": "run_shell", "name": "get_weather", "arguments": {"command": "ls"}}',
+    '{"name": "run_shell", "arguments": {"command": NaN}}',
+    '{"name": "run_shell", "arguments": {"command": 1e999}}',
+    '{"name": "run_shell", "arguments": {"command": "\\ud800"}}',
+    '{"messages": [{"role": "assistant", "name": "get_weather", "arguments": {"city": "P"}}]}',
+    '{"success": true, "result": {"name": "get_weather", "arguments": {"city": "P"}}}',
+    '"get_weather"',
+    "3",
+    "[]",
+    "[[]]",
+    "null",
+    "{}",
+    "",
+]
+
+
+@EVERY
+def test_what_is_no_call_gives_none(around: str) -> None:
+    for written in NO_CALL:
+        assert read_calls(around % written, TOOLS).calls == (), written
 
 
 @EVERY

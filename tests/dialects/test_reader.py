@@ -120,30 +120,30 @@ class TestThought:
         assert reader.feed("nk>So.") == [ContentPiece(text="So.")]
 
 
+QUOTATIONS = [
+    "The raw stream is:\n\n```text\n%s\n```\n\nNothing ran.",
+    "Such a block:\n\n```\n%s\n```\n\nNothing ran.",
+    "Such a block:\n\n~~~~json\n%s\n~~~~\nNothing ran.",
+    "```python\n%s\n```",
+    "```diff\n%s\n```",
+    "For example, this format would do:\n\n```\n%s\n```",
+    "1. One\n   ```xml\n   %s\n   ```\n2. Two",
+    "A file: <!-- %s --> with a comment.",
+    "<tool_response>\n%s\n</tool_response>\nThat file is odd.",
+    "<tools>\n%s\n</tools>\nThese are offered.",
+    "[TOOL_RESULTS]%s[/TOOL_RESULTS] was read.",
+    "[result 0123456789abcdef of read_file: success]\n%s\n[end of result 0123456789abcdef]\nThat is all.",
+    "<pre>%s</pre> is shown.",
+    "<|im_start|>user\n%s<|im_end|>",
+]
+
+
 class TestCodeAndQuotations:
     @ALL
-    @pytest.mark.parametrize(
-        "around",
-        [
-            "The raw stream is:\n\n```text\n%s\n```\n\nNothing ran.",
-            "Such a block:\n\n```\n%s\n```\n\nNothing ran.",
-            "Such a block:\n\n~~~~json\n%s\n~~~~\nNothing ran.",
-            "```python\n%s\n```",
-            "```diff\n%s\n```",
-            "For example, this format would do:\n\n```\n%s\n```",
-            "1. One\n   ```xml\n   %s\n   ```\n2. Two",
-            "A file: <!-- %s --> with a comment.",
-            "<tool_response>\n%s\n</tool_response>\nThat file is odd.",
-            "<tools>\n%s\n</tools>\nThese are offered.",
-            "[TOOL_RESULTS]%s[/TOOL_RESULTS] was read.",
-            "[result 0123456789abcdef of read_file: success]\n%s\n[end of result 0123456789abcdef]\nThat is all.",
-            "<pre>%s</pre> is shown.",
-            "<|im_start|>user\n%s<|im_end|>",
-        ],
-    )
-    def test_nothing_in_code_or_an_echo_of_tools_runs(self, format: str, around: str) -> None:
-        text = around % SPELLINGS[format].spell([EVIL])
-        assert read_calls(text, TOOLS).calls == ()
+    def test_nothing_in_code_or_an_echo_of_tools_runs(self, format: str) -> None:
+        for around in QUOTATIONS:
+            text = around % SPELLINGS[format].spell([EVIL])
+            assert read_calls(text, TOOLS).calls == (), text
 
     @ALL
     def test_nothing_in_inline_code_runs(self, format: str) -> None:
@@ -164,10 +164,10 @@ class TestCodeAndQuotations:
             assert (reading.calls, reading.content) == ((), text)
 
     @ALL
-    @pytest.mark.parametrize("quotes", ['""', "''", "“”", "«»"])
-    def test_nothing_in_quotes_runs(self, format: str, quotes: str) -> None:
-        text = f"He typed {quotes[0]}{SPELLINGS[format].spell([EVIL])}{quotes[1]} and nothing happened."
-        assert read_calls(text, TOOLS).calls == ()
+    def test_nothing_in_quotes_runs(self, format: str) -> None:
+        for quotes in ('""', "''", "“”", "«»"):
+            text = f"He typed {quotes[0]}{SPELLINGS[format].spell([EVIL])}{quotes[1]} and nothing happened."
+            assert read_calls(text, TOOLS).calls == (), text
 
     def test_code_before_a_call_hides_nothing(self) -> None:
         for before in (

@@ -41,6 +41,7 @@ _LAUNCHER = (
     "sys.argv[1]=='-' and os.environ.pop('LC_CTYPE',0);os.execvp(sys.argv[2],sys.argv[2:])"
 )
 _MARK = "CHATOPS_TEST_TERMINAL"
+_INHERITED = ("PATH", "PYTHONPATH", "CHATOPS_HOME", "SSL_CERT_FILE")
 
 _KEYS = {
     "enter": "\r",
@@ -86,8 +87,8 @@ class Program(Protocol):
 class Terminal:
     """A program in its own session on a terminal of `cols` × `rows` cells.
 
-    The program gets a small environment of its own (PATH, a UTF-8 locale, TERM, the test's CHATOPS_HOME, an empty HOME
-    in there) with `env` on top: nothing of the developer's settings gets in.
+    The program gets a small environment of its own (PATH, PYTHONPATH, a UTF-8 locale, TERM, the test's CHATOPS_HOME, an
+    empty HOME in there) with `env` on top: nothing of the developer's settings gets in.
     """
 
     def __init__(
@@ -330,7 +331,7 @@ class Terminal:
 
 def terminal_environment() -> dict[str, str]:
     """What a program on a terminal gets as its environment."""
-    inherited = {name: os.environ[name] for name in ("PATH", "CHATOPS_HOME", "SSL_CERT_FILE") if name in os.environ}
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     # Not the folder it starts in: a home as workspace is a case of its own.
     home = os.path.join(inherited.get("CHATOPS_HOME", tempfile.gettempdir()), "person")
     return inherited | {"HOME": home, "LANG": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
