@@ -271,6 +271,8 @@ class AnswerRefused:
     parent_id: TurnId
     reason: str
     """What the model is told."""
+    why: str = ""
+    """The same for a person: what was wrong with it."""
     unproven: tuple[str, ...] = ()
     """The validations that have not passed, in words."""
 

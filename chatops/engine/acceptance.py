@@ -28,6 +28,8 @@ CUT = (
     "[chatops] Your response was cut off at the output limit, so it is not taken. Please answer again, shorter, with "
     "the complete JSON."
 )
+WAS_EMPTY = "Its answer was empty."
+WAS_CUT = "Its answer was cut off at the output limit."
 CLOSING = (
     "[chatops] All rounds of this step are used up: this is your last response, and no tool can be called any more. "
     "Give your final answer now, as JSON in the required format. If the step is not complete, answer "
@@ -74,6 +76,8 @@ class Refused:
 
     told: str
     """For the model."""
+    why: str
+    """The same for a person: what happened, as sentences on one line."""
     unproven: tuple[str, ...] = ()
     """Validations that have not passed, in words."""
     hopeless: str = ""
@@ -91,21 +95,28 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
         read = None
     if not isinstance(read, Mapping) or not read:
         problems = facts.problems or (Problem(path="", message="an empty object is no answer"),)
-        return _refused(f"{_UNREADABLE} Error: {_problem(problems[0])}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
+        error = _problem(problems[0])
+        told = _told(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
+        return Refused(told=told, why=_why("Its answer could not be read as JSON", [error]))
     if read.get("tool_calls"):
-        return _refused(_CALLS, (), "")
+        return Refused(told=_told(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them.")
     if read.get("success") is False:
         return GivenUp(reason=_reason(read))
     result, unmatched, problems = _result(read, contract, facts)
     if problems:
-        return _refused(_UNFIT, [_problem(problem) for problem in problems[:_MOST_PROBLEMS]], _ONLY_JSON)
+        unfit = [_problem(problem) for problem in problems[:_MOST_PROBLEMS]]
+        return Refused(
+            told=_told(_UNFIT, unfit, _ONLY_JSON), why=_why("Its answer does not have the form of this step", unfit)
+        )
     missing = tracker.unproven(contract, messages, grant, result)
     if isinstance(missing, str):
-        return _refused(_UNPROVEN, [missing], _AGAIN, unproven=(missing,))
+        why = "Nothing shows what its answer was validated for."
+        return Refused(told=_told(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
     if missing:
         return _unproven(missing, grant)
     if unmatched:
-        return _refused(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
+        told = _told(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
+        return Refused(told=told, why=_why("Its answer does not pass the checks of this step", unmatched))
     return Accepted(answer=spelled(result, schema=contract.output_schema))
 
 
@@ -194,12 +205,21 @@ def _unproven(missing: Sequence[Standing], grant: Grant) -> Refused:
     gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
     told = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
-    return Refused(told=told, unproven=tuple(standing.words for standing in missing), hopeless=hopeless)
+    facts = [standing.fact for standing in missing[:_MOST_PROBLEMS]]
+    errors = _why("Found", [f"{error.property}: {error.message}" for error in found[:_MOST_PROBLEMS]]) if found else ""
+    why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
+    words = tuple(standing.words for standing in missing)
+    return Refused(told=told, why=why, unproven=words, hopeless=hopeless)
 
 
-def _refused(head: str, lines: Sequence[str], end: str, *, unproven: tuple[str, ...] = ()) -> Refused:
+def _told(head: str, lines: Sequence[str], end: str) -> str:
     listed = [f"- {findings.one_line(line, most=_MOST_OF_A_LINE)}" for line in lines]
-    return Refused(told="\n".join(part for part in (f"[chatops] {head}", *listed, end) if part), unproven=unproven)
+    return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
+
+
+def _why(what: str, details: Sequence[str]) -> str:
+    said = "; ".join(findings.one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
+    return f"{what}: {said}{'' if said.endswith(('.', '!', '?')) else '.'}"
 
 
 def _problem(problem: Problem) -> str:

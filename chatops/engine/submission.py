@@ -21,11 +21,14 @@ def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) ->
     """A reply without calls: its text is to be checked. Its message has been said."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
-        _give_back(draft, phase.round_id, phase.purpose, acceptance.Refused(told=acceptance.EMPTY))
+        _give_back(
+            draft, phase.round_id, phase.purpose, acceptance.Refused(told=acceptance.EMPTY, why=acceptance.WAS_EMPTY)
+        )
         return
     rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
     if reply.finish_reason == "length":
-        _give_back(draft, phase.round_id, phase.purpose, acceptance.Refused(told=acceptance.CUT))
+        cut = acceptance.Refused(told=acceptance.CUT, why=acceptance.WAS_CUT)
+        _give_back(draft, phase.round_id, phase.purpose, cut)
         return
     draft.set_phase(CheckingAnswer(round_id=phase.round_id, purpose=phase.purpose, text=reply.text))
     ask(draft)
@@ -58,9 +61,11 @@ def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
 
 def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: acceptance.Refused) -> None:
     draft.events.append(
-        AnswerRefused(id=number, parent_id=draft.state.turn_id, reason=refused.told, unproven=refused.unproven)
+        AnswerRefused(
+            id=number, parent_id=draft.state.turn_id, reason=refused.told, why=refused.why, unproven=refused.unproven
+        )
     )
-    why = findings.one_line(refused.told.removeprefix("[chatops] "), most=_MOST_OF_A_DETAIL)
+    why = findings.one_line(refused.why, most=_MOST_OF_A_DETAIL)
     if refused.hopeless:
         rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
     elif purpose is Purpose.CLOSE:

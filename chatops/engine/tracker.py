@@ -55,8 +55,8 @@ class Standing:
     """The tool that ran after a pass."""
 
     @property
-    def words(self) -> str:
-        """For model and person: what is to be done about it."""
+    def fact(self) -> str:
+        """For a person: how it stands."""
         named = f"{self.tool} ({self._arguments()})" if self.subject else self.tool
         match self.stand:
             case Stand.PASSED:
@@ -64,10 +64,23 @@ class Standing:
             case Stand.FAILED:
                 return f"{named} did not pass."
             case Stand.STALE:
-                return f"{named} has passed, but {self.changed_by} ran afterwards. Call {self.tool} again."
+                return f"{named} has passed, but {self.changed_by} ran afterwards."
             case Stand.NEVER:
-                told = f" with {self._arguments()}" if self.subject else ""
-                return f"{self.tool} was never called{told}. Call {self.tool}{told}."
+                return f"{self.tool} was never called{self._with_arguments()}."
+
+    @property
+    def words(self) -> str:
+        """For the model: the same, and what is to be done about it."""
+        match self.stand:
+            case Stand.PASSED | Stand.FAILED:
+                return self.fact
+            case Stand.STALE:
+                return f"{self.fact} Call {self.tool} again."
+            case Stand.NEVER:
+                return f"{self.fact} Call {self.tool}{self._with_arguments()}."
+
+    def _with_arguments(self) -> str:
+        return f" with {self._arguments()}" if self.subject else ""
 
     def _arguments(self) -> str:
         return ", ".join(f"{name}={findings.one_line(value, most=_MOST_SHOWN)}" for name, value in self.subject)
@@ -101,7 +114,7 @@ def unproven(
         try:
             claims[validation.tool] = tuple(_claimed(validation, answer))
         except NotThere as error:
-            return f"{validation.tool} cannot be matched with your result: {error}."
+            return f"{validation.tool} cannot be matched with the result: {error}."
     missing: list[Standing] = []
     for validation in contract.validations:
         seen = _seen(validation, contract, messages, grant, claims=claims)

@@ -58,8 +58,8 @@ class Progress:
                 self._say(f"attempt {attempt}" + (f" of {attempts}" if attempt <= attempts else ""))
             case RoundStarted():
                 self._round()
-            case AnswerRefused(reason=reason):
-                self._say(f"the answer is not accepted: {one_line(reason.removeprefix('[chatops] '))}")
+            case AnswerRefused(why=why):
+                self._say(f"the answer is not accepted: {one_line(why)}")
             case GateChecked(gate=gate, status=status, detail=detail):
                 word = "passed" if status is Status.SUCCESS else f"did not pass: {one_line(detail)}"
                 self._say(f"gate {gate} {word}")

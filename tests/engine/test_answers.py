@@ -1,5 +1,6 @@
 """A step's answer, example by example: its form, its budget, and the phase in which it is checked."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -7,10 +8,10 @@ import pytest
 
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import AnswerRefused, TurnStatus
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Speaker, UserMessage
-from chatops.domain.model import FailureKind, ModelFailure, Sampling, ToolChoice
+from chatops.domain.model import FailureKind, ModelFailure, ModelReply, Sampling, ToolChoice
 from chatops.domain.tools import Problem, RawCall
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.effects import CheckAnswer
@@ -210,6 +211,28 @@ def test_a_refused_answer_counts_as_a_round_and_one_closing_call_is_reserved() -
     assert world.finished.result is TurnStatus.LIMIT
     assert "iteration limit (2 rounds)" in world.finished.detail
     assert "validate was never called" in world.finished.detail
+
+
+@pytest.mark.parametrize(
+    ("said", "contract", "what"),
+    [
+        (text("Sure! Here you go."), StepContract(), "Its answer could not be read as JSON: it is not JSON."),
+        (text(" "), StepContract(), "Its answer was empty."),
+        (text('{"success"', finish_reason="length"), StepContract(), "Its answer was cut off at the output limit."),
+        (text('{"tool_calls":[{"name":"deploy"}]}'), StepContract(), "It wrote tool calls into its answer"),
+        (says({"component": 1}), StepContract(output_schema=SCHEMA), "result.component: 1 is not of type"),
+        (says(CLAIM_A), validating(), "validate was never called with component"),
+    ],
+)
+def test_why_an_attempt_has_failed_is_told_to_the_person_and_not_in_words_for_the_model(
+    said: ModelReply, contract: StepContract, what: str
+) -> None:
+    world = play(said, said, contract=contract, max_rounds=1)
+    assert world.finished.result is TurnStatus.LIMIT
+    assert what in world.finished.detail
+    assert not re.search(r"\b(please|you|your|call)\b", world.finished.detail.lower())
+    refused = [event for step in world.steps for event in step.events if isinstance(event, AnswerRefused)]
+    assert [event.why in world.finished.detail for event in refused] == [True, True]
 
 
 def test_the_answer_of_the_closing_call_is_accepted_if_it_is_good() -> None:

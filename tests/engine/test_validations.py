@@ -145,7 +145,7 @@ def test_each_of_a_list_needs_its_own_pass() -> None:
 )
 def test_a_result_that_does_not_name_what_was_validated_is_refused(claim: JsonValue) -> None:
     world = play(calls(validate("a")), says(claim), contract=validating())
-    assert "validate cannot be matched with your result" in feedback(world)[0]
+    assert "validate cannot be matched with the result" in feedback(world)[0]
     assert world.finished.result is not TurnStatus.ANSWERED
 
 

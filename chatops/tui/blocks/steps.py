@@ -68,7 +68,7 @@ def opening_of(turn: str, head: TurnHead, text: str) -> StepBlock:
 
 def refused_of(block_id: str, told: str) -> NoticeBlock:
     """What the model was told about an answer that was not accepted."""
-    text = f"The answer is not accepted. {told.removeprefix(_OURS)}"
+    text = f"The answer is not accepted. The model is told: {told.removeprefix(_OURS)}"
     return NoticeBlock(id=block_id, text=text, level="warning")
 
 
