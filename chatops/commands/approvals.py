@@ -44,9 +44,9 @@ def run(arguments: Namespace) -> int:
                 found = find_call(store, arguments.id)
                 check_digest(found.pending, arguments.digest)
                 check_doubt(found.pending, arguments)
-                session = found.session_id
+                call, session = found.pending.call.id, found.session_id
             return with_app(
-                arguments, lambda opened: _edit(opened, arguments.id, edited), via=VIA, session=session, broken_ok=True
+                arguments, lambda opened: _edit(opened, call, edited), via=VIA, session=session, broken_ok=True
             )
         case "approve":
             return _post(arguments, MarkedDone() if arguments.done else Approved())

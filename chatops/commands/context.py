@@ -22,6 +22,10 @@ from chatops.wiring.stored import Storage as Storage
 from chatops.wiring.stored import open_store as open_store
 
 
+SHORTEST_NAME = 6
+"""Characters of a call's id, from its beginning or its end, that may stand for it."""
+
+
 def screen() -> Screen:
     """The process's own streams, looked up now so that tests and redirections are seen."""
     return Screen(out=sys.stdout, err=sys.stderr)
@@ -147,11 +151,15 @@ def last_session(store: Store, workspace: Path) -> SessionInfo:
 
 
 def find_call(store: Store, name: str) -> QueuedCall:
-    """A pending call by id or unique prefix (a session's id is one, if only one of its calls waits)."""
+    """A pending call by its id, or by `SHORTEST_NAME` or more characters with which only its id begins or ends (a
+    session's id is such, if only one of its calls waits): which one that means is said then."""
     queue = store.queue()
-    exact = [one for one in queue if one.pending.call.id == name]
-    found = exact or [one for one in queue if name and one.pending.call.id.startswith(name)]
+    if found := [one for one in queue if one.pending.call.id == name]:
+        return found[0]
+    if len(name) >= SHORTEST_NAME:
+        found = [one for one in queue if one.pending.call.id.startswith(name) or one.pending.call.id.endswith(name)]
     if len(found) == 1:
+        screen().say(f"{name} means {found[0].pending.call.id}.")
         return found[0]
     if found:
         ids = ", ".join(one.pending.call.id for one in found)
@@ -166,7 +174,8 @@ def find_call(store: Store, name: str) -> QueuedCall:
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
         f"No pending call {name!r}.{hint}",
-        advice="chatops approvals list shows what waits, chatops audit list what was decided.",
+        advice="chatops approvals list shows what waits, chatops audit list what was decided. "
+        f"An id may be shortened to {SHORTEST_NAME} or more characters of its beginning or end.",
     )
 
 

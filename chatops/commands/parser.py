@@ -19,7 +19,7 @@ LEVELS = ("viewer", "user", "operator", "admin")
 EXPORTS = ("md", "html", "jsonl", "openai")
 HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio")
 SHELLS = ("bash", "zsh", "fish")
-CALL = "of the call, as approvals list shows it"
+CALL = "of the call, as approvals list shows it; 6 or more characters of its beginning or end will do"
 SESSION = "its id, as sessions list shows it"
 
 DESCRIPTION = "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash."

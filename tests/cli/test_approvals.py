@@ -118,14 +118,29 @@ def test_an_edit_that_cannot_run_approves_nothing(chatops: CommandLine) -> None:
     assert waiting["arguments"] == {"command": "touch made.txt"}
 
 
-def test_a_call_is_named_by_a_unique_prefix_and_never_by_an_ambiguous_one(chatops: CommandLine) -> None:
+def test_a_call_is_named_by_the_beginning_or_end_that_only_it_has_and_is_said_in_full(chatops: CommandLine) -> None:
+    session, call = chatops.paused("run `touch one.txt`")
+    for name in (session, call[:-2], call[-6:]):
+        shown = chatops("approvals", "show", name)
+        assert (shown.code, f"{name} means {call}." in shown.err) == (0, True)
+    short = chatops("approvals", "deny", call[-5:])
+    assert (short.code, "6 or more characters" in short.err) == (1, True)
+    edited = chatops("approvals", "approve", call[-7:], "--edit", '{"command": "touch two.txt"}')
+    assert (edited.code, edited.err.count(f"means {call}.")) == (0, 1)
+    assert chatops("resume", session).code == 0
+    assert (chatops.workspace / "two.txt").exists()
+
+
+@pytest.mark.parametrize("action", ["approve", "deny", "show"])
+def test_what_several_calls_begin_or_end_with_names_none_of_them(chatops: CommandLine, action: str) -> None:
     session, call = chatops.paused("run `touch one.txt` and run `touch two.txt`")
-    ambiguous = chatops("approvals", "approve", session)
-    assert ambiguous.code == 2
-    assert call in ambiguous.err
-    empty = chatops("approvals", "approve", "")
-    assert empty.code == 1
-    assert chatops("approvals", "list", "--output-format", "json").json[0]["decision"] is None
+    _, elsewhere = chatops.paused("run `touch three.txt`")
+    for name, meant in ((session, [call, f"{call[:-1]}2"]), (call[-6:], [call, elsewhere])):
+        ambiguous = chatops("approvals", action, name)
+        assert ambiguous.code == 2
+        assert all(one in ambiguous.err for one in meant)
+    assert chatops("approvals", action, "").code == 1
+    assert not any(one["decision"] for one in chatops("approvals", "list", "--output-format", "json").json)
 
 
 def test_a_mistyped_id_is_corrected_and_no_call_of_another_conversation_is_suggested(chatops: CommandLine) -> None:

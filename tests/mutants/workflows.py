@@ -35,9 +35,9 @@ WORKFLOWS = (
     ),
     Mutant(
         promise="a failed attempt is not retried by itself",
-        file="engine/turn.py",
-        before="if draft.state.contract is not None or draft.state.gate is not None:\n        return",
-        after="if False:\n        return",
+        file="engine/view.py",
+        before="return failed and state.contract is None and state.gate is None",
+        after="return failed",
         tests=_EXAMPLES,
     ),
     Mutant(
