@@ -21,7 +21,6 @@ from chatops.wiring.names import unknown as unknown
 from chatops.wiring.stored import Storage as Storage
 from chatops.wiring.stored import open_store as open_store
 
-
 SHORTEST_NAME = 6
 """Characters of a call's id, from its beginning or its end, that may stand for it."""
 
