@@ -59,7 +59,7 @@ class Known:
     """Tools that exist and lack what they need here."""
     grants: Sequence[Grant | None] = ()
     """For each step what its role permits in that step, before the step's own list; None: the role is not known.
-    Empty: rights are not looked at."""
+    Empty: only the definition is looked at, not rights, nor what a listed tool lacks here."""
 
 
 def check_workflow(
@@ -165,9 +165,10 @@ class _Step:
         for index, tool in enumerate(listed or ()):
             keys: Keys = ("tools", index)
             if tool in self.known.absent and tool not in self.tools:
-                # As a role does without a built-in tool that lacks something here.
-                message = f"{self._unknown(tool)}; the step goes on without it"
-                yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
+                # As a role does without a built-in tool that lacks something here: for who runs it, and no mistake.
+                if self.known.grants:
+                    message = f"{self._unknown(tool)}; the step goes on without it"
+                    yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
             elif why := self._unknown(tool):
                 yield WorkflowProblem(keys=keys, message=why)
             elif why := self._refused(tool):

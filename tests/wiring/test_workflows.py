@@ -1,9 +1,12 @@
 """Workflows against what exists here for this person: tools, roles, models, rights; and what registry check says."""
 
 import json
+import shutil
 
 import pytest
 
+from chatops.config.registry import packaged_registry
+from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.wiring import App, Options
 from chatops.wiring.workflows import check_here
@@ -79,6 +82,21 @@ def test_registry_check_tells_what_is_wrong_with_workflows_of_the_registry_and_b
     assert f"{folder}/ship.yaml, line 4, column 12, key steps[0].once[0]: there is no tool" in ran.out
     assert ran.out.count("This workflow cannot run as it is.") == 3
     assert "good.json has no effect" in ran.out
+
+
+def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a_tool_of_it_lacks_something(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an installed chatops has it: the registry, and the workflows beside it."""
+    shutil.copy(packaged_registry(), bench.own)
+    shutil.copytree(packaged_workflows(), bench.own.parent / "workflows")
+    ran = CommandLine(bench.workspace, capsys)("registry", "check", str(bench.own))
+    assert (ran.code, ran.out.count("warning")) == (0, 1)
+    assert ran.out.endswith("0 warnings. It can be used.\n")
+    app = bench.app()
+    assert app.catalog.absent == ("web_search",)
+    (told,) = check_here(app, app.loaded.workflows().get("research"), role="assistant").warnings
+    assert "the tool 'web_search' is not offered here" in told
 
 
 def test_registry_schema_describes_workflows(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
