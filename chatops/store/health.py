@@ -128,26 +128,44 @@ def _bodies(rows: Connection) -> list[Finding]:
     )
     decisions = _failing(rows, "SELECT call_id, decision, by FROM decisions", _decision_is_damaged)
     return [
-        *_named(decisions, "{count} entries of the decision log are damaged and left out of it", "chatops audit list"),
         *_named(
-            messages, "{count} messages are damaged and are shown as such", "The rest of each conversation is whole."
+            decisions,
+            _counted(decisions, "entry of the decision log is", "entries of the decision log are"),
+            "damaged and left out of it",
+            "chatops audit list",
         ),
-        *_named(runs, "{count} runs of workflows cannot be gone on with, only read", "chatops sessions show SESSION"),
+        *_named(
+            messages,
+            _counted(messages, "message is", "messages are"),
+            "damaged and shown as such",
+            "The rest of each conversation is whole.",
+        ),
+        *_named(
+            runs,
+            _counted(runs, "run of a workflow", "runs of workflows"),
+            "cannot be gone on with, only read",
+            "chatops sessions show SESSION",
+        ),
         *_named(
             turns,
-            "{count} unfinished turns are damaged and cannot be gone on with",
+            _counted(turns, "unfinished turn is", "unfinished turns are"),
+            "damaged and cannot be gone on with",
             "To go on with the conversation in a copy: chatops sessions fork SESSION",
         ),
     ]
 
 
 def _waiting(rows: Connection) -> list[Finding]:
-    calls = _one(rows, "SELECT count(*) FROM pending")
-    unfinished = _one(rows, "SELECT count(*) FROM sessions WHERE active_turn IS NOT NULL")
-    if not calls and not unfinished:
+    calls = _asked(rows, "SELECT 1 FROM pending")
+    unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
+    told = [
+        f"{_counted(calls, 'call waits', 'calls wait')} for a decision" if calls else "",
+        f"{_counted(unfinished, 'turn is', 'turns are')} not finished" if unfinished else "",
+    ]
+    if not any(told):
         return []
-    told = f"{calls or 0} calls wait for a decision, {unfinished or 0} turns are not finished"
-    return [Finding(gravity=Gravity.FINE, text=told, advice="chatops approvals list, chatops resume SESSION")]
+    text = ", ".join(part for part in told if part)
+    return [Finding(gravity=Gravity.FINE, text=text, advice="chatops approvals list, chatops resume SESSION")]
 
 
 def _in_doubt(rows: Connection) -> list[Finding]:
@@ -157,7 +175,8 @@ def _in_doubt(rows: Connection) -> list[Finding]:
     if not begun:
         return []
     named = ", ".join(f"{tool} in {session_id}" for session_id, tool in begun[:NAMED])
-    told = f"{len(begun)} calls were started and have no result: {named}."
+    counted = _counted(begun, "call was started and has", "calls were started and have")
+    told = f"{counted} no result: {named}."
     return [doubtful(told, "To see what is known and decide: chatops -r SESSION")]
 
 
@@ -215,10 +234,14 @@ def _failing(rows: Connection, sql: str, is_damaged: Callable[..., bool]) -> lis
     return found
 
 
-def _named(damaged: Sequence[str], told: str, advice: str) -> list[Finding]:
+def _named(damaged: Sequence[str], what: str, told: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    return [doubtful(f"{told.format(count=len(damaged))}: {', '.join(damaged[:NAMED])}.", advice)]
+    return [doubtful(f"{what} {told}: {', '.join(damaged[:NAMED])}.", advice)]
+
+
+def _counted(things: Sequence[object], one: str, many: str) -> str:
+    return f"{len(things)} {one if len(things) == 1 else many}"
 
 
 def _asked(rows: Connection, sql: str) -> list[Row]:

@@ -96,7 +96,7 @@ def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLi
     said = graded(lines, "ok")
     assert f"version {SCHEMA_VERSION}, 2 conversations, 241 messages" in said
     assert "kB" in said
-    assert "1 calls wait for a decision, 1 turns are not finished chatops approvals list" in said
+    assert "1 call waits for a decision, 1 turn is not finished chatops approvals list" in said
     assert "free on its disk" in said
     assert contents(path.parent) == before
 
@@ -166,11 +166,11 @@ def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> N
         store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),)))
         store.hold(session_id, this_process())
         # Whoever runs it still lives.
-        assert "have no result" not in graded(store_lines(path), "warn")
+        assert "no result" not in graded(store_lines(path), "warn")
         store.release(session_id, this_process())
         store.hold(session_id, DEAD)
         said = graded(store_lines(path), "warn")
-    assert f"1 calls were started and have no result: shell_exec in {session_id}. To see what is known" in said
+    assert f"1 call was started and has no result: shell_exec in {session_id}. To see what is known" in said
 
 
 def test_single_damaged_rows_are_named(path: Path) -> None:
@@ -179,6 +179,6 @@ def test_single_damaged_rows_are_named(path: Path) -> None:
         raw.execute("UPDATE messages SET body = '{broken' WHERE id = ?", (kit.user(one, n=3).id,))
         raw.execute("UPDATE turns SET state = '[]'")
     said = graded(store_lines(path), "warn")
-    assert f"1 messages are damaged and are shown as such: {kit.user(one, n=3).id}." in said
-    assert f"1 unfinished turns are damaged and cannot be gone on with: {other}." in said
+    assert f"1 message is damaged and shown as such: {kit.user(one, n=3).id}." in said
+    assert f"1 unfinished turn is damaged and cannot be gone on with: {other}." in said
     assert "chatops sessions fork SESSION" in said

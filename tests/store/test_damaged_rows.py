@@ -44,7 +44,7 @@ def test_one_damaged_message_is_shown_as_damaged_and_the_rest_is_there(path: Pat
         assert (before, after) == (kit.user(session_id, "text 0", 0), kit.user(session_id, "text 2", 2))
         assert isinstance(notice, NoticeMessage)
         assert (notice.id, notice.text) == (damaged, DAMAGED)
-        assert any("1 messages are damaged" in complaint for complaint in store.check())
+        assert any("1 message is damaged" in complaint for complaint in store.check())
 
 
 def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> None:
@@ -187,4 +187,4 @@ def test_a_damaged_decision_is_left_out_of_the_log_and_told(path: Path) -> None:
         store.commit(kit.then(step, phase, decisions=tuple(kit.record(call) for call in calls)))
         sql(path, "UPDATE decisions SET by = '{' WHERE call_id = ?", calls[0].id)
         assert [entry.call_id for entry in store.decisions()] == [calls[1].id]
-        assert any("1 entries of the decision log are damaged" in problem for problem in store.check())
+        assert any("1 entry of the decision log is damaged" in problem for problem in store.check())
