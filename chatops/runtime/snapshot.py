@@ -23,6 +23,7 @@ class Snapshot:
     model_label: str
     is_demo: bool
     persona: str
+    """The one that the person chose; empty: as the role says."""
     messages: tuple[Message, ...]
     """All that is stored of this conversation, this turn's messages and the results of its open round included."""
     status: TurnStatus | None

@@ -111,6 +111,10 @@ class Host(Protocol):
         """Names of the personas that can be spoken."""
         ...
 
+    def persona(self, session: "Conversation") -> str:
+        """The name of the persona that speaks in a conversation: the person's choice, else the role's."""
+        ...
+
     def workspace_trouble(self) -> str:
         """Why no tool can work here now; empty if all is well."""
         ...

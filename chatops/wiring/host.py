@@ -109,6 +109,14 @@ class TuiHost(HostRuns, HostTexts):
         """Names of the personas that can be spoken."""
         return self._app.rights.personas()
 
+    def persona(self, session: Conversation) -> str:
+        """The name of the persona that speaks in a conversation, whoever chose it."""
+        now = session.snapshot()
+        try:
+            return self._app.rights.persona(now.role, chosen=now.persona)
+        except ConfigError:
+            return now.persona
+
     def workspace_trouble(self) -> str:
         """Why no tool can work here now."""
         return self._app.workspace_trouble

@@ -94,6 +94,12 @@ class RegistryRights:
         """The names of all personas."""
         return tuple(persona.name for persona in self._personas().found)
 
+    def persona(self, role: str, *, chosen: str) -> str:
+        """The name of the persona that speaks in `role`: the `chosen` one, the role's, or the default. Raises
+        ConfigError for an unknown role or choice."""
+        speaker = self._persona(chosen, find_role(role, registries=self._registries()))
+        return speaker.name if speaker is not None else ""
+
     def notices(self) -> tuple[str, ...]:
         """What the person has to know about configuration."""
         return self._notices()

@@ -1,6 +1,7 @@
 """From styled text to `Strip`s: wrapping, cutting and padding, by cells and never by markup."""
 
 import io
+import re
 from collections.abc import Iterable
 from functools import cache
 
@@ -13,6 +14,10 @@ from textual.strip import Strip
 
 from chatops.domain.sanitize import sanitize
 
+_BEGINS = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
+"""What is no further line of a paragraph: the start of a line in a list, a heading, a quotation, a table, code."""
+_PROSE = 60
+"""Characters of a line that was broken because it was full, and not because something else begins."""
 GUTTER = 2
 """Columns kept free at the left of every block for its sign."""
 
@@ -51,6 +56,17 @@ def wrap(text: Text, *, width: int) -> list[Text]:
     for line in lines:
         line.rstrip()
     return lines
+
+
+def unbroken(text: str) -> str:
+    """Prose with each paragraph on one line; short lines and what begins with a sign (lists, code, tables) stay."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if lines and len(lines[-1]) >= _PROSE and line and not _BEGINS.match(line):
+            lines[-1] = f"{lines[-1].rstrip()} {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def fold(text: Text, *, width: int) -> list[Text]:

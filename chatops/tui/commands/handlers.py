@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
+from chatops.tui.blocks.lines import unbroken
 from chatops.tui.commands.face import Face
 from chatops.tui.host import TextTopic
 
@@ -201,7 +202,9 @@ def context_text(session: "Conversation") -> str:
     lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
     for layer in session.prompt_layers():
         lines.append(f"--- {layer.name} ({layer.source})")
-        lines.append(layer.text.strip() or "(empty)")
+        text = layer.text.strip()
+        # A persona is a file that was broken into lines for an editor, and the screen breaks them for its own width.
+        lines.append((unbroken(text) if layer.name == "persona" else text) or "(empty)")
         lines.append("")
     return "\n".join(lines).rstrip()
 

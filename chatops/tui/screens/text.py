@@ -8,6 +8,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.screens.modal import Modal
+from chatops.tui.widgets.hanging import HangingText
 
 
 class TextScreen(Modal[None]):
@@ -26,7 +27,7 @@ class TextScreen(Modal[None]):
         with Vertical(id="text"):
             yield Static(Content(sanitize(self._title, newlines=False)), id="text-title")
             with VerticalScroll(id="text-body"):
-                yield Static(Content(sanitize(self._text)), id="text-content")
+                yield HangingText(sanitize(self._text), id="text-content")
             yield Static(Content("PgUp PgDn scroll   c copies   Esc back"), id="text-keys")
 
     def on_key(self, event: events.Key) -> None:

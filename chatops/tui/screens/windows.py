@@ -142,7 +142,7 @@ def push_personas(app: "App[Any]", face: Face) -> None:
         await face.session.set_persona(name)
         face.say(f"Persona: {name}, from the next model call on.")
 
-    picker = name_picker("Persona", names=face.host.personas(), current=face.session.snapshot().persona)
+    picker = name_picker("Persona", names=face.host.personas(), current=face.host.persona(face.session))
     app.push_screen(picker, _then(app, face, chosen))
 
 

@@ -344,6 +344,9 @@ class FakeHost:
     def personas(self) -> Sequence[str]:
         return ("default", "terse")
 
+    def persona(self, session: Conversation) -> str:
+        return session.snapshot().persona or "default"
+
     def workspace_trouble(self) -> str:
         return ""
 

@@ -182,6 +182,18 @@ async def test_text_commands_show_a_text() -> None:
             await running.press("escape")
 
 
+async def test_a_line_of_a_text_that_is_too_long_goes_on_beneath_its_last_column() -> None:
+    async with stage(size=(60, 24)) as running:
+        found = "ok    store          24.1 GB free on its disk, which is enough for what is kept here"
+        running.app.push_screen(TextScreen("Doctor", text=f"ok    python         3.11.7\n{found}"))
+        await running.settle()
+        shown = [line[2:-2].rstrip() for line in running.text.splitlines()]
+        at = next(index for index, line in enumerate(shown) if "ok    store" in line)
+        first, second = shown[at : at + 2]
+        assert second.lstrip().startswith("enough for")
+        assert first.index("24.1 GB") == second.index("enough for")
+
+
 async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -> None:
     async with stage() as running:
         await running.type_fast(*"/per")

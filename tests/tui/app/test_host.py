@@ -72,6 +72,22 @@ async def test_a_model_that_can_answer_nobody_here_is_marked_and_not_pinned(desk
     assert desk.session.grant().models[0].name == "demo"
 
 
+async def test_the_persona_that_speaks_is_the_role_s_until_the_person_has_chosen(desk: Desk) -> None:
+    assert desk.host.persona(desk.session) == "default"
+    await desk.type("/role reviewer")
+    assert desk.host.persona(desk.session) == "concise"
+    await desk.type("/persona mentor")
+    assert desk.host.persona(desk.session) == "mentor"
+
+
+async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(desk: Desk) -> None:
+    await desk.type("/context")
+    (paragraph,) = [line for line in desk.shown.splitlines() if line.startswith("Speak plainly")]
+    assert paragraph.endswith("say which one you took.")
+    assert "\n\nUse lists and headings" in desk.shown
+    assert "\nSystem: " in desk.shown
+
+
 async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(desk: Desk) -> None:
     await desk.type("/policy")
     assert desk.shown.startswith("Role coder")

@@ -1,0 +1,50 @@
+"""A text to read whose broken lines go on beneath what they began with: below the last column, or the indentation."""
+
+import re
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual import events
+from textual.content import Content
+from textual.widgets import Static
+
+from chatops.tui.blocks.lines import prefixed, wrap
+
+_INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
+_COLUMNS = re.compile(r"\S {2,}(?=\S)")
+"""Where the next column of a table begins."""
+_LEAST = 24
+"""Cells for the words of a line beside what stands before them; with less, they go on at the left."""
+
+
+class HangingText(Static):
+    """Shows a text that has been sanitised, broken for its width; nothing in it is markup."""
+
+    def __init__(self, text: str, *, id: str | None = None) -> None:
+        super().__init__(Content(text), id=id)
+        self._text = text
+        self._broken_at = 0
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Another width breaks other lines."""
+        width = self.content_size.width
+        if width and width != self._broken_at:
+            self._broken_at = width
+            self.update(Content("\n".join(hanging(line, width=width) for line in self._text.split("\n"))))
+
+
+def hanging(line: str, *, width: int) -> str:
+    """`line` broken at words into lines of at most `width` cells."""
+    if cell_len(line) <= width:
+        return line
+    before = line[: _words_begin(line, width=width)]
+    parts = wrap(Text(line[len(before) :]), width=width - cell_len(before))
+    joined = prefixed(parts, first=Text(before), rest=Text(" " * cell_len(before)))
+    return "\n".join(part.plain for part in joined)
+
+
+def _words_begin(line: str, *, width: int) -> int:
+    """Behind the indentation with the sign of a list, or all columns but the last, as far as there is room beside."""
+    indentation = _INDENTATION.match(line)
+    ends = [indentation.end() if indentation is not None else 0, *(found.end() for found in _COLUMNS.finditer(line))]
+    return max((end for end in ends if cell_len(line[:end]) <= min(2 * width // 3, width - _LEAST)), default=0)
