@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.content import Content
 
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
@@ -29,6 +30,7 @@ from chatops.tui.screens.docket import Docket, Item, Mark, mark_of
 from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.question import Question
+from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
@@ -311,7 +313,7 @@ class ApprovalScreen(GuardedDialog):
         self.put("#approval-note", self._note, shown=bool(self._note))
         text = self._keys_text(item)
         self.put("#approval-keys", text)
-        self.fit_payload(around=self._around(keys=text.count("\n") + 1))
+        self.fit_payload(around=self._around(keys=text.plain.count("\n") + 1))
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is approved."
         self.put("#approval-small", small, shown=self.too_small)
 
@@ -321,13 +323,13 @@ class ApprovalScreen(GuardedDialog):
         noted = note_rows(self._note, window=self.size.width)
         return 2 + 1 + (listed + 1 if self._lists_calls else 0) + noted + keys + 1 + 1
 
-    def _keys_text(self, item: Item) -> str:
+    def _keys_text(self, item: Item) -> Content:
         if item.waits and not self._guard.armed:
-            return "A moment: keys act after a short pause."
+            return Content("A moment: keys act after a short pause.")
         if self.too_small:
-            return "Esc later"
+            return legend("Esc later")
         left = self.payload.lines_below
-        return keys(self._docket, item, left=left, narrow=self.has_class("-narrow"))
+        return legend(keys(self._docket, item, left=left, narrow=self.has_class("-narrow")))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -68,4 +68,4 @@ def _long(docket: Docket, item: Item, left: int) -> str:
 def _short(item: Item, left: int) -> str:
     if item.pending.in_doubt:
         return f"{'y again' if item.seen else f'y +{left}'}  m done\nu unknown  Esc"
-    return "a s r e d D Esc" if item.seen else f"a +{left} lines e d Esc"
+    return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.screens.modal import TALL, Modal
+from chatops.tui.widgets.legend import legend
 from chatops.tui.widgets.line_field import LineField
 
 MOST_SHOWN = 200
@@ -56,7 +57,7 @@ class Picker(Modal[str | None]):
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
             keys = f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
-            yield Static(Content(keys), id="picker-keys")
+            yield Static(legend(keys), id="picker-keys")
 
     def on_mount(self) -> None:
         """Begin at what is in force."""

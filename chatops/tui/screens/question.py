@@ -13,6 +13,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.screens.modal import Modal
 from chatops.tui.widgets.fields import TextField
+from chatops.tui.widgets.legend import legend
 from chatops.tui.widgets.line_field import LineField
 
 Answer = TypeVar("Answer")
@@ -59,7 +60,7 @@ class Question(Modal[Answer | None], Generic[Answer]):
             else:
                 yield LineField(self._text, id="answer", compact=True, select_on_focus=False)
             yield Static("", id="question-problem", markup=False)
-            yield Static(Content(self._keys), id="question-keys")
+            yield Static(legend(self._keys), id="question-keys")
 
     def on_mount(self) -> None:
         """A resting cursor costs nothing when it does not blink."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.content import Content
 
 from chatops.domain.errors import AlreadyDecided, ChatopsError
 from chatops.domain.sanitize import sanitize
@@ -18,6 +19,7 @@ from chatops.tui.screens.approval_frame import note_rows
 from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.review_text import describe_review, may_skip, review_keys, review_title, words_question
+from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
@@ -155,17 +157,17 @@ class ReviewScreen(GuardedDialog):
         text = self._keys_text(narrow=narrow)
         self.put("#approval-keys", text)
         noted = note_rows(self._note, window=self.size.width)
-        self.fit_payload(around=2 + 1 + noted + text.count("\n") + 1 + 1 + 1)
+        self.fit_payload(around=2 + 1 + noted + text.plain.count("\n") + 1 + 1 + 1)
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
         self.put("#approval-small", small, shown=self.too_small)
 
-    def _keys_text(self, *, narrow: bool) -> str:
+    def _keys_text(self, *, narrow: bool) -> Content:
         if not self._guard.armed:
-            return "A moment: keys act after a short pause."
+            return Content("A moment: keys act after a short pause.")
         if self.too_small:
-            return "Esc later"
+            return legend("Esc later")
         left = 0 if self.payload.end_seen else self.payload.lines_below
-        return review_keys(self._run.state, self._wanted, left=left, narrow=narrow)
+        return legend(review_keys(self._run.state, self._wanted, left=left, narrow=narrow))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

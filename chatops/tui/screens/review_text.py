@@ -36,7 +36,7 @@ def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow
     skips = may_skip(run, wanted)
     if wanted.reason is ReviewReason.REVIEW:
         if narrow:
-            return f"a{f' +{left} lines' if left else ''} r X Esc"
+            return f"a{f' +{left} lines ' if left else ''} r X Esc"
         accept = f"a scrolls, {left} more line{'s' if left != 1 else ''} below" if left else "a accept"
         return f"{accept}   r try again, with a reason\nX stop the run   Esc later"
     if narrow:

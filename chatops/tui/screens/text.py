@@ -9,6 +9,7 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 from chatops.tui.screens.modal import Modal
 from chatops.tui.widgets.hanging import HangingText
+from chatops.tui.widgets.legend import legend
 
 
 class TextScreen(Modal[None]):
@@ -28,7 +29,7 @@ class TextScreen(Modal[None]):
             yield Static(Content(sanitize(self._title, newlines=False)), id="text-title")
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Static(Content("PgUp PgDn scroll   c copies   Esc back"), id="text-keys")
+            yield Static(legend("PgUp PgDn scroll   c copies   Esc back"), id="text-keys")
 
     def on_key(self, event: events.Key) -> None:
         """Esc or q closes, c copies."""

@@ -431,3 +431,28 @@ async def test_a_rule_written_about_a_call_does_not_approve_what_it_has_become()
         await running.answer("shell_exec:git status", "ctrl+s")
         assert running.session.taken == []
         assert running.dialog_is_open
+
+
+async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bold, which a terminal without colours shows too."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with stage() as running:
+        running.session.ask(pending_call())
+        await running.settle()
+        assert "A" not in bold(running, "A moment"), "no key acts yet"
+        running.clock.pass_(1.0)
+        await running.press("down")
+        assert bold(running, "approve once") == ["a", "s", "r", "e"]
+        assert bold(running, "deny with a reason") == ["d", "D", "Esc"]
+        await running.press("D")
+        assert bold(running, "Esc back") == ["Enter", "Esc"]
+        await running.press("escape", "escape", "ctrl+r")
+        assert bold(running, "Esc back") == ["Enter", "Esc"]
+
+
+def bold(running: Stage, words: str) -> list[str]:
+    """What is bold on the line of the screen with these words."""
+    for strip in running.app.screen._compositor.render_strips():
+        if words in strip.text:
+            return [one.text.strip() for one in strip if one.style is not None and one.style.bold and one.text.strip()]
+    raise AssertionError(f"{words!r} is not on the screen")
