@@ -13,6 +13,16 @@ from chatops.models.hosts import where
 from chatops.wiring import App
 
 
+_SHORT = {
+    Standing.THERE: "ready",
+    Standing.UNLISTED: "not on its server",
+    Standing.SILENT: "no answer",
+    Standing.KEYLESS: "no key",
+    Standing.ABSENT: "not available here",
+}
+"""The cell of a table; what it means and what to do about it stands below."""
+
+
 def run(arguments: Namespace) -> int:
     """All servers are asked at once, each for a few seconds at most; one that is silent is no error here."""
 
@@ -29,11 +39,14 @@ def run(arguments: Namespace) -> int:
                 one.spec.type.value,
                 one.spec.model_name,
                 where(one.spec.api_url) if one.spec.api_url else "-",
-                _status(one),
+                _SHORT[one.standing],
             )
             for one in found
         ]
         view.answer(table(("  NAME", "TYPE", "MODEL", "SERVER", "STATUS"), rows))
+        for one in found:
+            if not one.usable:
+                view.say(f"{one.spec.name}: {_status(one)}")
         view.say("* is your default. Another one: chatops connect URL, or /model in the chat.")
         return 0
 

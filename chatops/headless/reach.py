@@ -53,7 +53,7 @@ async def reach(spec: ModelSpec, *, discover: Discover = list_models) -> Reach:
         case ModelType.DEMO:
             return Reach(spec=spec, standing=Standing.THERE, text="built in, needs nothing")
         case ModelType.CLI | ModelType.GEMINI:
-            text = f"models of type {spec.type.value} are not in this version."
+            text = f"Models of type {spec.type.value} are not in this version."
             return Reach(spec=spec, standing=Standing.ABSENT, text=text)
         case ModelType.OPENAI:
             return await _server(spec, discover)
