@@ -12,7 +12,6 @@ from chatops.headless.reach import Reach, Standing, reach
 from chatops.models.hosts import where
 from chatops.wiring import App
 
-
 _SHORT = {
     Standing.THERE: "ready",
     Standing.UNLISTED: "not on its server",
