@@ -93,7 +93,7 @@ def test_a_storm_of_sizes_in_the_middle_of_an_answer_loses_nothing(chat: FaultyC
     pieces = [piece for word in words for piece in (sse(delta(f"{word} "), done=False), Pause(seconds=0.01))]
     chat.say("many words", Raw(steps=(*pieces, sse(delta(finish="stop")))))
     chat.wait_for("word3")
-    for number in range(200):
+    for number in range(100):
         resize(chat, 40 + number * 37 % 90, 8 + number * 7 % 40)
         time.sleep(0.01)
     # The last change is the same size again: what the terminal has cut meanwhile has to come back.
