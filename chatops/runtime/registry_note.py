@@ -6,14 +6,21 @@ from chatops.runtime.rights import Rights
 from chatops.runtime.standing import Standing
 
 
-def told_of_change(standing: Standing, before: Grant, now: Grant, *, rights: Rights) -> tuple[str, ...]:
-    """What is said when a file has changed, or was put in force; nothing if it means nothing for this role."""
+def told_of_change(
+    standing: Standing, before: Grant, now: Grant, *, replaced: tuple[Standing, Grant] | None, rights: Rights
+) -> tuple[str, ...]:
+    """What is said when a file has changed, or was put in force; nothing if it means nothing for this role.
+
+    `before` lacks already what the file had taken away; `replaced`: what was in force then, and for which standing.
+    """
     note = note_on_change(standing, rights=rights)
     if note:
         return (note,)
-    if (before.layers, before.answers, before.models) == (now.layers, now.answers, now.models):
-        return ()
-    return (f"The registry as it is now is in force ({difference(before, now)}).",)
+    whole = [grant for of, grant in (replaced,) if of == standing] if replaced is not None else []
+    for then in (*whole, before):
+        if (then.layers, then.answers, then.models) != (now.layers, now.answers, now.models):
+            return (f"The registry as it is now is in force ({difference(then, now)}).",)
+    return ()
 
 
 def note_on_registry(standing: Standing, *, rights: Rights) -> str:

@@ -48,6 +48,8 @@ class Switching:
         self._tell = tell
         self.note = note_on_registry(turns.standing, rights=services.rights)
         """What stays true of the registry until somebody does something about it."""
+        self._replaced: tuple[Standing, Grant] | None = None
+        """While a changed file is not in force: what the registry that is gives, with what that file takes away."""
 
     async def to(self, standing: Standing) -> None:
         """Put `standing` in force; the divider goes into the turn in progress, or into one that failed and can be
@@ -75,6 +77,7 @@ class Switching:
                 suspended=await self._suspended_by(after),
             )
             turns.standing, turns.grant = standing, after
+            self._keep_replaced()
             self.note = note_on_registry(standing, rights=self._services.rights)
             changes = (before.role, before.models) != (after.role, after.models)
             differs = changes or bool(switch.added or switch.removed)
@@ -104,6 +107,7 @@ class Switching:
         taken = tuple(dict.fromkeys((*turns.standing.revoked, tool)))
         turns.standing = replace(turns.standing, revoked=taken)
         turns.grant = turns.standing.grant(self._services.rights)
+        self._keep_replaced()
         # The turn in progress first: it is to lose the tool even where that cannot be stored.
         await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
         await self._services.offload(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
@@ -121,7 +125,8 @@ class Switching:
         self.note = note_on_registry(standing, rights=rights)
         try:
             turns.grant = standing.grant(rights)
-            said = told_of_change(standing, before, turns.grant, rights=rights)
+            said = told_of_change(standing, before, turns.grant, replaced=self._replaced, rights=rights)
+            self._keep_replaced()
         except ConfigError as error:
             self._tell(f"The registry has changed. {error}", advice=error.advice)
             self._runner.deliver(GrantNarrowed(layers=(role_gone(standing.role),), answers=()))
@@ -129,6 +134,14 @@ class Switching:
         if text := " ".join([*said, *news.told]):
             self._tell(text)
         self._runner.deliver(GrantNarrowed(layers=turns.grant.layers, answers=turns.grant.answers))
+
+    def _keep_replaced(self) -> None:
+        """Keep what is in force until the person's word, to say then what has changed by it."""
+        try:
+            change = self._turns.standing.change(self._services.rights)
+        except ConfigError:
+            return
+        self._replaced = None if change is None else (self._turns.standing, change[0])
 
     async def _suspended_by(self, after: Grant) -> int:
         """How many remembered approvals rest while the role is another one."""

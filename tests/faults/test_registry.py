@@ -136,7 +136,7 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     chat.assert_well()
     assert offered(chat) == ["file_read", "scratch_write"]
     chat.terminal.say("/reload")
-    chat.wait_for(r"The registry as it is now is in force .for role coder: \+ web_fetch")
+    chat.wait_for(r"The registry as it is now is in force .for role coder: \+ web_fetch − .*shell_exec")
     chat.assert_well()
     assert offered(chat) == ["file_read", "web_fetch", "scratch_write"]
 

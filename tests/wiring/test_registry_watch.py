@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.events import Notice
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts
 from chatops.wiring import App
+from tests.support.waiting import until
 from tests.wiring.conftest import Bench
 
 STATUS = CallFacts(arguments='{"command":"git status"}', command="git status", argv=("git", "status"))
@@ -37,6 +39,30 @@ def test_what_is_added_waits_for_a_word_and_what_is_taken_away_does_not(bench: B
     app.reload_registry()
     assert offered(app) == ["file_read", "web_fetch"]
     assert app.rights.change("coder", model_pin="", persona="") is None
+
+
+async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force(bench: Bench) -> None:
+    write(bench, "file_read", "shell_exec")
+    app = bench.app()
+    session = await app.open_session(None, attended=True)
+    told: list[str] = []
+    session.subscribe(lambda said: told.append(said.event.text) if isinstance(said.event, Notice) else None)
+    write(bench, "file_read")
+    app.look_at_registry()
+    await until(lambda: bool(told))
+    assert told.pop().startswith("The registry has changed (for role coder: − shell_exec). What it takes away is gone")
+    app.reload_registry()
+    await until(lambda: bool(told))
+    assert told.pop() == "The registry as it is now is in force (for role coder: − shell_exec)."
+    write(bench)
+    app.look_at_registry()
+    await until(lambda: bool(told))
+    told.clear()
+    await session.revoke_tool("scratch_write")
+    write(bench, "file_read")
+    app.look_at_registry()
+    await until(lambda: bool(told))
+    assert told.pop() == "The registry as it is now is in force (for role coder: + file_read)."
 
 
 def test_a_start_is_a_word_too(bench: Bench) -> None:
