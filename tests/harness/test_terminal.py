@@ -111,7 +111,8 @@ def test_what_the_program_said_last_is_on_the_screen_when_it_has_ended() -> None
 
 
 def test_kill9_kills_the_program_and_only_the_program() -> None:
-    with Terminal(["sh", "-c", "setsid sleep 300 & echo child $!; cat"]) as t:
+    # It speaks for itself: one that is not in its own session yet dies with the program's terminal.
+    with Terminal(["sh", "-c", "setsid sh -c 'echo child $$; exec sleep 300' & cat"]) as t:
         child = int(t.wait_for(re.compile(r"child \d+\n")).split()[1])
         t.kill9()
         assert t.wait_exit() == -signal.SIGKILL
