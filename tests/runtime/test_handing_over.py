@@ -51,12 +51,12 @@ class Window:
             self.services, of.session_id if of is not None else None, role="" if of else "coder", default_role="coder"
         )
         session.subscribe(lambda published: self.told.append(published.event))
-        self.app._open.append(session)
+        self.app._open.add(session)
         return session
 
     async def read(self, of: Conversation) -> ReadAlong:
         reader = await read_along(self.services, of.session_id)
-        self.app._open.append(reader)
+        self.app._open.add(reader)
         return reader
 
 
