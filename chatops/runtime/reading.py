@@ -318,7 +318,8 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
     same = before is not None and (before.info.head, before.state) == (info.head, state)
     record = before.record if before is not None and same else Record()
     if not same:
-        record.load(store.history(info.id), state)
+        spent = store.usage(info.id, besides=state.turn_id if state is not None else None)
+        record.load(store.history(info.id), state, spent=spent)
     return _Stored(
         info=info,
         hold=store.held(info.id),

@@ -27,8 +27,9 @@ class Record:
         self._context: tuple[object, int] = (None, 0)
         """The last estimate of what the next request holds, and what it was made of."""
 
-    def load(self, messages: Sequence[Message], turn: TurnState | None) -> None:
-        """All that is stored, of which `turn` is still in progress."""
+    def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
+        """All that is stored, of which `turn` is still in progress; `spent`: what all other turns have cost."""
+        self._spent = spent
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
         self._lost = stand_ins(self.messages)

@@ -32,7 +32,7 @@ class Snapshot:
     advice: str
     pending: tuple[PendingCall, ...]
     usage: Usage | None
-    """Of this conversation since it was opened."""
+    """Of all turns of this conversation."""
     context_used: int
     """Estimated tokens the next request holds."""
     context_window: int

@@ -81,7 +81,8 @@ class Turns:
         history = await offload(store.history, info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
         state = await offload(store.load_turn, turn) if turn is not None else None
-        self.record.load(history, state)
+        spent = await offload(store.usage, info.id, besides=turn)
+        self.record.load(history, state, spent=spent)
         self._runner.load(state)
         self.left_off = self.unfinished
 

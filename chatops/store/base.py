@@ -12,6 +12,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
+from chatops.domain.usage import Usage
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CallDecided
 from chatops.engine.state import TurnState
@@ -203,6 +204,11 @@ class Store(Protocol):
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
         """The state as last committed, with message bodies. Raises Unreadable."""
+        ...
+
+    def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
+        """What all turns of a conversation have cost, but for `besides`; None if no server has said. A fork begins
+        with nothing; a turn that cannot be read counts for nothing."""
         ...
 
     # runs of workflows

@@ -18,6 +18,7 @@ from chatops.domain.errors import Unreadable
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
+from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
 from chatops.engine.state import TurnState
 from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
@@ -89,6 +90,14 @@ def decode_state(text: str, *, version: int) -> StoredState:
         raise Unreadable("A stored turn is damaged: its messages are not listed.", advice=DAMAGE_ADVICE)
     state = validated(_states(), payload, what="turn")
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
+
+
+def decode_usage(text: object) -> Usage | None:
+    """The cost of a stored turn, as it stands in its state; None if nothing can be read there."""
+    try:
+        return validated(_usages(), parsed(text, what="cost"), what="cost")
+    except Unreadable:
+        return None
 
 
 def encode_message(message: Message) -> str:
@@ -190,6 +199,11 @@ def _carried(step: Step) -> _Carried:
 @cache
 def _states() -> TypeAdapter[TurnState]:
     return TypeAdapter(TurnState)
+
+
+@cache
+def _usages() -> TypeAdapter[Usage]:
+    return TypeAdapter(Usage)
 
 
 @cache

@@ -9,6 +9,7 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
+from chatops.domain.usage import Usage
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CallDecided
 from chatops.engine.state import TurnState
@@ -140,6 +141,11 @@ class SqliteStore:
         """See `Store.load_turn`."""
         with self._rows.read():
             return turns.load(self._rows, turn_id)
+
+    def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
+        """See `Store.usage`."""
+        with self._rows.read():
+            return turns.usage(self._rows, session_id, besides=besides)
 
     # runs
     def commit_run(self, step: WorkflowStep) -> None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
-from chatops.domain.ids import CallId, MessageId, TurnId
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
+from chatops.domain.usage import Usage, total
 from chatops.engine.effects import AttemptResult, RunTool, Step
 from chatops.engine.state import Finished, TurnState
 from chatops.store import grants, messages, queue, runs
 from chatops.store.base import Holder, JournalRow
-from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, encode_state, fingerprint
+from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
 from chatops.store.columns import integer, real, real_or_none, text, text_or_none
 from chatops.store.connection import Connection, Row
 from chatops.store.derive import carries_nothing, intents, title_from
@@ -133,6 +134,18 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
         history=_history(rows, stored.state),
         messages=messages.bodies(rows, stored.messages),
     )
+
+
+def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
+    """What the turns of a conversation have cost. See `Store.usage`."""
+    # Only that member is taken out of each checkpoint: they may be many, and have whole grants in them.
+    found = rows.all(
+        "SELECT json_extract(state, '$.usage') FROM turns WHERE session_id = ? AND turn_id IS NOT ? "
+        "AND json_valid(state)",
+        session_id,
+        besides,
+    )
+    return total(*(decode_usage(row[0]) for row in found))
 
 
 def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:

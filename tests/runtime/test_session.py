@@ -145,6 +145,33 @@ async def test_after_a_failure_another_model_or_role_is_put_in_force_and_the_tur
     assert said == tuple(stored)
 
 
+async def test_what_a_conversation_has_cost_is_the_same_number_after_a_restart(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (_, session, _told):
+        for text in ("list .", "run `touch one`"):
+            await session.submit(text)
+            await settled(session)
+        now = session.snapshot()
+        assert now.status is TurnStatus.PAUSED
+    app = App(Options(workspace=tmp_path))
+    try:
+        reading = await app.read_along(session.session_id)
+        again = await app.open_session(session.session_id, attended=True)
+        assert now.usage is not None and now.usage.output_tokens > 0
+        assert reading.snapshot().usage == again.snapshot().usage == now.usage
+        await again.resume()
+        (pending,) = again.pending
+        await again.decide(pending.call.id, digest=pending.digest, decision=Rejected(reason="no"))
+        await settled(again)
+        after = again.snapshot().usage
+    finally:
+        await app.aclose()
+    app = App(Options(workspace=tmp_path))
+    try:
+        assert (await app.open_session(session.session_id, attended=True)).snapshot().usage == after
+    finally:
+        await app.aclose()
+
+
 async def test_a_grant_for_any_command_answers_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path) as (_, session, _told):
         await session.submit("run `touch one` then run `touch two`")

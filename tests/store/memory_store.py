@@ -11,6 +11,7 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
+from chatops.domain.usage import Usage, total
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CallDecided
 from chatops.engine.state import TurnState
@@ -126,6 +127,12 @@ class MemoryStore:
         """See `Store.load_turn`."""
         with self._read() as memory:
             return turns.load(memory, turn_id)
+
+    def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
+        """See `Store.usage`."""
+        with self._read() as memory:
+            stored = (turn.step.state for turn in memory.turns.values())
+            return total(*(one.usage for one in stored if one.session_id == session_id and one.turn_id != besides))
 
     # runs
     def commit_run(self, step: WorkflowStep) -> None:

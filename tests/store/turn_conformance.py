@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
-from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.tools import Outcome
+from chatops.domain.usage import Usage
 from chatops.engine.effects import Step
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo, Store
@@ -55,6 +56,22 @@ class TurnConformance:
         retried = kit.then(done, kit.awaiting_model(turn, 2))
         store.commit(retried)
         assert store.session(session.id).active_turn == turn
+
+    def test_what_a_conversation_has_cost_is_the_sum_over_its_turns(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        assert store.usage(session.id) is None
+        head: MessageId | None = None
+        given: list[TurnId] = []
+        for cost, spent in ((None, 10), (0.5, 20), (None, None)):
+            given.append(turn if not given else store.next_turn_id(session.id))
+            step = kit.first(given[-1], session.id, parent=head)
+            usage = Usage(input_tokens=spent, output_tokens=1, cost=cost) if spent is not None else None
+            store.commit(replace(step, state=replace(step.state, usage=usage, phase=kit.finished())))
+            head = step.state.messages[-1].id
+        assert store.usage(session.id) == Usage(input_tokens=30, output_tokens=2, cost=0.5)
+        assert store.usage(session.id, besides=given[1]) == Usage(input_tokens=10, output_tokens=1)
+        assert store.usage(store.fork_session(session.id).id) is None
 
     def test_an_unknown_turn_is_unreadable(self, store: Store) -> None:
         with pytest.raises(Unreadable):

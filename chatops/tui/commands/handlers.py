@@ -114,7 +114,7 @@ async def context(face: Face, argument: str) -> None:
 
 
 async def cost(face: Face, argument: str) -> None:
-    """Tokens and money since the conversation was opened."""
+    """Tokens and money of this conversation."""
     face.show_text("Cost", text=cost_text(face.session))
 
 
@@ -216,7 +216,7 @@ def cost_text(session: "Conversation") -> str:
     if usage is None:
         return "The server has not said how many tokens were used."
     lines = [
-        "Since this conversation was opened",
+        "In this conversation",
         f"  input      {usage.input_tokens:>10,} tokens",
         f"  output     {usage.output_tokens:>10,} tokens",
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
