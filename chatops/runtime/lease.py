@@ -50,18 +50,14 @@ class Lease:
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
-        """Whether the store still says so. Where it cannot be looked at nothing has said otherwise.
+        """Whether the store still says so. Raises StoreError where it cannot be looked at.
 
         A lease that is gone is not ours: another process may have had the session, and have left again.
         """
         session = self._session
         if session is None:
             return False
-        try:
-            hold = await self._offload(self._store.held, session)
-        except StoreError as error:
-            log.warning("the lease was not looked at: %s", error)
-            return True
+        hold = await self._offload(self._store.held, session)
         return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Protocol, assert_never
 
 from chatops.config.failpoints import reach
+from chatops.domain.errors import StoreError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.model import ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, definition_of
+from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
     AbortModel,
@@ -59,7 +61,8 @@ class ContextFor(Protocol):
 class Performer:
     """One task per effect. `deliver` takes the resulting input; `publish` what faces see meanwhile.
 
-    `may_start` is asked right before a tool starts: whether the conversation is still driven from here.
+    `may_start` is asked right before a tool starts: whether the conversation is still driven from here. It raises
+    StoreError where nobody can tell; then the tool does not start.
     """
 
     def __init__(
@@ -178,12 +181,20 @@ class Performer:
         call, attempt = effect.call, effect.attempt
         began = time.monotonic()
         reach("before_tool")
-        if not await self._may_start():
-            # This process may have stood still since the intent was stored; whoever has the turn now asks about it.
-            log.warning("%s was not started: another process has the conversation", call.id)
-            return
-        result = await self._result(effect)
-        reach("after_tool")
+        try:
+            driven_here = await self._may_start()
+        except StoreError as error:
+            result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: the session store was not read. {error}")
+        except asyncio.CancelledError:
+            # Whoever stops a call waits for its result, also of one that has not begun.
+            result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.STOPPED)
+        else:
+            if not driven_here:
+                # This process may have stood still since the intent was stored; whoever has the turn now asks about it.
+                log.warning("%s was not started: another process has the conversation", call.id)
+                return
+            result = await self._result(effect)
+            reach("after_tool")
         self._deliver(ToolReturned(call_id=call.id, attempt=attempt, result=_timed(result, began)))
 
     async def _result(self, effect: RunTool) -> ToolResult:

@@ -1,0 +1,56 @@
+"""Right before a tool starts it is asked whose conversation it is: it starts only where that is known, and whoever
+waits for the call hears of it in any case."""
+
+import asyncio
+from pathlib import Path
+
+from chatops.domain.decisions import Approved
+from chatops.domain.errors import StoreError
+from chatops.domain.events import ToolFinished, TurnStatus
+from chatops.domain.tools import Outcome
+from chatops.runtime.session import ChatSession
+from tests.runtime.talk import settled, talking
+
+
+async def approve(session: ChatSession) -> None:
+    """Say yes to the one call that waits."""
+    await session.settle()
+    (pending,) = session.pending
+    await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+
+
+async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_model_is_told_so(tmp_path: Path) -> None:
+    async def cannot_tell() -> bool:
+        raise StoreError("The disk could not be read.")
+
+    async with talking(tmp_path) as (_, session, told):
+        session._performer._may_start = cannot_tell
+        await session.submit("run `touch made.txt`")
+        await approve(session)
+        async with asyncio.timeout(60):
+            assert await settled(session) is TurnStatus.ANSWERED
+        (ended,) = (event for event in told if isinstance(event, ToolFinished))
+        assert ended.outcome is Outcome.FAILED
+        assert ended.content == "Not run: the session store was not read. The disk could not be read."
+        assert not (tmp_path / "made.txt").exists()
+
+
+async def test_a_turn_that_is_stopped_while_a_call_waits_for_its_start_is_over(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def never_answers() -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    async with talking(tmp_path) as (_, session, told):
+        session._performer._may_start = never_answers
+        await session.submit("run `touch made.txt`")
+        await approve(session)
+        async with asyncio.timeout(60):
+            await asked.wait()
+            assert await session.cancel()
+            assert await settled(session) is TurnStatus.CANCELLED
+        (ended,) = (event for event in told if isinstance(event, ToolFinished))
+        assert (ended.outcome, ended.content) == (Outcome.INTERRUPTED, "Not run: the person stopped the turn.")
+        assert not (tmp_path / "made.txt").exists()
