@@ -63,7 +63,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
     making = path.with_name(f".{path.name}.new-{os.getpid()}")
     try:
         make_folders(path.parent)
-        making.unlink(missing_ok=True)
+        _remove_unfinished(path)
         os.close(os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
@@ -107,6 +107,13 @@ def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
         return carry_over(prepared(source), target, file=None if OPEN_HERE[identity(path)] > 0 else path)
     finally:
         source.close()
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove what processes that were killed while they made such a file have left: copies of what people said."""
+    for one in path.parent.iterdir():
+        if one.name.startswith(f".{path.name}.new-"):
+            one.unlink(missing_ok=True)
 
 
 def _flush(folder: Path) -> None:

@@ -217,6 +217,7 @@ def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, na
         assert texts(store.history(one))[-1] == "in the log"
         assert store.check() == []
     assert [file.name for file in path.parent.iterdir() if file.name.endswith(".bad-1")] == ["chatops.db.bad-1"]
+    assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
     assert Path(f"{path}.bad-1-wal").stat().st_size
 
 
