@@ -187,21 +187,43 @@ def write_private(path: Path, data: bytes) -> None:
 def write_new_private(path: Path, data: bytes) -> None:
     """Make `path` with mode 0600 and this content; what is there already is never touched, nor a link followed.
 
-    Raises ChatopsError if something is there, or the file cannot be written whole (then none is left).
+    It has the name only once it is whole and on the disk: half a conversation looks like one. Raises ChatopsError if
+    something is there, or the file cannot be written whole (then none is left).
     """
+    if os.path.lexists(path):
+        raise _exists(path)
     try:
         # 0600 from the start: a conversation may hold what only its owner may read.
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{APP}-")
+        unfinished = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _name_new(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except FileExistsError:
-        raise ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.") from None
+        raise _exists(path) from None
     except OSError as error:
         raise _not_written(path, error) from None
+
+
+def _name_new(file: Path, name: Path) -> None:
+    """Give a file another name. Raises FileExistsError if that is taken."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise _not_written(path, error) from None
+        os.link(file, name)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No links on this file system. The name is taken first, so that no other file can lose it.
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        file.replace(name)
+
+
+def _exists(path: Path) -> ChatopsError:
+    return ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.")
 
 
 def _not_written(path: Path, error: OSError) -> ChatopsError:
