@@ -274,7 +274,8 @@ class Runner:
         log.error("a step was not stored: %s", error)
         if str(self.trouble) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
-            self._tell(f"Not saved: {error}", advice=advice)
+            text = str(error)
+            self._tell(text if text.startswith("Not sav") else f"Not saved: {text}", advice=advice)
         self.trouble = error
         if isinstance(error, NotSaved) and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend(), name="mend")

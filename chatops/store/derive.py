@@ -164,7 +164,10 @@ def may_take(
 
 
 def since(hold: Hold, *, now: float) -> str:
-    """When a session was taken up, in this place's time; with the day if that is another one."""
+    """When a session was taken up, in this place's time; with the day if that is another one. An older chatops did
+    not store it."""
+    if not hold.since:
+        return "an unknown time"
     then, today = time.localtime(hold.since), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 

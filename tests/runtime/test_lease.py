@@ -9,12 +9,22 @@ from chatops.domain.ids import SessionId
 from chatops.runtime import lease as module
 from chatops.runtime.lease import Lease
 from chatops.runtime.offload import Offload
-from chatops.store.base import Holder
+from chatops.store.base import Hold, Holder
+from chatops.store.derive import since
 from chatops.store.process import this_process
 from tests.store.memory_store import MemoryStore
 from tests.support.waiting import until
 
 OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
+
+
+def unreadable(session: SessionId) -> Hold | None:
+    raise StoreError("It cannot be read.")
+
+
+def test_since_when_an_older_version_holds_it_is_not_known() -> None:
+    hold = Hold(holder=OTHER, expires_at=30.0, since=0.0, wanted_by=None, heard=False)
+    assert since(hold, now=1.8e9) == "an unknown time"
 
 
 async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_asked_at_first(
@@ -50,6 +60,9 @@ async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(mon
     lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
     assert await lease.is_ours()
+    with monkeypatch.context() as broken, pytest.raises(StoreError, match="cannot be read"):
+        broken.setattr(store, "held", unreadable)
+        await lease.is_ours()
     store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
     store.release(info.id, OTHER)
     assert not await lease.is_ours()

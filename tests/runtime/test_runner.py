@@ -3,8 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from chatops.domain.errors import Conflict
-from chatops.domain.events import TurnStatus
+import pytest
+
+from chatops.domain.errors import Conflict, NotSaved
+from chatops.domain.events import Notice, TurnStatus
 from chatops.engine.inputs import TurnCancelled
 from tests.runtime.talk import settled, talking
 
@@ -34,3 +36,12 @@ async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tm
         assert await session.retry() is False
         assert isinstance(session.trouble, Conflict)
         assert told[before:] == []
+
+
+@pytest.mark.parametrize("why", ["Disk full: this is not.", "Not saved: it is locked.", "Not saving: it is read-only."])
+async def test_that_something_is_not_saved_is_said_once(why: str, tmp_path: Path) -> None:
+    async with talking(tmp_path) as (_, session, told):
+        session._runner.hindered(NotSaved(why))
+        (notice,) = (event for event in told if isinstance(event, Notice))
+        assert notice.text.count("Not sav") == 1
+        assert notice.text.endswith(why)
