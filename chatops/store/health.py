@@ -99,7 +99,8 @@ def _summary(rows: Connection) -> list[Finding]:
     older = f" of {SCHEMA_VERSION}, brought up to date when chatops opens it" if version != SCHEMA_VERSION else ""
     told = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
     if None not in counts:
-        told += f", {counts[0]} conversations, {counts[1]} messages"
+        told += f", {_counted(counts[0], 'conversation', 'conversations')}"
+        told += f", {_counted(counts[1], 'message', 'messages')}"
     return [Finding(gravity=Gravity.FINE, text=told)]
 
 
@@ -130,25 +131,25 @@ def _bodies(rows: Connection) -> list[Finding]:
     return [
         *_named(
             decisions,
-            _counted(decisions, "entry of the decision log is", "entries of the decision log are"),
+            _counted(len(decisions), "entry of the decision log is", "entries of the decision log are"),
             "damaged and left out of it",
             "chatops audit list",
         ),
         *_named(
             messages,
-            _counted(messages, "message is", "messages are"),
+            _counted(len(messages), "message is", "messages are"),
             "damaged and shown as such",
             "The rest of each conversation is whole.",
         ),
         *_named(
             runs,
-            _counted(runs, "run of a workflow", "runs of workflows"),
+            _counted(len(runs), "run of a workflow", "runs of workflows"),
             "cannot be gone on with, only read",
             "chatops sessions show SESSION",
         ),
         *_named(
             turns,
-            _counted(turns, "unfinished turn is", "unfinished turns are"),
+            _counted(len(turns), "unfinished turn is", "unfinished turns are"),
             "damaged and cannot be gone on with",
             "To go on with the conversation in a copy: chatops sessions fork SESSION",
         ),
@@ -159,8 +160,8 @@ def _waiting(rows: Connection) -> list[Finding]:
     calls = _asked(rows, "SELECT 1 FROM pending")
     unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
     told = [
-        f"{_counted(calls, 'call waits', 'calls wait')} for a decision" if calls else "",
-        f"{_counted(unfinished, 'turn is', 'turns are')} not finished" if unfinished else "",
+        f"{_counted(len(calls), 'call waits', 'calls wait')} for a decision" if calls else "",
+        f"{_counted(len(unfinished), 'turn is', 'turns are')} not finished" if unfinished else "",
     ]
     if not any(told):
         return []
@@ -175,7 +176,7 @@ def _in_doubt(rows: Connection) -> list[Finding]:
     if not begun:
         return []
     named = ", ".join(f"{tool} in {session_id}" for session_id, tool in begun[:NAMED])
-    counted = _counted(begun, "call was started and has", "calls were started and have")
+    counted = _counted(len(begun), "call was started and has", "calls were started and have")
     told = f"{counted} no result: {named}."
     return [doubtful(told, "To see what is known and decide: chatops -r SESSION")]
 
@@ -240,8 +241,8 @@ def _named(damaged: Sequence[str], what: str, told: str, advice: str) -> list[Fi
     return [doubtful(f"{what} {told}: {', '.join(damaged[:NAMED])}.", advice)]
 
 
-def _counted(things: Sequence[object], one: str, many: str) -> str:
-    return f"{len(things)} {one if len(things) == 1 else many}"
+def _counted(number: object, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _asked(rows: Connection, sql: str) -> list[Row]:

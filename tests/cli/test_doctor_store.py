@@ -170,6 +170,7 @@ def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> N
         store.release(session_id, this_process())
         store.hold(session_id, DEAD)
         said = graded(store_lines(path), "warn")
+        assert ", 1 conversation, 1 message " in f"{graded(store_lines(path), 'ok')} "
     assert f"1 call was started and has no result: shell_exec in {session_id}. To see what is known" in said
 
 
