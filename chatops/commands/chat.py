@@ -17,11 +17,14 @@ from chatops.tui.terminal import Traits, look
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Awaitable, Callable
 
     from chatops.runtime.conversation import Conversation
     from chatops.tui.host import Opened
 
 USAGE = 2
+OPENING_S = 30.0
+"""How long whoever has typed and left is kept waiting for a conversation to keep it in; nobody else waits."""
 
 
 def run(arguments: "Namespace") -> int:
@@ -46,20 +49,51 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     async def opener() -> "Opened":
         # Registry, store and tools: only now that the screen is there, and beside its loop.
         await asyncio.to_thread(import_module, "chatops.wiring.host")
-        opening.append(asyncio.ensure_future(_open(arguments)))
-        return await opening[0]
+        if not opening:
+            opening.append(asyncio.ensure_future(_open(arguments)))
+        # It outlives the screen: something may be left to keep in what it opens.
+        return await asyncio.shield(opening[0])
 
     screen = ChatopsApp(opener, traits=traits, charset=charset_of({}, stream=sys.stdout.encoding))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # As if the person had left: the terminal is given back, what waits goes on waiting.
         loop.add_signal_handler(number, screen.leave)
+    lost = ""
     try:
         await screen.run_async()
     finally:
+        lost = screen.chat.left
+        if lost and screen.failure is None and await keep(lost, opener):
+            lost = ""
         for task in opening:
             await _close(task)
-    _leave(_parting_words(screen))
+    code = _parting_words(screen)
+    if lost and not screen.terminal_stands_still:
+        _give_out(lost)
+    _leave(code)
+
+
+async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
+    """Keep what was typed before there was a conversation as a draft of the one that `opener` gives. False: nowhere."""
+    from chatops.domain.errors import ChatopsError
+    from chatops.tui.screens.drafts import leave_behind
+
+    try:
+        async with asyncio.timeout(OPENING_S):
+            opened = await opener()
+    except (ChatopsError, TimeoutError):
+        return False
+    leave_behind(text, opened)
+    return True
+
+
+def _give_out(text: str) -> None:
+    """What was typed and could be kept nowhere."""
+    from chatops.domain.sanitize import sanitize
+
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"Not sent:\n{sanitize(text)}\n")
 
 
 def _parting_words(screen: ChatopsApp) -> int:
@@ -125,6 +159,8 @@ async def _close(opening: "asyncio.Task[Opened]") -> None:
     from chatops.domain.errors import ChatopsError
     from chatops.wiring.host import TuiHost
 
+    if not opening.done():
+        opening.cancel()
     try:
         opened = await opening
     except (ChatopsError, asyncio.CancelledError):

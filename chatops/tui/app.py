@@ -94,6 +94,11 @@ class ChatopsApp(Sturdy, App[None]):
         """Paint first, open afterwards."""
         self.call_after_refresh(self._painted)
 
+    async def _ready(self) -> None:
+        """No key is looked at before the message has the focus: whatever was typed before goes there, in order."""
+        await super()._ready()
+        await self._chat._mounted_event.wait()
+
     def _painted(self) -> None:
         if not self.is_headless:
             settle_collector()

@@ -16,6 +16,7 @@ from chatops.tui.screens.chat_sending import ChatSending
 from chatops.tui.widgets.banner import Banner
 from chatops.tui.widgets.completions import Completions
 from chatops.tui.widgets.composer import Composer
+from chatops.tui.widgets.sent import Sent
 from chatops.tui.widgets.status import StatusLine
 
 # The first paint shows an empty conversation and a place to write: what draws a conversation, and the values it is
@@ -64,10 +65,13 @@ class ChatScreen(ChatSending):
         """What ctrl+c has taken out of the message."""
         self.leaves_draft = False
         """Whether something was typed and not sent when it was left."""
+        self.left = ""
+        """What was typed and sent when it was left before there was a conversation to keep it."""
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
         yield Static(id="empty")
+        yield Sent(id="sent")
         yield Completions(id="completions")
         yield Banner(id="banner")
         yield Composer(clock=self.clock, id="composer")
@@ -93,9 +97,7 @@ class ChatScreen(ChatSending):
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.say(notice)
-        for text in self._unsent:
-            self._submit(text)
-        self._unsent.clear()
+        self.send_what_waited()
         if opened.pick:
             self.open_sessions()
 
@@ -196,6 +198,7 @@ class ChatScreen(ChatSending):
     async def close(self) -> None:
         """Keep the draft, let go of the conversation."""
         self.leaves_draft = self.opened and bool(self.composer.text)
+        self.left = "" if self.opened else self.unkept
         self.drafts.keep()
         self._unsubscribe()
         if self._session is not None:

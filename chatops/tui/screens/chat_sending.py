@@ -11,8 +11,11 @@ from chatops.tui.commands.dispatch import is_command, run_command
 from chatops.tui.screens.chat_keys import ChatKeys
 from chatops.tui.widgets.banner import Banner
 from chatops.tui.widgets.composer import Composer
+from chatops.tui.widgets.sent import Sent
 from chatops.tui.widgets.status import StatusLine
 
+SHOWN_S = 0.2
+"""Seconds after which what was sent and is not taken yet is shown by itself: most is taken sooner."""
 FIRST_KEYS_S = 0.1
 """After the first paint, before anything else is loaded: what is typed at once shows at once."""
 _DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
@@ -25,12 +28,19 @@ class ChatSending(ChatKeys):
         super().__init__()
         self._hurry = asyncio.Event()
         self._unsent: list[str] = []
+        """What was sent while there is no conversation to take it, oldest first."""
         self._failed = False
 
     @property
     def has_text(self) -> bool:
         """Whether something is typed and not sent."""
-        return bool(self._unsent) or (self.composer.is_attached and bool(self.composer.text))
+        return bool(self.unkept)
+
+    @property
+    def unkept(self) -> str:
+        """What was typed and sent so far: all of it would be lost if there never were a conversation."""
+        typed = self.composer.full_text if self.is_attached else ""
+        return "\n\n".join(text for text in (*self._unsent, typed) if text)
 
     async def wait_for_first_keys(self) -> None:
         """Let the person type first; over at once when something is sent."""
@@ -62,6 +72,7 @@ class ChatSending(ChatKeys):
         self.query_one(StatusLine).say("no conversation, ctrl+q quits")
         self._give_back("\n".join(self._unsent))
         self._unsent.clear()
+        self._show_sent()
 
     @on(Composer.Submitted)
     def submitted(self, message: Composer.Submitted) -> None:
@@ -76,12 +87,23 @@ class ChatSending(ChatKeys):
             return
         if self._host is None:
             self._unsent.append(text)
+            self.set_timer(SHOWN_S, self._show_sent)
             self._hurry.set()
             self.say("It is sent as soon as the conversation is open.")
             return
         self.composer.add_history(text)
         self.host.remember(text)
         self.run_worker(self._command(text) if is_command(text) else self._send(text), group="submit")
+
+    def send_what_waited(self) -> None:
+        """There is a conversation now."""
+        waited, self._unsent = self._unsent, []
+        for text in waited:
+            self._submit(text)
+
+    def _show_sent(self) -> None:
+        if self.is_attached:
+            self.query_one(Sent).show([*self._unsent, *self.drafts.on_its_way])
 
     async def _command(self, text: str) -> None:
         if not await run_command(self, text):
@@ -90,11 +112,14 @@ class ChatSending(ChatKeys):
     async def _send(self, text: str) -> None:
         try:
             with self.drafts.until_stored(text):
+                self.set_timer(SHOWN_S, self._show_sent)
                 taken = await self.session.submit(text.strip())
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
             self._give_back(text)
             return
+        finally:
+            self._show_sent()
         if not taken:
             leads = self.run is not None and not self.run.over
             self.say(f"Kept: it is sent when the present {'run' if leads else 'turn'} is over.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
+    from chatops.tui.host import Opened
     from chatops.tui.screens.chat_face import ChatFace
 
 KEEP_S = 0.5
@@ -24,7 +25,8 @@ class Drafts:
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
         """Where a text is kept: the conversation, and whether it is read along with."""
-        self._sending = ""
+        self.on_its_way: list[str] = []
+        """What was sent and is not stored yet, oldest first."""
 
     def recall(self) -> None:
         """Put what was typed in the conversation that is open now, and is not here, before what is typed already."""
@@ -34,7 +36,7 @@ class Drafts:
         kept = [chat.host.draft(session_id, reading=place) for place in places]
         texts = [text for text in dict.fromkeys(kept) if text and text not in typed]
         if texts:
-            chat.composer.put("\n\n".join([*texts, *([typed] if typed else [])]))
+            chat.composer.put(_together(*texts, typed))
         self._under = (session_id, reading) if any(kept) else None
         if not reading and kept[-1]:
             self.keep()
@@ -49,11 +51,11 @@ class Drafts:
     @contextmanager
     def until_stored(self, text: str) -> Iterator[None]:
         """Within this block `text` is on its way and not stored yet: until it is, it stays a draft."""
-        self._sending = text
+        self.on_its_way.append(text)
         try:
             yield
         finally:
-            self._sending = ""
+            self.on_its_way.remove(text)
         self.keep()
 
     def keep(self) -> None:
@@ -61,7 +63,7 @@ class Drafts:
         self._due = False
         if not self._chat.opened:
             return
-        text = self._chat.composer.full_text or self._sending
+        text = _together(*self.on_its_way, self._chat.composer.full_text)
         host, session_id, reading = self._chat.host, self._chat.session.session_id, self._chat.reads_along
         before, now = self._under, (session_id, reading)
         # It has a name now, or is driven from here; what was kept where it was driven is for whoever drives it now.
@@ -70,3 +72,17 @@ class Drafts:
         if text or before == now:
             host.keep_draft(session_id, reading=reading, text=text)
         self._under = now if text else None
+
+
+def leave_behind(text: str, opened: "Opened") -> None:
+    """Store `text` behind what is kept for a conversation that was opened and never shown here."""
+    from chatops.runtime.reading import ReadAlong
+
+    host, session_id, reading = opened.host, opened.session.session_id, isinstance(opened.session, ReadAlong)
+    kept = host.draft(session_id, reading=reading)
+    if text not in kept:
+        host.keep_draft(session_id, reading=reading, text=_together(kept, text))
+
+
+def _together(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 from textual.events import Key, Paste
 
+from chatops.commands import chat
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
@@ -13,7 +14,7 @@ from chatops.tui.app import ChatopsApp
 from chatops.tui.host import Opened, Opener
 from chatops.tui.screens.text import TextScreen
 from tests.support.waiting import until
-from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, pending_call
+from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
@@ -271,7 +272,24 @@ async def test_a_letter_that_was_typed_before_anything_had_the_focus_is_in_the_m
         assert running.draft == "x"
 
 
-async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept() -> None:
+async def test_keys_from_before_the_first_frame_are_keys_of_the_message_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, host = FakeSession(), FakeHost()
+
+    def type_ahead(app: ChatopsApp) -> None:
+        for key in (("x", "x"), ("backspace", "\x7f"), ("h", "h"), ("i", "i"), ("enter", "\r"), ("z", "z")):
+            app.post_message(Key(*key))
+
+    # What the terminal has before the app is there.
+    monkeypatch.setattr(ChatopsApp, "on_load", type_ahead, raising=False)
+    app = ChatopsApp(cast(Opener, opener(session, host)))
+    async with app.run_test(size=(80, 24)):
+        await until(lambda: session.submitted and app.chat.composer.text)
+        assert (session.submitted, app.chat.composer.text) == (["hi"], "z")
+
+
+async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can_be_seen() -> None:
     session, host, gate = FakeSession(), FakeHost(), asyncio.Event()
 
     async def slowly() -> Opened:
@@ -282,11 +300,34 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept() -> No
     async with app.run_test(size=(80, 24)) as pilot:
         assert "Message" in screen_text(app)
         await pilot.press(*"first", "enter", *"second")
+        while "❯ first" not in screen_text(app):
+            await pilot.pause()
+        assert app.chat.unkept == "first\n\nsecond", "whoever leaves now finds it as a draft"
         gate.set()
         while not session.submitted:
             await pilot.pause()
         assert session.submitted == ["first"]
         assert app.chat.composer.text == "second"
+        while "❯ first" in screen_text(app):
+            await pilot.pause()
+
+
+async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_as_its_draft() -> None:
+    session, host, never = FakeSession(), FakeHost(drafts={SESSION: "before"}), asyncio.Event()
+
+    async def opened() -> Opened:
+        return Opened(session=session, host=host)
+
+    async def slowly() -> Opened:
+        await never.wait()
+        return await opened()
+
+    app = ChatopsApp(slowly)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"first", "enter", *"second", "ctrl+q")
+    assert app.chat.left == "first\n\nsecond"
+    assert await chat.keep(app.chat.left, opened)
+    assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond"
 
 
 async def test_a_start_that_fails_is_a_sentence_with_the_next_step() -> None:
