@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
+    from chatops.tui.screens.run_board import RunBoard
 
 
 class Shown(Exception):
@@ -24,6 +25,11 @@ class Face(Protocol):
     @property
     def run(self) -> "WorkflowRun | None":
         """The run of a workflow that the open conversation is, if it is one."""
+        ...
+
+    @property
+    def board(self) -> "RunBoard | None":
+        """What can be seen of the run that the open conversation is, be it led here or elsewhere."""
         ...
 
     @property

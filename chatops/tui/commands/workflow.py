@@ -20,6 +20,7 @@ VERBS = {
     "cancel": "end this run",
 }
 _NO_RUN = "This conversation is no run of a workflow. /workflow lists the workflows and the runs."
+_LED_ELSEWHERE = "This run is read along with here. F2 goes on with it in this window."
 
 
 async def workflow(face: Face, argument: str) -> None:
@@ -51,8 +52,8 @@ async def offers(face: Face, before: tuple[str, ...]) -> Sequence[Completion]:
         case (_, "resume"):
             runs = await face.host.runs()
             return [_offer(row.id, row.id, f"{row.title}  {row.standing}") for row in runs]
-        case (_, "show") if face.run is not None:
-            return [_offer(step.name, step.name, "") for step in face.run.state.spec.steps]
+        case (_, "show") if face.board is not None:
+            return [_offer(name, name, "") for name in face.board.step_names()]
         case _:
             return []
 
@@ -85,11 +86,12 @@ async def _run(face: Face, rest: str) -> None:
 
 
 def _show(face: Face, rest: str) -> None:
-    run = _the_run(face)
+    if face.board is None:
+        raise ChatopsError(_NO_RUN)
     if not rest:
         face.action_steps()
         return
-    names = [step.name for step in run.state.spec.steps]
+    names = face.board.step_names()
     if rest in names:
         face.show_step(names.index(rest))
     elif rest.isdecimal() and 1 <= int(rest) <= len(names):
@@ -134,7 +136,7 @@ async def _cancel(face: Face, rest: str) -> None:
 
 def _the_run(face: Face) -> "WorkflowRun":
     if face.run is None:
-        raise ChatopsError(_NO_RUN)
+        raise ChatopsError(_NO_RUN if face.board is None else _LED_ELSEWHERE)
     return face.run
 
 

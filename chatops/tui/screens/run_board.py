@@ -93,6 +93,10 @@ class RunBoard:
         text = step_text(self._look().run, step)
         windows.push_text(self._chat.app, f"Step {step.number}: {step.name}", text=text)
 
+    def step_names(self) -> list[str]:
+        """The names of its steps, in their order."""
+        return [step.name for step in self._look().run.spec.steps]
+
     def open_steps(self) -> None:
         """Let the person choose a step whose output is shown."""
         windows.push_steps(self._chat.app, self.view(), chosen=self.open_step)

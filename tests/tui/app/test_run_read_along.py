@@ -113,7 +113,15 @@ async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
         assert isinstance(running.app.screen, Picker)
         await running.press("enter")
         assert isinstance(running.app.screen, TextScreen)
-        await running.press("escape", "ctrl+g", "a", "t", "s", "x")
+        await running.press("escape")
+        running.app.chat.run_command("/workflow show 1")
+        await running.settle()
+        assert isinstance(running.app.screen, TextScreen)
+        await running.press("escape")
+        running.app.chat.run_command("/workflow cancel")
+        await running.settle()
+        assert "This run is read along with" in running.text
+        await running.press("ctrl+g", "a", "t", "s", "x")
         assert reader.led.said == []
         assert reader.led.gone_on == 0
         assert running.host.times == {}, "how long it took is told by whoever leads it"
