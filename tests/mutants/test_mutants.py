@@ -34,8 +34,8 @@ MUTANTS = (
     ),
     Mutant(
         promise="only a failed turn can be retried",
-        file="engine/turn.py",
-        before="or phase.result is not TurnStatus.FAILED",
+        file="engine/view.py",
+        before=" and state.phase.result is TurnStatus.FAILED",
         after="",
     ),
     Mutant(
