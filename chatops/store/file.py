@@ -34,6 +34,7 @@ class StoreFile(Connection):
         super().__init__(opened.raw, path=path)
         self._file: Identity | None = opened.file
         self._log_file: Identity | None = opened.log
+        self._index_file: Identity | None = opened.index
         self._place: Place | None = opened.place
         OPEN_HERE[opened.file] += 1
         self.notices += [*said, *opened.notices]
@@ -48,7 +49,8 @@ class StoreFile(Connection):
     def _go_over_to(self, opened: Opened) -> None:
         before = self._raw
         OPEN_HERE[self._file] -= 1
-        self._raw, self._file, self._log_file, self._place = opened.raw, opened.file, opened.log, opened.place
+        self._raw, self._file, self._place = opened.raw, opened.file, opened.place
+        self._log_file, self._index_file = opened.log, opened.index
         OPEN_HERE[self._file] += 1
         self.notices += opened.notices
         before.close()
@@ -69,7 +71,7 @@ class StoreFile(Connection):
     def pragma(self, name: str) -> Row | None:
         """The value of a pragma of the file that has the name, outside of any transaction."""
         with self._lock, translated(self.path):
-            if not self._closed and identity(self.path) != self._file:
+            if not self._closed and not self._is_in_its_place():
                 self._take_up_what_is_there()
             return super().pragma(name)
 
@@ -77,7 +79,7 @@ class StoreFile(Connection):
         """Begin a transaction on the file that has the name: rows written to another one would be lost."""
         self._raw.execute(begin)
         # Only now, when this process holds the lock: who replaces a file waits for that before it reads the old one.
-        if identity(self.path) == self._file:
+        if self._is_in_its_place():
             return
         self._raw.execute("ROLLBACK")
         self._take_up_what_is_there()
@@ -99,13 +101,21 @@ class StoreFile(Connection):
         raise NotSaved(told, advice="Try again.", reason="session store damaged") from error
 
     def _take_up_what_is_there(self) -> None:
-        """The file was deleted or replaced: write it again from what is still open, or use what is there now."""
+        """The file or its log was deleted or replaced: write it again from what is still open, or use what is there
+        now."""
+        replaced = False
         try:
             with locked(self.path.parent, alone=True):
-                other_name = next(filter(self._is_ours, _files(self.path.parent)), None)
-                self._drop_log(other_name)
-                replaced = self.path.exists() and sound(self.path, vfs=self._vfs)
-                said = self._leave(other_name) if replaced else self._write_again()
+                put_back(self.path)
+                if self._is_in_its_place():
+                    return
+                if self._is_ours(self.path):
+                    said = self._write_again(f"What belongs to the session store ({self.path}-wal or -shm) was deleted")
+                else:
+                    other_name = next(filter(self._is_ours, _files(self.path.parent)), None)
+                    self._drop_log(other_name)
+                    replaced = self.path.exists() and sound(self.path, vfs=self._vfs)
+                    said = self._leave(other_name) if replaced else self._write_again("The session store was deleted")
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
         opened = open_file(self.path, vfs=self._vfs)
@@ -115,17 +125,25 @@ class StoreFile(Connection):
         log.warning("%s", said)
         self.notices.append(said)
 
+    def _is_in_its_place(self) -> bool:
+        """Whether the file, its log and the log's index have their names: who opens the first alone finds what was
+        long ago, and who makes another index is not kept from writing at the same time."""
+        beside = (("-wal", self._log_file), ("-shm", self._index_file))
+        return self._is_ours(self.path) and all(
+            known is None or identity(Path(f"{self.path}{suffix}")) == known for suffix, known in beside
+        )
+
     def _is_ours(self, path: Path) -> bool:
         return identity(path) == self._file
 
-    def _write_again(self) -> str:
+    def _write_again(self, what: str) -> str:
         in_the_way = self.path.exists() and self.path.stat().st_size > 0
         with new_file(self.path) as (raw, put_in_place):
             salvage = carried(self._raw, raw)
             with aside(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
                 put_in_place(self._place)
         return (
-            "The session store was deleted while chatops ran; it was written again from what was still open: "
+            f"{what} while chatops ran; it was written again from what was still open: "
             f"{self.path}. {salvage.text} To delete conversations: chatops sessions delete SESSION"
         )
 

@@ -45,6 +45,8 @@ class Opened:
     file: Identity | None
     log: Identity | None
     """Its write-ahead log."""
+    index: Identity | None
+    """The memory that processes share about the log; on it they lock each other out."""
     place: Place | None
     notices: tuple[str, ...]
 
@@ -59,8 +61,9 @@ def open_file(path: Path, *, vfs: str = "") -> Opened:
     with locked(path.parent):
         make_private(path)
         raw, notices = _opened(path, vfs=vfs)
-        log_file = identity(Path(f"{path}-wal"))
-        return Opened(raw=raw, file=identity(path), log=log_file, place=place_of(path), notices=notices)
+        log_file, index_file = identity(Path(f"{path}-wal")), identity(Path(f"{path}-shm"))
+        place = place_of(path)
+        return Opened(raw=raw, file=identity(path), log=log_file, index=index_file, place=place, notices=notices)
 
 
 def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:

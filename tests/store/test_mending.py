@@ -1,5 +1,6 @@
 """A file that is damaged, deleted or replaced: what can be read is there afterwards, and nothing goes in silence."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -258,7 +259,9 @@ def test_two_processes_mend_a_file_once(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir() if "bad" in file.name] == ["chatops.db.bad-1"]
 
 
-@pytest.mark.parametrize("gone", ["deleted", "with its log", "emptied", "with its folder", "garbage"])
+@pytest.mark.parametrize(
+    "gone", ["deleted", "with its log", "its log", "its index", "emptied", "with its folder", "garbage"]
+)
 def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path, gone: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
@@ -270,6 +273,10 @@ def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path
             case "with its log":
                 for file in path.parent.iterdir():
                     file.unlink()
+            case "its log":
+                Path(f"{path}-wal").unlink()
+            case "its index":
+                Path(f"{path}-shm").unlink()
             case "emptied":
                 path.unlink()
                 path.touch()
@@ -291,6 +298,19 @@ def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path
         assert texts(store.history(session_id)) == ["before", "List it"]
         assert store.journal(TurnId(f"{session_id}.1")) == []
         assert [one.pending.call.id for one in store.queue()] == [call]
+
+
+def test_a_log_that_was_moved_aside_by_who_was_killed_then_comes_back_under_who_has_it_open(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.append_message(session_id, kit.user(session_id, "before", 1))
+        os.link(path, f"{path}.bad-1")
+        Path(f"{path}-wal").rename(f"{path}.bad-1-wal")
+        store.append_message(session_id, kit.user(session_id, "after", 2))
+        with closing(SqliteStore(path)) as other:
+            assert texts(other.history(session_id)) == ["before", "after"]
+        assert store.notices == ()
+    assert not [file.name for file in path.parent.iterdir() if "bad" in file.name]
 
 
 def test_two_processes_with_a_deleted_file_go_on_with_one_and_the_same(path: Path) -> None:
