@@ -163,14 +163,19 @@ def decode_pattern(text: object) -> ArgumentPattern:
     return validated(_patterns(), parsed(text, what="grant"), what="grant")
 
 
-def fingerprint(step: Step) -> str:
-    """A digest of everything that committing `step` stores, to recognise the same step again."""
-    parts = (
-        encode_state(step.state),
-        dumps(_records().dump_python(_carried(step), mode="json")),
-        "\n".join(encode_message(message) for message in step.messages),
-    )
-    return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+def fingerprint(step: Step, *, state: str) -> str:
+    """A digest of everything that committing `step` stores, to recognise the same step again; `state` is its state
+    encoded. One text after the other is digested: a reply may be megabytes, and a whole of all would be more copies."""
+    digest = hashlib.sha256(_bytes(state))
+    digest.update(_bytes("\x00" + dumps(_records().dump_python(_carried(step), mode="json")) + "\x00"))
+    for number, message in enumerate(step.messages):
+        digest.update(b"\n" if number else b"")
+        digest.update(_bytes(encode_message(message)))
+    return digest.hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

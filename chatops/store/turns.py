@@ -31,7 +31,8 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
     if session is None:
         raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
     head, active, title = (text_or_none(value) for value in session)
-    checkpoint = _Checkpoint(state=state, body=encode_state(state), mark=fingerprint(step), writer=writer)
+    body = encode_state(state)
+    checkpoint = _Checkpoint(state=state, body=body, mark=fingerprint(step, state=body), writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
     if stored is not None and _repeats(checkpoint, stored, nothing_new=carries_nothing(step)):
         return
