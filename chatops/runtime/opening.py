@@ -1,8 +1,12 @@
 """Opening conversations: a new one, or a stored one with its lease, messages and unfinished turn."""
 
+from dataclasses import replace
+
+from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.machine import start_run
 from chatops.policy.workflow import WorkflowSpec
+from chatops.runtime.rights import Rights
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.standing import Standing, at_step
@@ -35,7 +39,10 @@ async def open_session(
         persona=info.persona,
         revoked=tuple(name for name in (taken or "").split("\n") if name),
     )
+    standing, gone = _without_what_is_gone(standing, services.rights, chosen=bool(model_pin))
     session = ChatSession(services, info, standing)
+    for text in gone:
+        session.tell_when_heard(text)
     try:
         await session.load()
         if info.run is not None and not info.run.result:
@@ -47,6 +54,19 @@ async def open_session(
         await session.aclose()
         raise
     return session
+
+
+def _without_what_is_gone(standing: Standing, rights: Rights, *, chosen: bool) -> tuple[Standing, list[str]]:
+    """`standing` without a pinned model, unless it was `chosen` just now, and a persona that are not there any more,
+    and what to say of it: a conversation opens without them, for what waits in it waits for a person."""
+    said: list[str] = []
+    for kind, pin, persona in (("model", "" if chosen else standing.model_pin, ""), ("persona", "", standing.persona)):
+        try:
+            Standing(role=standing.role, model_pin=pin, persona=persona).grant(rights)
+        except ConfigError as error:
+            standing = replace(standing, model_pin="") if pin else replace(standing, persona="")
+            said.append(f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another.")
+    return standing, said
 
 
 async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:

@@ -59,6 +59,8 @@ class ChatSession:
         self._store_notices = len(services.store.notices)
         self._store_word = ""
         """What the store said of itself last, until the person goes on."""
+        self._unheard: list[str] = []
+        """What is told as soon as a face listens."""
         self._bus = Bus()
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -180,6 +182,7 @@ class ChatSession:
         """Take a message. False: a turn or a run is in the way, the message is kept and sent after it."""
         if not text.strip():
             return True
+        self._tell_unheard()
         self._store_word = ""
         async with self._taking:
             try:
@@ -256,6 +259,7 @@ class ChatSession:
 
     async def resume(self) -> None:
         """Go on with an unfinished turn from its checkpoint, taking decisions that other doors left."""
+        self._tell_unheard()
         state = self.state
         if state is None or isinstance(state.phase, Finished):
             await self._kept.send_next()
@@ -298,6 +302,10 @@ class ChatSession:
     def tell_soon(self, text: str) -> None:
         """`tell`, from any thread."""
         self._loop.call_soon_threadsafe(self.tell, text)
+
+    def tell_when_heard(self, text: str) -> None:
+        """`tell` with the next thing that a face asks for: when it is opened nobody listens yet."""
+        self._unheard.append(text)
 
     def remark(self, text: str) -> None:
         """Have something about the store stand on the screen until the person goes on."""
@@ -370,6 +378,11 @@ class ChatSession:
                 self._services.offload.later(self._services.outputs.forget, call_id)
             case _:
                 pass
+
+    def _tell_unheard(self) -> None:
+        unheard, self._unheard = self._unheard, []
+        for text in unheard:
+            self.tell(text)
 
     def _heed_store(self) -> None:
         """Say what the store has found out about itself since it was asked last: that it was deleted, or damaged."""
