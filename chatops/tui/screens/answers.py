@@ -64,7 +64,7 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
 
     return Question[Decision](
         f"Edit the arguments of {line(pending.call.name)}",
-        explain="They are checked and judged again, and you are asked again before anything runs.",
+        explain="They are checked anew, and you are asked again before anything runs.",
         text=_pretty(pending.facts.arguments),
         check=check,
         done="checks them",

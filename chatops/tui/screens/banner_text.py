@@ -34,9 +34,9 @@ def no_tool_works(trouble: str) -> Said:
 
 
 def turn_failed(snapshot: "Snapshot") -> Said:
-    """The last turn has failed."""
+    """The last turn has failed; the key first, since a narrow window cuts off what comes last."""
     said = snapshot.advice or snapshot.detail or "The answer failed."
-    return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} Press R to retry.", "error"
+    return f"Press R to retry. {said}{'' if said.endswith(('.', '!', '?')) else '.'}", "error"
 
 
 def of_registry(told: str) -> Said:

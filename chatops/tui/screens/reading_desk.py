@@ -131,8 +131,8 @@ class ReadingDesk:
                 return f"Asked {who} to hand over …", "quiet"
             case Handing.COMING:
                 return (
-                    f"{who} hands over when what runs there is done. F2 takes it now: what runs is stopped, and "
-                    "nobody knows then whether it took effect.",
+                    f"{who} hands over when what runs there is done. F2 stops it now; whether it took effect is "
+                    "unknown then.",
                     "waiting",
                 )
             case Handing.SILENT:
