@@ -86,6 +86,9 @@ def watching(path: Path) -> Iterator[list[Ledger]]:
 def left_to_say(path: Path) -> str:
     """What has to be said of the conversation that was left unfinished, by its rows alone; empty if there is none."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as raw:
+        if raw.execute("PRAGMA user_version").fetchone() == (0,):
+            # Killed before it had any tables.
+            return ""
         found = raw.execute(
             "SELECT turns.turn_id, phase FROM sessions JOIN turns ON turns.turn_id = sessions.active_turn"
         ).fetchone()
