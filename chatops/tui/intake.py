@@ -175,7 +175,9 @@ class Intake:
         was_keys, self._after_paste = self._after_paste and PASTE_END not in text, False
         if was_keys:
             self._typed(text, found, now)
-        elif text := _SEQUENCE.sub("", text):
+            # More than anybody types: it has waited for silence already, and nothing newer may come before it.
+            text, self._flood = "".join(self._flood), []
+        if text := _SEQUENCE.sub("", text):
             found.append(Pasted(text))
 
 

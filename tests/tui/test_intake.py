@@ -108,6 +108,13 @@ def test_keys_right_behind_a_paste_are_keys() -> None:
     assert taken("\x1b[200~one\x1b[201~", "\x1b[200~two\x1b[201~", "b") == [Pasted("one"), Pasted("two"), Typed("b")]
 
 
+def test_many_lines_behind_a_paste_come_before_what_is_typed_after_them() -> None:
+    intake, flood = Intake(), "1\r2\r3\r4\r"
+    assert intake.feed(f"\x1b[200~one\x1b[201~{flood}", 0.0) == [Pasted("one")]
+    assert intake.feed("x", 2 * FLOOD_PAUSE_S) == [Pasted(flood), Typed("x")]
+    assert not intake.waits
+
+
 def test_a_mouse_that_moves_behind_a_paste_holds_up_no_key() -> None:
     intake, moved = Intake(), "\x1b[<35;1;1M"
     assert intake.feed("\x1b[200~one\x1b[201~", 0.0) == [Pasted("one")]
