@@ -12,7 +12,6 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +37,8 @@ _SCRIPT_NAMES = frozenset({"Makefile", "makefile", "GNUmakefile", "justfile", "J
 _RUN_THE_WORKSPACE = frozenset({"pytest"})
 """Programs that run what the workspace holds in any case, so that it changes nothing where they lie."""
 _WORD = re.compile(r"[\w./~+@%:-]+")
+_TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
+"""An interpreter's options behind which a word may stand that is not what it runs."""
 
 
 def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
@@ -173,5 +174,9 @@ def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
     """Where the files stand that an interpreter before them runs, whatever they are named."""
     for start, program in enumerate(words):
         if interpreter(program.rsplit("/", 1)[-1]):
-            rest = enumerate(words[start + 1 :], start + 1)
-            yield from islice((place for place, word in rest if not word.startswith("-")), 1)
+            for place, word in enumerate(words[start + 1 :], start + 1):
+                if word.startswith(("-", "+")):
+                    continue
+                yield place
+                if _TAKES_A_WORD.fullmatch(words[place - 1]) is None:
+                    break

@@ -104,7 +104,16 @@ async def test_a_script_is_bound_by_its_content(tool: FunctionTool, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "command",
-    ["bash task", "python3 -u task 1", "ls; . ./task", "env A=b /bin/sh -e task <x", "./sh/../task || node task"],
+    [
+        "bash task",
+        "python3 -u task 1",
+        "ls; . ./task",
+        "env A=b /bin/sh -e task <x",
+        "./sh/../task || node task",
+        "bash -euo pipefail +O extglob task",
+        "python3 -W ignore -X dev task",
+        "perl -I lib task; bash --rcfile none task",
+    ],
 )
 async def test_what_an_interpreter_runs_is_a_script_whatever_its_name(
     tool: FunctionTool, tmp_path: Path, command: str
