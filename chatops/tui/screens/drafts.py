@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
+    from chatops.runtime.conversation import Conversation
     from chatops.tui.host import Opened
     from chatops.tui.screens.chat_face import ChatFace
 
 KEEP_S = 0.5
 """Seconds of typing that may be lost."""
+_BETWEEN = "\n\n"
 
 
 class Drafts:
@@ -25,8 +27,13 @@ class Drafts:
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
         """Where a text is kept: the conversation, and whether it is read along with."""
-        self.on_its_way: list[str] = []
+        self._sending: list[tuple[Conversation, str]] = []
+        """What was sent and is not stored yet, oldest first, and into what."""
+
+    @property
+    def on_its_way(self) -> list[str]:
         """What was sent and is not stored yet, oldest first."""
+        return [text for _, text in self._sending]
 
     def recall(self) -> None:
         """Put what was typed in the conversation that is open now, and is not here, before what is typed already."""
@@ -51,19 +58,29 @@ class Drafts:
     @contextmanager
     def until_stored(self, text: str) -> Iterator[None]:
         """Within this block `text` is on its way and not stored yet: until it is, it stays a draft."""
-        self.on_its_way.append(text)
+        session, reading = self._chat.session, self._chat.reads_along
+        self._sending.append((session, text))
         try:
             yield
         finally:
-            self.on_its_way.remove(text)
+            self._sending.remove((session, text))
         self.keep()
+        if session is not self._chat.session:
+            self._forget(text, session.session_id, reading=reading)
+
+    def _forget(self, text: str, session_id: "SessionId", *, reading: bool) -> None:
+        """It was kept with a conversation that was left meanwhile, and is in it by now."""
+        kept = self._chat.host.draft(session_id, reading=reading)
+        if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
+            self._chat.host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
 
     def keep(self) -> None:
         """Store what there is now; what was sent is forgotten."""
         self._due = False
         if not self._chat.opened:
             return
-        text = _together(*self.on_its_way, self._chat.composer.full_text)
+        sent = [text for session, text in self._sending if session is self._chat.session]
+        text = _together(*sent, self._chat.composer.full_text)
         host, session_id, reading = self._chat.host, self._chat.session.session_id, self._chat.reads_along
         before, now = self._under, (session_id, reading)
         # It has a name now, or is driven from here; what was kept where it was driven is for whoever drives it now.
@@ -85,4 +102,4 @@ def leave_behind(text: str, opened: "Opened") -> None:
 
 
 def _together(*texts: str) -> str:
-    return "\n\n".join(text for text in texts if text)
+    return _BETWEEN.join(text for text in texts if text)

@@ -121,6 +121,18 @@ def test_the_draft_of_a_conversation_that_is_left_stays_while_the_next_one_is_op
     assert window.host.drafts == {ONE: "kept"}
 
 
+def test_what_is_stored_after_its_conversation_was_left_is_no_draft_in_any() -> None:
+    window = Window(FakeHost())
+    with window.drafts.until_stored("sent"):
+        window.types("typed on")
+        assert window.host.drafts == {ONE: "sent\n\ntyped on"}, "until it is stored it could be lost"
+        window.session, window.composer.full_text = Open(OTHER), ""
+        window.drafts.recall()
+        window.types("elsewhere")
+        assert window.host.drafts[OTHER] == "elsewhere"
+    assert window.host.drafts == {ONE: "typed on", OTHER: "elsewhere"}
+
+
 def test_what_another_process_has_written_is_seen_unless_something_newer_waits_to_be_written() -> None:
     store, offload = MemoryStore(), Offload()
     settings = Settings(store, offload)
