@@ -66,11 +66,12 @@ class ChatSending(ChatKeys):
             self._transcript.start_warm_up()
 
     def failed_to_open(self, error: ChatopsError) -> None:
-        """Say why and what to do; what was sent meanwhile goes back into the message."""
+        """Say why and what to do; what was sent meanwhile goes back into the message, before what was typed since."""
         self._failed = True
         self.query_one(Banner).say(f"{error} {error.advice}".strip(), tone="error")
         self.query_one(StatusLine).say("no conversation, ctrl+q quits")
-        self._give_back("\n".join(self._unsent))
+        if self._unsent:
+            self.composer.put(self.unkept)
         self._unsent.clear()
         self._show_sent()
 

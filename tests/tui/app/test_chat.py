@@ -331,15 +331,21 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
 
 
 async def test_a_start_that_fails_is_a_sentence_with_the_next_step() -> None:
+    gate = asyncio.Event()
+
     async def broken() -> Opened:
+        await gate.wait()
         raise ConfigError("model_registry.json, line 3: a comma is missing.", advice="Run chatops registry check.")
 
     app = ChatopsApp(cast(Opener, broken))
     async with app.run_test(size=(100, 24)) as pilot:
+        await pilot.press(*"first", "enter", *"second")
+        gate.set()
         while "ctrl+q quits" not in screen_text(app):
             await pilot.pause()
         await pilot.pause()
         assert "line 3: a comma is missing. Run chatops registry check." in screen_text(app)
+        assert app.chat.composer.text == "first\n\nsecond", "what was sent is not lost because more was typed"
 
 
 async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None:
