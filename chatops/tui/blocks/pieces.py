@@ -12,7 +12,7 @@ MOST_LINES = 3_000
 
 
 class Pieces(Sequence[Strip]):
-    """`draw(number, gap)` gives the lines of a piece, the same each time; `gap`: there are lines before it."""
+    """`draw(number, gap)` gives the lines of a piece, as many each time; `gap`: there are lines before it."""
 
     def __init__(self, draw: Callable[[int, bool], list[Strip]]) -> None:
         self._draw = draw
@@ -52,7 +52,9 @@ class Pieces(Sequence[Strip]):
         if not 0 <= at < len(self):
             raise IndexError(at)
         number = bisect_right(self._starts, at) - 1
-        return self._drawn(number)[at - self._starts[number]]
+        lines, place = self._drawn(number), at - self._starts[number]
+        # What draws Markdown has just been loaded, and all is about to be drawn anew: it may have fewer lines by now.
+        return lines[place] if place < len(lines) else Strip([])
 
     def _drawn(self, number: int) -> list[Strip]:
         lines = self._near.get(number)

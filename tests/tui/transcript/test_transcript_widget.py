@@ -11,6 +11,7 @@ from textual.selection import Selection
 
 from chatops.domain.tools import Outcome
 from chatops.tui.blocks import late
+from chatops.tui.blocks.answer import AnswerDrawing
 from chatops.tui.blocks.model import (
     AnswerBlock,
     Append,
@@ -25,6 +26,7 @@ from chatops.tui.blocks.model import (
     ToolCardBlock,
     UserBlock,
 )
+from chatops.tui.blocks.theme import PLAIN
 from chatops.tui.widgets.transcript import Transcript
 from tests.support.transcript_blocks import MARKDOWN, samples
 
@@ -315,12 +317,26 @@ async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
                 if all(entry.drawn_at for entry in transcript._layout_of.entries):
                     break
                 await pilot.pause(0.01)
-            kept = sum(len(entry.strips or ()) for entry in transcript._layout_of.entries)
+            kept = sum(entry.kept for entry in transcript._layout_of.entries)
             assert kept < 1_000
             await pilot.press("home")
             await pilot.pause()
             assert "Part 0" in screen(app)[0]
             assert "What it does" in "".join(screen(app))
+
+
+def test_lines_that_come_back_while_markdown_is_being_loaded_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    late.warm_up()
+    loaded = list(late._loaded)
+    monkeypatch.setattr(late, "_loaded", [])
+    drawing = AnswerDrawing(width=40, theme=PLAIN)
+    drawing.extend("```python\na = 1\n```\n\n")
+    drawing.close()
+    lines = drawing.finished()
+    before = len(lines)
+    lines.give_up()
+    monkeypatch.setattr(late, "_loaded", loaded)
+    assert len([*lines]) == before == 3
 
 
 async def test_streamed_and_whole_answers_look_the_same_on_the_screen() -> None:
