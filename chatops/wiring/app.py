@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -100,7 +101,9 @@ class App:
         """That there is no workspace to work in, as found when it was looked at last."""
         self._offload: Offload | None = None
         self._open: WeakSet[Conversation] = WeakSet()
-        """One that was left goes with whoever had it."""
+        """One that was left goes with whoever had it; its lease keeps one that is driven."""
+        self._changing = Lock()
+        """Files are watched in a thread, and the set must not grow while it is gone through there."""
         self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """What is doubtful in which registries, with which tools: it is asked for whenever something is drawn."""
         self._runs: WeakSet[WorkflowRun] = WeakSet()
@@ -132,7 +135,7 @@ class App:
         """Take account of files of the registry that have changed, and tell every open conversation."""
         news = self._registry.look()
         if news is not None:
-            for session in tuple(self._open):
+            for session in self._conversations():
                 session.registry_changed_soon(news)
 
     def look_at_workspace(self) -> None:
@@ -140,14 +143,14 @@ class App:
         trouble = workspace_gone(self.workspace) if is_gone(self.workspace) else ""
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
-            for session in tuple(self._open):
+            for session in self._conversations():
                 session.tell_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, with what it adds. Raises ConfigError if it is broken."""
         self.look_at_registry()
         self._registry.put_in_force()
-        for session in tuple(self._open):
+        for session in self._conversations():
             session.registry_changed_soon(RegistryNews(told=()))
 
     @cached_property
@@ -238,7 +241,7 @@ class App:
             default_role=default,
             model_pin=self.options.model or "",
         )
-        self._open.add(session)
+        self._keep(session)
         return session
 
     async def read_along(self, session_id: SessionId) -> "ReadAlong":
@@ -246,7 +249,7 @@ class App:
         from chatops.runtime.reading import read_along  # only where two windows meet
 
         reader = await read_along(self._services(attended=True), session_id)
-        self._open.add(reader)
+        self._keep(reader)
         return reader
 
     async def new_run(
@@ -269,9 +272,17 @@ class App:
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 
+    def _keep(self, conversation: "Conversation") -> None:
+        with self._changing:
+            self._open.add(conversation)
+
+    def _conversations(self) -> "tuple[Conversation, ...]":
+        with self._changing:
+            return tuple(self._open)
+
     def _led(self, run: WorkflowRun) -> WorkflowRun:
         self._runs.add(run)
-        self._open.add(run.session)
+        self._keep(run.session)
         return run
 
     def prepare(self) -> None:
@@ -297,7 +308,7 @@ class App:
         """Close all conversations, the models' connections and the store."""
         for run in tuple(self._runs):
             await run.aclose()
-        for session in tuple(self._open):
+        for session in self._conversations():
             await session.aclose()
         if "models" in self.__dict__:
             await self.models.aclose()

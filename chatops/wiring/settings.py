@@ -1,8 +1,6 @@
 """Values of the app that are read often: from memory, written behind. Only this process's writes are seen, but for
 what is asked for fresh."""
 
-from collections import Counter
-
 from chatops.runtime.offload import Offload
 from chatops.store.base import Store
 
@@ -14,7 +12,10 @@ class Settings:
         self._store = store
         self._offload = offload
         self._known: dict[str, str | None] = {}
-        self._unwritten: Counter[str] = Counter()
+        self._wanted: dict[str, int] = {}
+        """How often a key was set here: only the event loop counts this, and only the store's thread the next."""
+        self._written: dict[str, int] = {}
+        """Which of those was written last."""
 
     def get(self, key: str) -> str | None:
         """The value; None if there is none."""
@@ -24,16 +25,16 @@ class Settings:
 
     def fresh(self, key: str) -> str | None:
         """The value, also if another process has written it; one of this process that is not written yet is newer."""
-        if not self._unwritten[key]:
+        if self._wanted.get(key) == self._written.get(key):
             self._known[key] = self._store.setting(key)
         return self._known[key]
 
     def set(self, key: str, value: str) -> None:
         """Keep a value; it is written in its turn, a failure is only logged."""
         self._known[key] = value
-        self._unwritten[key] += 1
-        self._offload.later(self._write, key, value)
+        number = self._wanted[key] = self._wanted.get(key, 0) + 1
+        self._offload.later(self._write, key, value, number)
 
-    def _write(self, key: str, value: str) -> None:
+    def _write(self, key: str, value: str, number: int) -> None:
         self._store.set_setting(key, value)
-        self._unwritten[key] -= 1
+        self._written[key] = number
