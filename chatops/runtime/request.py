@@ -75,6 +75,8 @@ class Request:
                 await offload(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
             case Handing.FREE:
                 await offload(store.hold, self._session_id, me, ttl_s=LEASE_S)
+                # As if it had been asked for: it goes back if it is not opened.
+                self._asked_at = time.monotonic()
             case _:
                 pass
 

@@ -285,6 +285,20 @@ async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) 
         assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
 
 
+async def test_what_nobody_had_is_given_back_by_whoever_took_it_and_did_not_open_it(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("hello")
+        await session.settle()
+        reader = await second.read(session)
+        await session.aclose()
+        await until(lambda: reader.handing is Handing.FREE)
+        await reader.get()
+        assert reader.handing is Handing.OURS
+        await reader.aclose()
+        assert first.app.store.held(session.session_id) is None
+
+
 async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: Path) -> None:
     third = replace(SECOND, pid=SECOND.pid + 1)
     async with two_windows(tmp_path) as (first, second):
