@@ -117,7 +117,10 @@ def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> No
 
 def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
     reason = AskReason.COPIED if status.reason is AskReason.POLICY else status.reason
-    return replace(status, reason=reason, why=f"{status.why}; {calls.COPIED}" if status.why else calls.COPIED)
+    # A process that was killed before it could note that this was said has said it already.
+    known = status.why.endswith(calls.COPIED)
+    why = status.why if known else "; ".join(part for part in (status.why, calls.COPIED) if part)
+    return replace(status, reason=reason, why=why)
 
 
 def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:

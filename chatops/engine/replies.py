@@ -27,13 +27,14 @@ from chatops.engine.state import (
     Purpose,
     RoundRecord,
 )
-from chatops.engine.unanswered import finish_reason
+from chatops.engine.unanswered import finish_reason, said_by_server
 
 
 def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
     """A complete reply: an answer, or calls to deal with."""
     target = rounds.target_of(draft, phase)
-    draft.record_round(RoundRecord(model=target.name, finish_reason=reply.finish_reason, usage=reply.usage))
+    ended = said_by_server(reply.finish_reason)
+    draft.record_round(RoundRecord(model=target.name, finish_reason=ended, usage=reply.usage))
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),

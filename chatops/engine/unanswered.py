@@ -26,6 +26,11 @@ def finish_reason(kind: FailureKind) -> str:
     return f"{_ERROR}:{kind.value}"
 
 
+def said_by_server(finish_reason: str) -> str:
+    """How a round that got a reply keeps what its server called the end: not as one that got none."""
+    return finish_reason if kind_of(finish_reason) is None else _ERROR
+
+
 def failure_of(state: TurnState) -> FailureKind | None:
     """Why the last model call of a turn that has failed gave no reply; None if it gave one, or this is not known."""
     phase = state.phase

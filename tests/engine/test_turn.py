@@ -21,6 +21,7 @@ from chatops.engine.inputs import (
     TurnRetried,
 )
 from chatops.engine.state import AwaitingModel, InRound, Stopping
+from chatops.engine.unanswered import failure_of
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
@@ -248,6 +249,14 @@ def test_a_switch_after_a_failure_counts_for_the_retry_and_after_an_answer_for_n
     assert world.state is answered
 
 
+@pytest.mark.parametrize("said", ["error:unreachable", "error:quota"])
+def test_what_a_server_calls_the_end_of_its_reply_is_never_taken_for_a_call_that_got_none(said: str) -> None:
+    world = World.begin()
+    world.drain(*[replace(reply(), text="", finish_reason=said)] * 2)
+    assert world.finished.result is TurnStatus.FAILED
+    assert failure_of(world.state) is None
+
+
 def test_an_empty_reply_is_asked_again_once() -> None:
     world = World.begin()
     world.drain(reply(text=" "), reply(text=" "))
@@ -376,6 +385,8 @@ def test_an_approval_is_asked_for_again_in_a_copy_of_the_store_and_holds_from_th
     (again,) = pending_calls(world.state)
     assert again.reason is AskReason.COPIED
     assert "other copy" in again.why
+    world.crash(copied=True)
+    assert [one.why for one in pending_calls(world.state)] == [again.why], "said once, however often it is opened"
     world.decide(0, Approved())
     world.crash()
     world.drain()
