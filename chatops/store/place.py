@@ -17,9 +17,11 @@ from pathlib import Path
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import Unreadable
 from chatops.domain.ids import TurnId
+from chatops.engine.workflow.inputs import Reviewed, Stop
 from chatops.store.codec import decode_decision
 from chatops.store.connection import Value
 from chatops.store.mounts import file_system, is_network
+from chatops.store.run_codec import decode_word
 from chatops.store.transaction import transaction
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -75,8 +77,8 @@ def place_of(path: Path) -> Place | None:
 def arrive(raw: sqlite3.Connection, path: Path) -> None:
     """Compare where an open store says that it is with where it is.
 
-    Elsewhere, that is noted of the unfinished turns, and answers that were left for them and let something run are
-    taken away. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be stored.
+    Elsewhere, that is noted of the unfinished turns, and answers that were left for them or for runs of workflows and
+    let something run are taken away. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be stored.
     """
     here = place_of(path)
     if here is None or _said(raw) == _text(here):
@@ -106,16 +108,17 @@ def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> 
 
 
 def _leave_words_behind(raw: sqlite3.Connection) -> None:
-    """Note which turns were on their way, and take approvals away that none of them has taken up."""
+    """Note which turns were on their way, and take approvals and reviews away that nobody has taken up."""
     raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
     raw.execute(
         "INSERT INTO settings (key, value) SELECT ? || active_turn, '1' FROM sessions WHERE active_turn IS NOT NULL "
         "GROUP BY active_turn",
         (COPIED,),
     )
-    for seq, decision in raw.execute("SELECT seq, decision FROM posted").fetchall():
-        if _runs(decision):
-            raw.execute("DELETE FROM posted WHERE seq = ?", (seq,))
+    for table, column, lets_run in (("posted", "decision", _runs), ("words", "body", _goes_on)):
+        for seq, word in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
+            if lets_run(word):
+                raw.execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
 
 
 def _runs(decision: Value) -> bool:
@@ -124,6 +127,15 @@ def _runs(decision: Value) -> bool:
         return isinstance(decode_decision(decision), Approved | Edited)
     except Unreadable:
         return False
+
+
+def _goes_on(word: Value) -> bool:
+    """Whether a word lets a run of a workflow go on; one that cannot be read says nothing."""
+    try:
+        said = decode_word(word)
+    except Unreadable:
+        return False
+    return isinstance(said, Reviewed) and not isinstance(said.review, Stop)
 
 
 def _said(raw: sqlite3.Connection) -> str | None:

@@ -11,10 +11,12 @@ import pytest
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import CallDecided
+from chatops.engine.workflow.inputs import Reviewed, RunCancelled, Stop, TryAgain
 from chatops.store import place
 from chatops.store.place import Place, copied_key
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
+from tests.store import runkit as run
 from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of, waiting
 
@@ -73,6 +75,28 @@ def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
         with closing(SqliteStore(file)) as store:
             (queued,) = store.queue()
             assert (queued.decided is not None) == there
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        (run.accepted(), False),
+        (replace(run.accepted(), review=TryAgain(told="Shorter.")), False),
+        (replace(run.accepted(), review=Stop()), True),
+        (run.CANCELLED, True),
+    ],
+)
+def test_of_the_words_left_for_a_run_those_that_let_it_go_on_stay_behind(
+    word: Reviewed | RunCancelled, kept: bool, path: Path
+) -> None:
+    with closing(SqliteStore(path)) as store:
+        session = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.commit_run(step := run.begun(session))
+        store.commit_run(run.then(step, run.review()))
+        assert store.post_word(session, word)
+    for file, there in ((copy_of(path), kept), (path, True)):
+        with closing(SqliteStore(file)) as store:
+            assert store.posted_words(session) == [word] * there
 
 
 def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
