@@ -41,7 +41,7 @@ class Drafts:
         session_id, typed = chat.session.session_id, chat.composer.full_text
         places = (True,) if reading else (False, True)
         kept = [chat.host.draft(session_id, reading=place) for place in places]
-        texts = [text for text in dict.fromkeys(kept) if text and text not in typed]
+        texts = [text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _holds(typed, text))]
         if texts:
             chat.composer.put(_together(*texts, typed))
         self._under = (session_id, reading) if any(kept) else None
@@ -97,8 +97,13 @@ def leave_behind(text: str, opened: "Opened") -> None:
 
     host, session_id, reading = opened.host, opened.session.session_id, isinstance(opened.session, ReadAlong)
     kept = host.draft(session_id, reading=reading)
-    if text not in kept:
+    if not _holds(kept, text):
         host.keep_draft(session_id, reading=reading, text=_together(kept, text))
+
+
+def _holds(whole: str, text: str) -> bool:
+    """Whether `text` is one of those that `whole` was put together from."""
+    return f"{_BETWEEN}{text}{_BETWEEN}" in f"{_BETWEEN}{whole}{_BETWEEN}"
 
 
 def _together(*texts: str) -> str:

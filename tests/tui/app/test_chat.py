@@ -328,6 +328,9 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
     assert app.chat.left == "first\n\nsecond"
     assert await chat.keep(app.chat.left, opened)
     assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond"
+    for _ in range(2):
+        assert await chat.keep("for", opened)
+    assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond\n\nfor", "once, and not because other words have it"
 
 
 async def test_a_start_that_fails_is_a_sentence_with_the_next_step() -> None:

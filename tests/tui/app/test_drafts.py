@@ -103,6 +103,7 @@ def test_what_was_typed_while_a_conversation_was_opened_comes_behind_its_draft()
     host = FakeHost(drafts={ONE: "before"})
     assert Window(host, composer=Typed("meanwhile")).text == "before\n\nmeanwhile"
     assert Window(host, composer=Typed("before, meanwhile")).text == "before, meanwhile"
+    assert Window(host, composer=Typed("as before")).text == "before\n\nas before", "words that it has too are not it"
 
 
 def test_a_draft_moves_along_when_its_conversation_gets_a_name() -> None:
