@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, parsed
 
 
 def as_fields(text: str) -> str:
@@ -15,8 +15,7 @@ def as_fields(text: str) -> str:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        value: JsonValue = json.loads(text)
-        return "\n".join(_lines(value))
+        return "\n".join(_lines(parsed(text)))
     except (ValueError, RecursionError):
         return text
 

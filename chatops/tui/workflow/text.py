@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from chatops.domain.canonical import parsed
 from chatops.domain.events import TurnStatus
 from chatops.domain.fields import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
@@ -34,7 +35,7 @@ def readable(text: str) -> str:
     if text[:1] not in ("{", "["):
         return text
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+        return json.dumps(parsed(text), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
         return text
 
