@@ -199,6 +199,7 @@ def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool
         # Too short to be told by its length: only that nothing is typed that fast.
         dialog(chat)
         chat.terminal.send("approve")
+        chat.terminal.wait_until(lambda text: message(chat).endswith("approve"), what="what was typed in the message")
         chat.wait_for("You were typing: it is in the message")
     assert chat.desk.journal() == []
     assert TITLE in dialog(chat)
