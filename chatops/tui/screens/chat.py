@@ -172,7 +172,11 @@ class ChatScreen(ChatSending):
     async def exchange(self, opening: "Awaitable[Conversation]") -> None:
         """Go on with the same conversation in another way: driven from here, or read along with. What is typed
         stays where it is; what was typed where it was driven comes along."""
-        await self._show_instead(await opening)
+        following = await opening
+        if self.reads_along:
+            # As it stands now: what is found again then is known to be the same.
+            self.drafts.keep()
+        await self._show_instead(following)
         if self.reads_along:
             self.drafts.keep()
         else:

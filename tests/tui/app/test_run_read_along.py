@@ -148,3 +148,18 @@ async def test_leaving_takes_the_panel_away() -> None:
         await running.settle()
         assert reader.left
         assert not running.app.chat.query(WorkflowPanel)
+
+
+async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() -> None:
+    async with reading(busy) as (running, _):
+        chat = running.app.chat
+        chat.composer.put("here")
+        chat.drafts.keep()
+        chat.composer.put("not here")
+        running.session.change(session_id=RUN)
+
+        async def taken() -> Conversation:
+            return running.session
+
+        await chat.exchange(taken())
+        assert chat.composer.text == "not here"
