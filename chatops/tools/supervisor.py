@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import time
-from types import FrameType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # At run time they would cost each command some milliseconds.
@@ -29,6 +28,8 @@ _KILL_S = 3.0
 _HELD = 200
 """Processes that are held at once: descriptors are few."""
 _BY_NUMBER = -1
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD)
+"""Blocked from the start, so that none of them is missed."""
 
 
 def descendants(root: int) -> list[int]:
@@ -113,9 +114,21 @@ def _reap() -> None:
         pass
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    kill_below(os.getpid(), seconds=_KILL_S, reap=True)
-    os._exit(0)
+def _end_of(child: int) -> int:
+    """Wait for the end of the command, and give its wait status; on SIGTERM the tree is killed, and this process ends.
+
+    Both are waited for in one call: a handler that is called just before a wait begins would not end it.
+    """
+    while True:
+        if signal.sigwait(_AWAITED) == signal.SIGTERM:
+            kill_below(os.getpid(), seconds=_KILL_S, reap=True)
+            os._exit(0)
+        while True:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if process == child:
+                return status
+            if not process:
+                break
 
 
 def _start(argv: list[str]) -> int:
@@ -145,11 +158,12 @@ def _limit(name: int, most: int) -> None:
 def main() -> None:
     """Run the command, report its end, leave nothing behind."""
     status_fd, parent, argv = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _stop)
     if os.getppid() != parent:
         return
     os.set_inheritable(status_fd, False)
@@ -158,12 +172,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
-    status = 0
-    while True:
-        process, ended = os.waitpid(-1, 0)
-        if process == child:
-            status = ended
-            break
+    status = _end_of(child)
     left = len(descendants(os.getpid()))
     deadline = time.monotonic() + _LEFT_GRACE_S
     while left and time.monotonic() < deadline:

@@ -85,12 +85,13 @@ class Bench:
             terminal.wait_gone(IN_DOUBT)
             terminal.wait_for(f"You said: {asked}")
 
-    def left(self) -> None:
-        """The program has ended: the next chat is a new process."""
-        if self._terminal is not None:
-            self._terminal.wait_exit()
-            self._terminal.close()
-            self._terminal = None
+    def left(self, end: str) -> None:
+        """A program that was ended like this is gone, and so the next chat is a new process.
+
+        To be called once survivors were looked for: a terminal that is closed kills who would have stopped them.
+        """
+        if end in ("quit", "SIGKILL"):
+            self.close()
 
     def close(self) -> None:
         """End what is open."""

@@ -73,6 +73,7 @@ def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, fi
     ended(confined, trick, end, number)
     left = survivors(number)
     figure("survivors (bubblewrap)", bad=bool(left), of=1)
+    confined.left(end)
     assert not left
     confined.chat.assert_well()
 
@@ -85,6 +86,7 @@ def test_nothing_survives_without_a_sandbox(free: Bench, trick: str, end: str, f
     ended(free, trick, end, number)
     left = survivors(number)
     figure("survivors (no sandbox)", bad=bool(left), of=1)
+    free.left(end)
     assert not left
     free.chat.assert_well()
 
@@ -115,16 +117,16 @@ def ended(bench: Bench, trick: str, end: str, number: str) -> None:
             bench.chat.wait_for(rf"go {number}.*interrupted.*Stopped")
         case "quit", "ctrl+q":
             terminal.press("ctrl+q")
-            bench.left()
+            terminal.wait_exit()
         case "quit", "ctrl+c twice":
             terminal.press("ctrl+c", "ctrl+c")
-            bench.left()
+            terminal.wait_exit()
         case "quit", _:
             os.kill(terminal.pid, signal.SIGTERM)
-            bench.left()
+            terminal.wait_exit()
         case _:
             terminal.kill9()
-            bench.left()
+            terminal.wait_exit()
 
 
 def survivors(number: str) -> list[int]:
