@@ -6,8 +6,8 @@ Without a home folder that can be used they lie in a folder for this user alone 
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -167,17 +167,8 @@ def write_private(path: Path, data: bytes) -> None:
     """Write `path` whole or not at all, mode 0600. Raises ConfigError."""
     private_dir(path.parent)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with _unnamed(path.parent, f".{path.name}.", data) as temporary:
             temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}.", advice="Check the disk and the folder's owner."
@@ -193,21 +184,30 @@ def write_new_private(path: Path, data: bytes) -> None:
     if os.path.lexists(path):
         raise _exists(path)
     try:
-        # 0600 from the start: a conversation may hold what only its owner may read.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{APP}-")
-        unfinished = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            _name_new(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with _unnamed(path.parent, f".{APP}-", data) as temporary:
+            _name_new(temporary, path)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
         raise _not_written(path, error) from None
+
+
+@contextmanager
+def _unnamed(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
+    """A file that is whole and on the disk, to be given its name; gone afterwards if it was given none.
+
+    It is 0600 from the start: it may hold what only its owner may read. Raises OSError.
+    """
+    handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _name_new(file: Path, name: Path) -> None:
@@ -219,7 +219,11 @@ def _name_new(file: Path, name: Path) -> None:
     except OSError:
         # No links on this file system. The name is taken first, so that no other file can lose it.
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-        file.replace(name)
+        try:
+            file.replace(name)
+        except OSError:
+            name.unlink(missing_ok=True)
+            raise
 
 
 def _exists(path: Path) -> ChatopsError:
