@@ -1,23 +1,12 @@
 """Why a turn ended without a reply of any model, as its last round keeps it."""
 
 from chatops.domain.events import TurnStatus
-from chatops.domain.model import FailureKind
+from chatops.domain.model import OTHER_MODEL_MAY_HELP, FailureKind
 from chatops.engine.state import Finished, TurnState
 
 _ERROR = "error"
 
-NOT_OF_THE_STEP = frozenset(
-    {
-        FailureKind.UNREACHABLE,
-        FailureKind.TIMEOUT,
-        FailureKind.UNAUTHORIZED,
-        FailureKind.NOT_FOUND,
-        FailureKind.RATE_LIMITED,
-        FailureKind.QUOTA,
-        FailureKind.SERVER_ERROR,
-        FailureKind.CONFIGURATION,
-    }
-)
+NOT_OF_THE_STEP = OTHER_MODEL_MAY_HELP - {FailureKind.BROKEN_STREAM}
 """Kinds that say something of a server, and nothing of what the model was asked."""
 
 
