@@ -5,12 +5,11 @@ costs what has changed.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, assert_never
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from chatops.tui.blocks.model import (
     AnswerBlock,
@@ -35,19 +34,6 @@ class Transcript(Viewport):
         Binding("ctrl+down", "select_next_card", "Card below", show=False),
         Binding("enter,space", "toggle_card", "Open or fold the card", show=False),
     ]
-
-    @dataclass
-    class CardToggled(Message):
-        """A card or thought was opened or folded."""
-
-        transcript: "Transcript"
-        block_id: str
-        expanded: bool
-
-        @property
-        def control(self) -> "Transcript":
-            """The transcript it happened in."""
-            return self.transcript
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -96,7 +82,6 @@ class Transcript(Viewport):
         self._redraw_keeping_place([block_id])
         if not self._following:
             self._bring_into_view(index)
-        self.post_message(self.CardToggled(self, block_id, entry.expanded))
 
     def is_expanded(self, block_id: str) -> bool:
         """Whether a card is open."""
