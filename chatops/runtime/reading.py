@@ -14,6 +14,7 @@ from chatops.domain.decisions import Decision, RememberedGrant
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld, StoreError
 from chatops.domain.events import Event, Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.usage import Usage
 from chatops.engine.inputs import CallDecided
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls
@@ -42,6 +43,8 @@ class _Stored:
     info: SessionInfo
     hold: Hold | None
     record: Record
+    spent: Usage | None
+    """Of all turns but the one that `state` is of."""
     state: TurnState | None
     run: WorkflowState | None
     kept: int
@@ -317,13 +320,20 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         state = None
     same = before is not None and (before.info.head, before.state) == (info.head, state)
     record = before.record if before is not None and same else Record()
+    followed = state.turn_id if state is not None else None
+    before_followed = before.state.turn_id if before is not None and before.state is not None else None
+    if before is not None and (same or (followed is not None and followed == before_followed)):
+        # Only the turn that is followed costs more, and every step of it is looked at.
+        spent = before.spent
+    else:
+        spent = store.usage(info.id, besides=followed)
     if not same:
-        spent = store.usage(info.id, besides=state.turn_id if state is not None else None)
         record.load(store.history(info.id), state, spent=spent)
     return _Stored(
         info=info,
         hold=store.held(info.id),
         record=record,
+        spent=spent,
         state=state,
         run=store.load_run(info.id) if info.run is not None else None,
         kept=len(store.kept_texts(info.id)),

@@ -1,8 +1,7 @@
 """Two processes and one conversation: who has it, how it changes hands, and that nothing is done twice."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import Conflict, SessionHeld, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
-from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
@@ -28,6 +27,7 @@ from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App, Options
 from tests.support.fake_openai import FakeOpenAI, call, calls
+from tests.support.waiting import until
 from tests.support.workflows import answer
 
 SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
@@ -70,11 +70,14 @@ async def two_windows(workspace: Path, registry: Path | None = None) -> AsyncIte
         await first.app.aclose()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Let things happen until `holds`; a test that waits in vain fails by its own time limit."""
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.01)
+async def at_work(window: Window) -> tuple[ChatSession, CallId]:
+    """A conversation with a call whose tool runs until there is a file `go`, and leaves an x in `one`."""
+    session = await window.open()
+    await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
+    await session.settle()
+    (pending,) = session.pending
+    await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+    return session, pending.call.id
 
 
 def said(conversation: Conversation) -> list[str]:
@@ -191,11 +194,7 @@ async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_
 
 async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
-        session = await first.open()
-        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
-        await session.settle()
-        (pending,) = session.pending
-        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        session, call_id = await at_work(first)
         reader = await second.read(session)
         await reader.get()
         await until(lambda: reader.handing is Handing.COMING)
@@ -210,7 +209,7 @@ async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_pat
         results = [m.outcome for m in taken.snapshot().messages if isinstance(m, ToolMessage)]
         assert results == [Outcome.SUCCESS]
         assert (tmp_path / "one").read_text() == "x"
-        assert [row.attempt for row in second.app.store.journal(turn_of(pending.call.id))] == [1]
+        assert [row.attempt for row in second.app.store.journal(turn_of(call_id))] == [1]
 
 
 async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(tmp_path: Path) -> None:
@@ -268,11 +267,7 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
 
 async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
-        session = await first.open()
-        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
-        await session.settle()
-        (pending,) = session.pending
-        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        session, _ = await at_work(first)
         reader = await second.read(session)
         await reader.get()
         await until(lambda: reader.handing is Handing.COMING)
@@ -323,11 +318,7 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
     """It answers, only not this one: it must not be overruled, which would cost what runs there."""
     third = replace(SECOND, pid=SECOND.pid + 1)
     async with two_windows(tmp_path) as (first, second):
-        session = await first.open()
-        await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
-        await session.settle()
-        (pending,) = session.pending
-        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        session, _ = await at_work(first)
         reader = await second.read(session)
         told: list[str] = []
         reader.subscribe(lambda published: told.extend(_notices(published.event)))
