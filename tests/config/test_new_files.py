@@ -52,3 +52,16 @@ def test_one_that_comes_meanwhile_stays_as_it_is_with_links_on_the_drive_or_with
         write_new_private(taken, b"mine")
     assert (free.read_bytes(), taken.read_bytes()) == (b"mine", b"theirs")
     assert sorted(tmp_path.iterdir()) == [free, taken]
+
+
+def test_a_name_without_a_file_is_not_kept_on_a_drive_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_names: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(ChatopsError, match="Input/output error"):
+        write_new_private(tmp_path / "talk.md", b"all of it")
+    assert list(tmp_path.iterdir()) == []

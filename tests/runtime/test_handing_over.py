@@ -105,6 +105,27 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         assert not await reader.cancel()
 
 
+async def test_a_reader_counts_the_tokens_of_the_turns_before_at_each_step_of_the_one_that_it_follows(
+    tmp_path: Path,
+) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        for text in ("list .", "run `touch one`"):
+            await session.submit(text)
+            await session.settle()
+        reader = await second.read(session)
+        assert reader.snapshot().usage == session.snapshot().usage
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await session.settle()
+        await until(lambda: reader.snapshot().status is TurnStatus.ANSWERED)
+        assert reader.snapshot().usage == session.snapshot().usage
+        await session.submit("list .")
+        await session.settle()
+        await until(lambda: said(reader)[2:] == ["list ."] and reader.snapshot().status is TurnStatus.ANSWERED)
+        assert reader.snapshot().usage == session.snapshot().usage
+
+
 async def test_a_reader_sees_a_switch_behind_the_turn_that_it_followed_and_what_is_in_force_since(
     tmp_path: Path,
 ) -> None:
