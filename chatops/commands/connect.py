@@ -3,7 +3,6 @@
 The key stays where it is: only the name of its environment variable is written. It is sent to that host only.
 """
 
-import json
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatops.commands.context import screen, unknown, with_app
+from chatops.config.locate import Json, parse, with_value
 from chatops.config.paths import write_private
 from chatops.config.registry import packaged_registry, read_registry
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -88,7 +88,9 @@ def pick(models: Sequence[str], *, wanted: str | None, view: Screen) -> str:
 
 
 def keep(target: Path, entry: dict[str, str], *, name: str | None) -> str:
-    """Write `entry` under `models` of the registry at `target`, all else kept; returns the name it has there.
+    """Write `entry` under `models` of the registry at `target`; return the name it has there.
+
+    All else stays as it is written, comments too.
 
     A missing file begins as a copy of the packaged one. The result is checked before it replaces anything.
     """
@@ -98,24 +100,24 @@ def keep(target: Path, entry: dict[str, str], *, name: str | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
     read_registry(text.encode(), source=str(source))
-    value = json.loads(text)
-    models = value.setdefault("models", {})
+    value = parse(text).value
+    models = value.get("models", {}) if isinstance(value, dict) else {}
+    assert isinstance(models, dict), "read_registry has checked it"
     chosen = name or _free_name(entry, models)
     if name in TAKEN:
         raise ConfigError(f"A model cannot be called {name!r}: that has a meaning.", advice="Choose another --name.")
-    before = models.get(chosen, {})
-    kept = {key: inner for key, inner in before.items() if key not in ("api_key_env",)}
-    models[chosen] = {**kept, **entry}
-    data = (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    before = models.get(chosen)
+    kept = {key: inner for key, inner in before.items() if key != "api_key_env"} if isinstance(before, dict) else {}
+    data = with_value(text, ("models", chosen), {**kept, **entry}).encode()
     read_registry(data, source=str(target))
     write_private(target.resolve(), data)
     return chosen
 
 
-def _free_name(entry: dict[str, str], models: dict[str, dict[str, object]]) -> str:
+def _free_name(entry: dict[str, str], models: dict[str, Json]) -> str:
     """A short name after the model; the same model at the same address keeps the name it has."""
     for name, other in models.items():
-        if all(other.get(key) == entry[key] for key in ("api_url", "model_name")):
+        if isinstance(other, dict) and all(other.get(key) == entry[key] for key in ("api_url", "model_name")):
             return name
     tail = entry["model_name"].rpartition("/")[2].lower()
     base = re.sub(r"[^a-z0-9_-]+", "-", tail).strip("-") or "model"

@@ -1,9 +1,11 @@
 """JSON with places: what a text says, and in which line and column each value and key stands.
 
-RFC 8259 JSON and nothing more; a key that stands twice in one object is an error, because readers disagree
-on which of the two counts. Lines and columns count from 1, columns in characters.
+RFC 8259 JSON, and comments from ``//`` to the end of the line wherever white space may stand. A key that stands
+twice in one object is an error, because readers disagree on which of the two counts. Lines and columns count
+from 1, columns in characters.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
@@ -18,8 +20,9 @@ Path = tuple[str | int, ...]
 """Keys and indexes from the top down to a value."""
 
 MAX_DEPTH = 64
+_INDENT = "  "
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACE = re.compile(r"(?:[ \t\n\r]+|//[^\n\r]*)*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
@@ -40,6 +43,8 @@ class Located:
 
     value: Json
     places: dict[Path, Place] = field(repr=False)
+    spans: dict[Path, tuple[int, int]] = field(default_factory=dict, repr=False)
+    """Start and end of each value in the text, in characters. Only `parse` fills it."""
 
     def place(self, path: Path) -> Place:
         """Where `path`, or the nearest thing around it that exists, stands."""
@@ -52,7 +57,32 @@ def parse(text: str) -> Located:
     """Read `text`. Raises NotWellFormed."""
     reader = _Reader(text)
     value = reader.document()
-    return Located(value=value, places=reader.places)
+    return Located(value=value, places=reader.places, spans=reader.spans)
+
+
+def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
+    """Return `text` with `value` at `path`; objects on the way are made, and comments and layout stay.
+
+    Raises NotWellFormed if `text` is no JSON.
+    """
+    spans = parse(text).spans
+    if path in spans:
+        start, end = spans[path]
+        return text[:start] + _indented(value, by=len(path)) + text[end:]
+    *parents, key = path
+    if tuple(parents) not in spans:
+        return with_value(text, tuple(parents), {key: value})
+    start, _ = spans[tuple(parents)]
+    member = f"\n{_INDENT * len(path)}{json.dumps(key, ensure_ascii=False)}: {_indented(value, by=len(path))}"
+    has_members = any(other[:-1] == tuple(parents) for other in spans if other)
+    rest = text[start + 1 :]
+    if has_members:
+        return f"{text[: start + 1]}{member},{'' if rest[:1].isspace() else ' '}{rest}"
+    return f"{text[: start + 1]}{member}\n{_INDENT * len(parents)}{rest}"
+
+
+def _indented(value: Json, *, by: int) -> str:
+    return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", "\n" + _INDENT * by)
 
 
 def dotted(path: Path) -> str:
@@ -70,6 +100,7 @@ class _Reader:
         self.text = text
         self.index = 0
         self.places: dict[Path, Place] = {}
+        self.spans: dict[Path, tuple[int, int]] = {}
         self._line = 1
         self._line_start = 0
         self._seen = 0
@@ -83,6 +114,12 @@ class _Reader:
         return value
 
     def _value(self, path: Path) -> Json:
+        start = self.index
+        value = self._read(path)
+        self.spans[path] = (start, self.index)
+        return value
+
+    def _read(self, path: Path) -> Json:
         self.places.setdefault(path, self._place(self.index))
         if len(path) > MAX_DEPTH:
             raise self._error("it is nested too deeply", path)

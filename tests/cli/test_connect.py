@@ -37,7 +37,7 @@ def test_what_the_person_wrote_is_kept(chatops: CommandLine, chatops_home: Path)
         "models": {"old": {"type": "demo", "x-mine": 1}},
         "roles": {"solo": {"tools": []}},
     }
-    file.write_text(json.dumps(before))
+    file.write_text(json.dumps(before, ensure_ascii=False))
     with FakeOpenAI([]) as server:
         assert chatops("connect", server.url, "--model", "fake-model").code == 0
         assert chatops("connect", server.url, "--model", "fake-model").code == 0
@@ -47,6 +47,28 @@ def test_what_the_person_wrote_is_kept(chatops: CommandLine, chatops_home: Path)
     after["models"] = {"old": after["models"]["old"]}
     assert after == before
     assert "ümlaut" in file.read_text()
+
+
+def test_comments_and_layout_of_the_registry_are_kept(chatops: CommandLine, chatops_home: Path) -> None:
+    file = chatops_home / "config" / "model_registry.json"
+    file.parent.mkdir(parents=True)
+    lines = [
+        "{ // mine",
+        '  "roles": {"solo": {}}, // "one" is enough: http://127.0.0.1/',
+        '  "models": {',
+        "    // the old one",
+        '    "old": {"type": "demo"}',
+        "  }",
+        "}",
+    ]
+    file.write_text("\n".join(lines))
+    with FakeOpenAI([]) as server:
+        assert chatops("connect", server.url, "--model", "fake-model", "--name", "new").code == 0
+        assert chatops("connect", server.url, "--model", "fake-model", "--name", "new").code == 0
+    written = file.read_text().splitlines()
+    assert [line for line in written if line in lines] == lines
+    assert chatops("registry", "check").out.count("warning") == 1
+    assert "2 models, 1 role, 0 warnings" in chatops("registry", "check").out
 
 
 def test_the_key_stays_in_its_variable(
