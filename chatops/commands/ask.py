@@ -46,8 +46,11 @@ def run(arguments: Namespace) -> int:
     async def work(app: App) -> int:
         if arguments.role is not None:
             check_role(app, arguments.role)
+        session = await app.open_session(_session_id(app, arguments), attended=False)
+        for notice in app.rights.withheld(session.grant().role):
+            view.say(notice)
         return await ask(
-            await app.open_session(_session_id(app, arguments), attended=False),
+            session,
             prompt,
             screen=view,
             output=OutputFormat(arguments.output_format),

@@ -86,6 +86,7 @@ def _text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> str:
         f"Max rounds:   {grant.max_rounds}",
         f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
     ]
+    lines += [f"Not offered:  {notice}" for notice in opened.rights.withheld(grant.role)]
     lines += [f"Allowed:      {show_rule(one.tool, one.pattern)} ({one.source})" for one in grant.answers]
     for layer in grant.layers:
         stricter = [f"{rule.verdict.value} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
@@ -103,6 +104,7 @@ def _json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> JsonVal
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
         "tools": {tool: verdict.value for tool, verdict in tool_verdicts(opened, grant).items()},
+        "withheld": list(opened.rights.withheld(grant.role)),
         "answers": [
             {"rule": show_rule(answer.tool, answer.pattern), "source": answer.source} for answer in grant.answers
         ],

@@ -42,8 +42,8 @@ def run(arguments: Namespace) -> int:
         ]
         view.answer(table(("TOOL", "VERDICT", "FROM LEVEL", "ABOUT"), rows))
         view.say(f"For role {role} at access level {grant.level.word}.")
-        for hint in opened.catalog.hints:
-            view.say(hint)
+        for tool, reason in opened.catalog.absent.items():
+            view.say(f"{tool} is not offered: {reason}")
     return 0
 
 

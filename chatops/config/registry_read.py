@@ -124,7 +124,10 @@ class _Reader:
         roles = tuple(self._role(name, entry, file) for name, entry in file.roles.items())
         users = None if file.users is None else tuple(self._user(name, entry) for name, entry in file.users.items())
         self.warnings += [f"{self._where(path)}: {why}." for path, why in ignored(file, site=self.site)]
-        if file.roles and not self.site and file.default_role not in file.roles:
+        default_role = file.default_role
+        if "default_role" not in file.model_fields_set and file.roles and default_role not in file.roles:
+            default_role = next(iter(file.roles))
+        if file.roles and not self.site and default_role not in file.roles:
             self.warnings.append(
                 f"{self._where(('default_role',))}: there is no role {file.default_role!r}"
                 f"{nearest(file.default_role, list(file.roles))}."
@@ -132,7 +135,7 @@ class _Reader:
         return Registry(
             source=self.document.source,
             digest=digest,
-            default_role=file.default_role,
+            default_role=default_role,
             models=models,
             roles=roles,
             users=users,

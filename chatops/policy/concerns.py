@@ -1,13 +1,14 @@
 """What registries say that has no effect here, or a doubtful one: for a person, nothing of it grants anything."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
+from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec, UserSpec
-from chatops.policy.resolve import Registries
+from chatops.policy.resolve import Registries, least_access
 
 MOST_TOOLS = 8
 """Tools in one role beyond which models choose badly."""
@@ -19,7 +20,7 @@ def registry_warnings(
     registries: Registries,
     *,
     specs: Sequence[ToolSpec],
-    absent: Sequence[str] = (),
+    absent: Collection[str] = (),
     personas: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
     """One sentence for each name that does not exist here, each list that is too long, each model that cannot answer.
@@ -51,6 +52,32 @@ def registry_warnings(
     return tuple(dict.fromkeys(out))
 
 
+def withheld_tools(
+    role: RoleSpec, *, grant: Grant, registries: Registries, specs: Sequence[ToolSpec], absent: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Name the tools that `role` lists and its resolved `grant` does not offer, in a sentence for each reason.
+
+    `absent` maps tools that cannot be offered here to the reason. Left out are tools of workflow steps, and names
+    that exist nowhere: `registry_warnings` has those.
+    """
+    known = {spec.name: spec for spec in specs}
+    by_reason: dict[str, list[str]] = {}
+    for tool in dict.fromkeys(role.tools or ()):
+        if tool in absent:
+            reason = absent[tool]
+        elif tool not in known or known[tool].steps or grant.tool(tool) is not None:
+            continue
+        elif grant.level < (least := least_access(known[tool], registries=registries)):
+            reason = f'access level {least.word} is needed, and yours is {grant.level.word} ("users" gives levels)'
+        else:
+            reason = f"denied by {grant.permits(tool).reason}"
+        by_reason.setdefault(reason, []).append(tool)
+    return tuple(
+        f"Role {role.name} does not get {', '.join(tools)}: {reason.rstrip('.')}."
+        for reason, tools in by_reason.items()
+    )
+
+
 def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
     """A model by name: the site's definition before the person's, so that it cannot be redirected."""
     found = (registry.model(name) for registry in registries if registry is not None)
@@ -71,20 +98,22 @@ def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
 
 def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """The role's models of a type that is not spoken, and which one answers in their place."""
-    missing = [name for name in role.models if _not_spoken(name, registries=registries)]
+    missing = [name for name in role.models if not_spoken(name, registries=registries)]
     for name in missing:
         model = model_named(name, registries=registries)
         kind = model.type.value if model is not None else ""
         others = [other for other in role.models if other not in missing]
-        instead = (
-            f"{others[0]} answers instead" if others else "give the role a backup_1, or choose a model with /model"
+        instead = others[0] if others else "your default model"
+        yield f"Role {role.name}: {name} is of type {kind}, which is not in this version; {instead} answers instead."
+    if role.responder and not_spoken(role.responder, registries=registries):
+        yield (
+            f"Role {role.name}: its responder {role.responder} is of a type that is not in this version; "
+            "the role's model answers itself."
         )
-        yield f"Role {role.name}: {name} is of type {kind}, which is not in this version; {instead}."
-    if role.responder and _not_spoken(role.responder, registries=registries):
-        yield f"Role {role.name}: its responder {role.responder} is of a type that is not in this version."
 
 
-def _not_spoken(name: str, *, registries: Registries) -> bool:
+def not_spoken(name: str, *, registries: Registries) -> bool:
+    """Return True if `name` is a model of a type that this version does not speak."""
     model = model_named(name, registries=registries)
     return model is not None and model.type in MISSING_TYPES
 

@@ -199,14 +199,13 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
 
 
 def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel) -> Layer:
-    site, own = registries
-    rules = []
-    for spec in specs:
-        by_site, by_person = _setting(site, spec.name).min_access, _setting(own, spec.name).min_access
-        least = by_site if by_site is not None else spec.min_access
-        if by_person is not None:
-            least = max(least, by_person)
-        rules.append(Rule(tool=spec.name, verdict=Verdict.DENY if level < least else Verdict.ALLOW))
+    rules = [
+        Rule(
+            tool=spec.name,
+            verdict=Verdict.DENY if level < least_access(spec, registries=registries) else Verdict.ALLOW,
+        )
+        for spec in specs
+    ]
     return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY)
 
 
@@ -310,6 +309,13 @@ def _max_rounds(
         limits.append(model.max_rounds if model is not None else None)
     said = [limit for limit in limits if limit is not None]
     return max(1, min([*said, MOST_ROUNDS])) if said else default
+
+
+def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:
+    """Return the level that a call of `spec` needs: the tool's own or the site's. The user's registry can raise it."""
+    site, own = (_setting(registry, spec.name).min_access for registry in registries)
+    base = spec.min_access if site is None else site
+    return base if own is None else max(base, own)
 
 
 def effective_verdict(spec: ToolSpec, *, registries: Registries) -> Verdict:

@@ -6,7 +6,7 @@ warning is a doubt. Keys are those of a definition in a file.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -55,7 +55,7 @@ class Known:
     tools: Sequence[ToolSpec]
     roles: Sequence[str]
     models: Sequence[str]
-    absent: Sequence[str] = ()
+    absent: Collection[str] = ()
     """Tools that exist and lack what they need here."""
     grants: Sequence[Grant | None] = ()
     """For each step what its role permits in that step, before the step's own list; None: the role is not known.

@@ -11,7 +11,7 @@ from chatops.tools.python import python_tools
 from chatops.tools.read_files import read_tools
 from chatops.tools.sandbox import ShellSettings
 from chatops.tools.scratch import scratch_tools
-from chatops.tools.search import HINT, choose_backend, search_web_tools
+from chatops.tools.search import NO_BACKEND, choose_backend, search_web_tools
 from chatops.tools.search_files import search_tools
 from chatops.tools.shell import shell_tools
 from chatops.tools.web import WebSettings, web_tools
@@ -31,19 +31,19 @@ class CatalogSettings:
 class Catalog:
     """The tools that exist here. Which of them a role may use is the policy's matter."""
 
-    def __init__(self, tools: Sequence[Tool], *, hints: Sequence[str] = (), absent: Sequence[str] = ()) -> None:
+    def __init__(self, tools: Sequence[Tool], *, absent: Mapping[str, str] | None = None) -> None:
         """Raises ValueError if two tools have one name: the second would act under the first one's rights."""
         self._tools = {tool.spec.name: tool for tool in tools}
         if len(self._tools) != len(tools):
             names = [tool.spec.name for tool in tools]
             double = sorted({name for name in names if names.count(name) > 1})
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
-        self._hints = tuple(hints)
-        self._absent = tuple(absent)
+        self.absent: Mapping[str, str] = dict(absent or {})
+        """Built-in tools that cannot be offered here, each with the reason and the way to get it."""
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
         """This catalog with further tools. Raises ValueError as above."""
-        return Catalog([*self._tools.values(), *tools], hints=self._hints, absent=self._absent)
+        return Catalog([*self._tools.values(), *tools], absent=self.absent)
 
     def get(self, name: str) -> Tool | None:
         """The tool of exactly that name."""
@@ -54,19 +54,9 @@ class Catalog:
         """All tools, in a fixed order."""
         return tuple(tool.spec for tool in self._tools.values())
 
-    @property
-    def hints(self) -> tuple[str, ...]:
-        """For a person: what is not offered here, and what would change that."""
-        return self._hints
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Names of built-in tools that are not offered here for want of something, see `hints`."""
-        return self._absent
-
 
 def builtin_catalog(settings: CatalogSettings) -> Catalog:
-    """The built-in tools, without those that lack what they need; `hints` says which and why."""
+    """The built-in tools, without those that lack what they need; `absent` has them."""
     tools: list[Tool] = [
         *read_tools(),
         *search_tools(),
@@ -79,5 +69,5 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
     ]
     backend = choose_backend(settings.environ)
     if backend is None:
-        return Catalog(tools, hints=(HINT,), absent=("web_search",))
+        return Catalog(tools, absent={"web_search": NO_BACKEND})
     return Catalog([*tools, *search_web_tools(backend)])

@@ -26,10 +26,11 @@ from chatops.tools.threads import in_thread
 MAX_HITS = 8
 MAX_QUERY = 400
 """Characters."""
-HINT = (
-    "web_search is not offered: set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install chatops[web] "
-    "for a search without a key."
+NO_BACKEND = (
+    "no search service is set up. Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search "
+    "that needs no key: pip install 'chatops[web]'"
 )
+"""Why web_search is not offered, and the way to get it."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 _MAX_ANSWER = 2_000_000

@@ -113,6 +113,7 @@ class App:
             broken=lambda: self._registry.broken_note,
             person=self.person,
             specs=lambda: self.catalog.specs,
+            absent=lambda: self.catalog.absent,
             personas=lambda: self.personas,
             default_model=lambda: self.settings.get(DEFAULT_MODEL_KEY),
             choose_model=lambda name: self.settings.set(DEFAULT_MODEL_KEY, name),

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from chatops.config.paths import Paths
+from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
 from chatops.config.workflow_files import FOLDER, find_workflows
-from chatops.policy.concerns import registry_warnings
+from chatops.policy.concerns import registry_warnings, withheld_tools
 from chatops.policy.registry import Registry, SandboxSpec
+from chatops.policy.resolve import Registries, resolve_grant
 from chatops.policy.workflow_checks import Known
 from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
@@ -17,15 +19,31 @@ CANNOT_RUN = "This workflow cannot run as it is."
 
 
 def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """One sentence for each name in `registry`, read from `file`, that means nothing here (tools, personas, models of a
-    missing type), and for what is wrong with its workflows and those beside it. Rights are not looked at."""
+    """Return a sentence for each name in `registry`, read from `file`, that means nothing here (tools, personas, models
+    of a missing type), for tools that a role lists and this user would not get, and for what is wrong with its
+    workflows and those beside it."""
     catalog = builtin_catalog(catalog_settings(SandboxSpec(), data=paths.data, environ=environ))
     personas = [persona.name for persona in load_personas(paths).found]
-    registries = (None, with_built_in_models(registry, env=environ))
+    registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (
         *registry_warnings(registries, specs=catalog.specs, absent=catalog.absent, personas=personas),
+        *_withheld(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
+
+
+def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:
+    for role in registries[1].roles:
+        grant = resolve_grant(
+            registries=registries,
+            role=role.name,
+            person=current_person(),
+            access_cap=None,
+            specs=catalog.specs,
+            models=(),
+            prompt="",
+        )
+        yield from withheld_tools(role, grant=grant, registries=registries, specs=catalog.specs, absent=catalog.absent)
 
 
 def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iterator[str]:

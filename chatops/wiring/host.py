@@ -77,7 +77,14 @@ class TuiHost(HostRuns, HostTexts):
             chat.remark(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         offered = key_offer(os.environ) if chat.snapshot().is_demo else ()
-        return Opened(session=chat, host=self, notices=(*notices, *offered), waiting=waiting, pick=pick)
+        notices = (*notices, *self._withheld(chat), *offered)
+        return Opened(session=chat, host=self, notices=notices, waiting=waiting, pick=pick)
+
+    def _withheld(self, chat: Conversation) -> tuple[str, ...]:
+        try:
+            return self._app.rights.withheld(chat.snapshot().role)
+        except ConfigError:
+            return ()  # The role is gone from the registry, which has a notice of its own.
 
     def history(self) -> Sequence[str]:
         """What the person has sent from this workspace, oldest first."""

@@ -49,7 +49,7 @@ class HostTexts:
         lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
         hidden = [spec.name for spec in self._app.catalog.specs if grant.tool(spec.name) is None]
         lines += ["", f"Not on offer here: {', '.join(hidden) or 'none'}"]
-        lines += [f"Hint: {hint}" for hint in self._app.catalog.hints]
+        lines += [f"{tool}: {reason}" for tool, reason in self._app.catalog.absent.items()]
         return "\n".join(lines)
 
     async def _explained(self, session: Conversation, argument: str) -> str:

@@ -1,6 +1,6 @@
 """What roles may do now: registries, person and flags, asked anew for every turn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +12,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
 from chatops.engine.gates import TOOL as GATE_TOOL
 from chatops.engine.workflow.prompt import step_prompt
-from chatops.policy.concerns import MISSING_TYPES, model_named
+from chatops.policy.concerns import MISSING_TYPES, model_named, not_spoken, withheld_tools
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import step_layers
 from chatops.policy.prompt import PromptLayer, compose, layers_for
@@ -57,6 +57,7 @@ class RegistryRights:
         broken: Callable[[], str],
         person: Person,
         specs: Callable[[], Sequence[ToolSpec]],
+        absent: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
         default_model: Callable[[], str | None],
         choose_model: Callable[[str], None],
@@ -70,6 +71,7 @@ class RegistryRights:
         self._broken = broken
         self._person = person
         self._specs = specs
+        self._absent = absent
         self._personas = personas
         self._default_model = default_model
         self._choose_model = choose_model
@@ -122,8 +124,8 @@ class RegistryRights:
 
     def default_model(self) -> str:
         """The person's stored choice, else the demo."""
-        stored = self._default_model()
-        return stored if stored and self.model(stored) is not None else FALLBACK_MODEL
+        spec = self.model(self._default_model() or FALLBACK_MODEL)
+        return FALLBACK_MODEL if spec is None or spec.type in MISSING_TYPES else spec.name
 
     def default_concern(self) -> tuple[str, ...]:
         """Why the person's stored choice does not answer, if it does not; a sentence with the next step."""
@@ -136,7 +138,8 @@ class RegistryRights:
             return (f"Your default model {stored} is not in the registry; the demo answers. {advice}",)
         if spec.type in MISSING_TYPES:
             return (
-                f"Your default model {stored} is of type {spec.type.value}, which is not in this version. {advice}",
+                f"Your default model {stored} is of type {spec.type.value}, which is not in this version;"
+                f" the demo answers. {advice}",
             )
         return ()
 
@@ -217,6 +220,17 @@ class RegistryRights:
         grant = self.grant(role, model_pin=model_pin, persona=persona, step=step)
         return self._layers(spec, persona, tools_on_offer=bool(grant.tools), step=step)
 
+    def withheld(self, role: str) -> tuple[str, ...]:
+        """Say which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role."""
+        registries = self._registries()
+        return withheld_tools(
+            find_role(role, registries=registries),
+            grant=self.grant(role, model_pin="", persona=""),
+            registries=registries,
+            specs=self._specs(),
+            absent=self._absent(),
+        )
+
     def timeout_of(self, tool: ToolSpec) -> float:
         """The time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
         limits = [
@@ -234,7 +248,9 @@ class RegistryRights:
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:
-        return self._target(role.responder) if role.responder and not self._limits.summary else None
+        if not role.responder or self._limits.summary or not_spoken(role.responder, registries=self._registries()):
+            return None
+        return self._target(role.responder)
 
     def _targets(self, role: RoleSpec, pin: str) -> tuple[ModelTarget, ...]:
         if pin and self.model(pin) is None:
@@ -242,7 +258,9 @@ class RegistryRights:
             near = get_close_matches(pin, names, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
-        wanted = (pin,) if pin else role.models
+        # Those of a type that is not spoken could only fail; `registry_warnings` names them.
+        spoken = [name for name in role.models if not not_spoken(name, registries=self._registries())]
+        wanted = (pin,) if pin else spoken or (DEFAULT_MODEL,)
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
         return tuple(self._target(name) for name in dict.fromkeys(names))
 

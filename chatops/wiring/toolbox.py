@@ -55,13 +55,8 @@ class Toolbox:
         return self._catalog().specs
 
     @property
-    def hints(self) -> tuple[str, ...]:
-        """For a person: what is not offered here, and what would change that."""
-        return self._catalog().hints
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Names of built-in tools that are not offered here for want of something, see `hints`."""
+    def absent(self) -> Mapping[str, str]:
+        """Built-in tools that cannot be offered here, each with the reason and the way to get it."""
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:

@@ -60,6 +60,43 @@ def test_check_says_what_a_run_would_warn_of(keys: dict[str, object], said: str,
     assert warning in chatops(*flags, "roles", "list").err
 
 
+PASTED = """{
+  // the block as people have it
+  "roles": {"coder": {"primary": "claude_cli", "system_append": "Code.", // stays
+    "tools": ["web_search", "file_read", "shell_exec", "scratch_write"]}}
+}"""
+WITHHELD = [
+    "Role coder does not get web_search: no search service is set up.",
+    "Role coder does not get shell_exec: access level operator is needed, and yours is user",
+]
+
+
+@pytest.mark.parametrize("command", [["-p", "hello"], ["registry", "check"], ["roles", "show", "coder"]], ids=" ".join)
+def test_a_pasted_role_answers_and_names_each_tool_that_it_does_not_get(
+    command: list[str], chatops: CommandLine, chatops_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    file = chatops_home / "config" / "model_registry.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(PASTED)
+    ran = chatops(*command)
+    assert ran.code == 0, ran.err
+    assert "claude_cli is of type cli, which is not in this version; your default model answers instead." in (
+        ran.out + ran.err
+    )
+    for sentence in WITHHELD:
+        assert (ran.out + ran.err).count(sentence) == 1
+
+
+def test_a_tool_that_the_user_is_denied_is_named_with_who_denies_it(chatops: CommandLine) -> None:
+    users = {"*": {"access_level": "operator", "confirm_deny": ["shell_exec"]}}
+    flags = registry(chatops, users=users, roles={"assistant": {"tools": ["shell_exec", "file_read"]}})
+    said = "Role assistant does not get shell_exec: denied by confirm_deny in your registry."
+    assert said in chatops("registry", "check", flags[1]).out
+    assert said in chatops(*flags, "-p", "hello").err
+    assert said in chatops(*flags, "roles", "show", "assistant", "--output-format", "json").json["withheld"]
+
+
 def test_doctor_names_a_workflow_that_cannot_be_read(chatops: CommandLine, chatops_home: Path) -> None:
     folder = chatops_home / "config" / "workflows"
     folder.mkdir(parents=True)

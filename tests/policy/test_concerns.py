@@ -35,7 +35,7 @@ def test_a_persona_that_is_not_there_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("models", "end"),
-    [(("claude_cli",), "give the role a backup_1"), (("claude_cli", "demo"), "demo answers instead")],
+    [(("claude_cli",), "your default model answers instead."), (("claude_cli", "demo"), "demo answers instead")],
 )
 def test_a_model_of_a_missing_type_is_said_with_who_answers_instead(models: tuple[str, ...], end: str) -> None:
     (one,) = said(registry(RoleSpec(name="coder", models=models)))

@@ -94,14 +94,14 @@ def test_the_built_in_tools_and_their_rights(tmp_path: Path) -> None:
     assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit", "component_deploy"}
     assert not any(spec.read_only or spec.idempotent for spec in catalog.specs if spec.min_access.word == "operator")
     assert all(spec.description for spec in catalog.specs)
-    assert catalog.hints == ()
+    assert not catalog.absent
 
 
 def test_a_search_without_a_backend_is_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     catalog = builtin_catalog(CatalogSettings(scratch_dir=tmp_path))
     assert catalog.get("web_search") is None
-    assert "CHATOPS_SEARXNG_URL" in catalog.hints[0]
+    assert "CHATOPS_SEARXNG_URL" in catalog.absent["web_search"]
 
 
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
         SandboxSpec(), data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
     )
     catalog = builtin_catalog(settings)
-    assert catalog.absent == ()
+    assert not catalog.absent
     found = [catalog.get(spec.name) for spec in catalog.specs]
     return [tool for tool in found if tool is not None]
 
