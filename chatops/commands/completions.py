@@ -70,7 +70,7 @@ def bash(tree: Sequence[Node]) -> str:
     cases = "\n".join(_bash_case(node) for node in tree)
     folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
     files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
-    words = "\n".join(_bash_after(node, flag) for node in tree for flag in node.flags if flag.choices or flag.listed_by)
+    words = "\n".join(_bash_after(node, flag) for node in tree for flag in node.flags if flag.takes == "word")
     paths = " ".join(f'"{" ".join(node.path)}"' for node in tree if node.path)
     return f"""# chatops completion for bash
 _chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN}; }}
@@ -99,8 +99,42 @@ complete -F _chatops chatops
 
 
 def zsh(tree: Sequence[Node]) -> str:
-    """The bash function through zsh's own emulation, which understands ``complete``."""
-    return f"#compdef chatops\nautoload -U +X bashcompinit && bashcompinit\n{bash(tree)}"
+    """A function for ``compdef``: as the one for bash, with the help text beside each command and flag."""
+    cases = "\n".join(_zsh_case(node) for node in tree)
+    folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
+    files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
+    words = "\n".join(_zsh_after(node, flag) for node in tree for flag in node.flags if flag.takes == "word")
+    paths = " ".join(f'"{" ".join(node.path)}"' for node in tree if node.path)
+    return f"""#compdef chatops
+_chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN} }}
+_chatops() {{
+  local at="" known previous=${{words[CURRENT-1]}}
+  local -i i
+  local -a commands flags names
+  case $previous in
+    {folders}) _files -/; return;;
+    {files}) _files; return;;
+  esac
+  for ((i = 2; i < CURRENT; i++)); do
+    for known in {paths}; do
+      if [[ "${{at:+$at }}${{words[i]}}" == "$known" ]]; then at=$known; break; fi
+    done
+  done
+  case "$at $previous" in
+{words}
+  esac
+  case $at in
+{cases}
+  esac
+  if [[ $PREFIX == -* ]]; then
+    _describe -t options option flags
+  else
+    _describe -t commands command commands
+    compadd -a names
+  fi
+}}
+if [[ $funcstack[1] == _chatops ]]; then _chatops "$@"; else compdef _chatops chatops; fi
+"""
 
 
 def fish(tree: Sequence[Node]) -> str:
@@ -130,6 +164,25 @@ def _bash_after(node: Node, flag: Flag) -> str:
     after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
     words = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
     return f'    {after}) COMPREPLY=($(compgen -W "{words}" -- "$cur")); return;;'
+
+
+def _zsh_case(node: Node) -> str:
+    commands = " ".join(_zsh_entry(name, text) for name, text in node.commands)
+    flags = " ".join(_zsh_entry(name, flag.help) for flag in node.flags for name in flag.names)
+    names = " ".join([*node.values, *([f"$(_chatops_names {node.listed_by})"] if node.listed_by else [])])
+    return f'    "{" ".join(node.path)}") commands=({commands}) flags=({flags}) names=({names});;'
+
+
+def _zsh_after(node: Node, flag: Flag) -> str:
+    after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
+    names = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
+    return f"    {after}) names=({names}); compadd -a names; return;;"
+
+
+def _zsh_entry(name: str, text: str) -> str:
+    """Return a word of an array of name:description, for single quotes in zsh."""
+    entry = f"{name}:{text}" if text else name
+    return "'" + entry.replace("'", "'\\''") + "'"
 
 
 def _fish_condition(node: Node, tops: str) -> str:
@@ -191,6 +244,8 @@ def _listed_by(path: tuple[str, ...], metavar: str) -> str:
             return "sessions list"
         case _, "ROLE":
             return "roles list"
+        case _, "MODEL":
+            return "models list --offline"
         case _:
             return ""
 

@@ -26,6 +26,10 @@ def run(arguments: Namespace) -> int:
     """All servers are asked at once, each for a few seconds at most; one that is silent is no error here."""
 
     async def work(opened: App) -> int:
+        if arguments.offline:
+            configured = [(spec.name, spec.type.value, spec.model_name) for spec in opened.rights.models()]
+            screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
+            return 0
         found = await asyncio.gather(*(reach(spec) for spec in opened.rights.models()))
         default = opened.rights.default_model()
         view = screen()

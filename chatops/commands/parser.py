@@ -278,7 +278,8 @@ class _Group:
 
     def _models(self) -> None:
         models = self._group("models", "configured models")
-        self._listing(models, "list", "what is configured and reachable")
+        listed = self._listing(models, "list", "what is configured and reachable")
+        listed.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
         connect = self._plain("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
         connect.add_argument("--model", metavar="ID", help="the endpoint's name of the model, instead of picking")
@@ -297,7 +298,7 @@ class _Group:
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
         doctor = self._plain("doctor", "is everything in place, and what to do")
-        doctor.add_argument("--model", metavar="NAME", help="look at this model only, and ask it to call a tool")
+        doctor.add_argument("--model", metavar="MODEL", help="look at this model only, and ask it to call a tool")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         parse = self._commands.add_parser(
             "parse",

@@ -1,6 +1,7 @@
 """The command line itself: flags, help, usage errors, completion. Nothing heavy is loaded for it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -188,11 +189,12 @@ ask chatops --output-format s
 ask chatops resume s --output-format s
 ask chatops sessions list --output-format s
 ask chatops connect URL --host-type lla
+ask chatops connect URL --name ""
 """
     done = subprocess.run(["bash", "-c", script + questions], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "approvals", "deny", "operator", "--format", "fish", "stream-json", "stream-json", "", "llamacpp",
+        "approvals", "deny", "operator", "--format", "fish", "stream-json", "stream-json", "", "llamacpp", "",
     ]  # fmt: skip
 
 
@@ -200,6 +202,7 @@ def test_the_bash_completion_offers_the_ids_and_names_that_there_are(chatops: Co
     session, call = chatops.paused("run `touch one`")
     lists = tmp_path / "lists"
     lists.mkdir()
+    (lists / "models").write_text(chatops("models", "list", "--offline").out)
     for name in ("approvals", "sessions", "roles", "workflow"):
         (lists / name).write_text(chatops(name, "list").out + "$(touch$IFS.here)  a name of somebody else's\n")
     program = lists / "chatops"
@@ -212,6 +215,7 @@ ask chatops resume 2
 ask chatops -r ""
 ask chatops --role co
 ask chatops workflow run com
+ask chatops --model d
 """
     script = chatops("completions", "bash").out + questions
     path = f"{lists}:{os.environ['PATH']}"
@@ -219,12 +223,53 @@ ask chatops workflow run com
         ["bash", "-c", script], cwd=lists, env={"PATH": path}, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [call, session, session, "coder", "components"]
-    assert {one.name for one in lists.iterdir()} == {"approvals", "sessions", "roles", "workflow", "chatops"}
+    assert done.stdout.splitlines() == [call, session, session, "coder", "components", "demo"]
+    assert {one.name for one in lists.iterdir()} == {
+        "approvals", "sessions", "roles", "workflow", "models", "chatops",
+    }  # fmt: skip
 
 
 def test_the_command_line_knows_every_kind_of_server() -> None:
     assert set(HOST_TYPES) == {one.value for one in HostType}
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_the_zsh_completion_describes_commands_and_offers_models(chatops: CommandLine, tmp_path: Path) -> None:
+    program = tmp_path / "chatops"
+    program.write_text('#!/bin/sh\n[ "$*" = "models list --offline" ] && printf "NAME  TYPE\\ndemo  demo\\n"\n')
+    program.chmod(0o700)
+    # In the place of zsh's own functions, which only work while a key is being handled.
+    stubs = """
+compdef() { }
+_describe() { local -a shown; shown=("${(@P)4}"); print -rl -- $shown }
+compadd() { local -a shown; shown=("${(@P)2}"); print -rl -- $shown }
+ask() { local -a words; words=("$@"); local CURRENT=$#; local PREFIX=${words[-1]}; _chatops }
+"""
+    questions = """
+print -- 1; ask chatops approvals '' | grep deny
+print -- 2; ask chatops --model ''
+print -- 3; ask chatops approvals deny x --rea | grep reason
+print -- 4; ask chatops --access ''
+"""
+    script = stubs + chatops("completions", "zsh").out + questions
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["zsh", "-f", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "1", "deny:refuse a call; the model is told", "2", "demo", "3", "--reason:told to the model",
+        "4", "viewer", "user", "operator", "admin",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_the_fish_completion_offers_models(chatops: CommandLine, tmp_path: Path) -> None:
+    program = tmp_path / "chatops"
+    program.write_text('#!/bin/sh\n[ "$*" = "models list --offline" ] && printf "NAME  TYPE\\ndemo  demo\\n"\n')
+    program.chmod(0o700)
+    script = chatops("completions", "fish").out + "complete -C 'chatops --model '\n"
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["fish", "--no-config", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["demo"], done.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
