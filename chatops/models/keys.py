@@ -142,7 +142,7 @@ def _from_keyring(entry: str) -> str:
     except ImportError:
         raise ConfigError(
             "The key is expected in the keyring, and the package keyring is not installed.",
-            advice="Install it (pip install keyring), or use api_key_env or api_key_file instead.",
+            advice="Install it (pip install 'chatops[keyring]'), or use api_key_env or api_key_file instead.",
         ) from None
     service, _, user = entry.rpartition("/")
     try:

@@ -1,7 +1,9 @@
 """What the package says of itself and what it carries."""
 
+import ast
 import importlib
 import pkgutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -34,7 +36,23 @@ def test_every_module_says_what_it_is_for() -> None:
 def test_a_plain_install_needs_only_what_was_agreed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {requirement.split(">")[0] for requirement in project["dependencies"]}
-    assert needed == {"textual", "openai", "pydantic", "platformdirs", "pyyaml", "jsonschema"}
+    brought = {"anyio", "httpx2", "markdown-it-py", "pydantic-core", "pygments", "referencing", "rich"}
+    assert needed == {"textual", "openai", "pydantic", "platformdirs", "pyyaml", "jsonschema"} | brought
+
+
+def test_each_package_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {requirement.split(">")[0].replace("-", "_") for requirement in project["dependencies"]}
+    called_otherwise = {"pyyaml": "yaml", "markdown_it_py": "markdown_it"}
+    names = {called_otherwise.get(name, name) for name in declared} | {"chatops", "_typeshed"}
+    imported: set[str] = set()
+    for file in (ROOT / "chatops").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(str(node.module).partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) <= names
 
 
 def test_the_wheel_carries_the_registry_and_the_personas() -> None:
