@@ -103,6 +103,8 @@ class RuleEntry(Strict):
     tool: Name
     verdict: VerdictWord
     match: list[str] = Field(default_factory=list)
+    workspace: Literal["read"] | None = None
+    """``read``: a command that the rule allows gets the workspace read-only in the sandbox."""
 
 
 class RoleEntry(Lenient):

@@ -26,7 +26,7 @@ from chatops.config.registry_schema import json_schema as json_schema
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import tool_name
-from chatops.policy.patterns import RUNS_ANYTHING, parse_rule, pattern_from_list
+from chatops.policy.patterns import ARGV_TOOLS, RUNS_ANYTHING, parse_rule, pattern_from_list
 from chatops.policy.registry import (
     HostType,
     KeySource,
@@ -243,7 +243,13 @@ class _Reader:
             self.warnings.append(f"{self._where(path)}: an allow rule without match answers nothing.")
         if "*" in entry.match[:-1]:
             self.warnings.append(f"{self._where((*path, 'match'))}: only the last * stands for further words.")
-        return Rule(tool=tool, verdict=Verdict(entry.verdict), pattern=pattern)
+        if entry.workspace and (tool not in ARGV_TOOLS or entry.verdict != "allow"):
+            self.warnings.append(
+                f"{self._where((*path, 'workspace'))}: this counts only in a rule that allows shell_exec."
+            )
+        return Rule(
+            tool=tool, verdict=Verdict(entry.verdict), pattern=pattern, workspace_read=entry.workspace == "read"
+        )
 
     def _user(self, name: str, entry: UserEntry) -> UserSpec:
         path: Path = ("users", name)

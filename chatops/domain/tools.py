@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
 from chatops.domain.canonical import digest
@@ -36,6 +36,17 @@ class Outcome(StrEnum):
     """It was stopped, or the turn was, before it ended."""
     UNKNOWN = "unknown"
     """It was started and nothing tells whether it took effect."""
+
+
+class Exposure(IntEnum):
+    """How much of the workspace a command gets in the sandbox; a higher value is less."""
+
+    WHOLE = 0
+    """The user has decided on this very call."""
+    MASKED = 1
+    """A rule allowed it, so what may hold secrets is hidden."""
+    READ_ONLY = 2
+    """Likewise, and nothing in the workspace can be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +131,9 @@ class CallFacts:
     """A protected target: refused whatever any verdict says."""
     caution: str = ""
     """Why this call asks although the tool itself would not."""
+    reveals: str = ""
+    """What the command may read that `file_read` refuses or asks about, as a sentence: no rule that allows further
+    words answers for it."""
     cwd: str = ""
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -189,7 +189,8 @@ def judge(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
         grant.judge(call.name, facts, remembered=remembered, workspace_read=read)
         for grant in ((draft.state.grant,) if draft.state.grant == then else (then, draft.state.grant))
     ]
-    return max(verdicts, key=lambda judgement: judgement.verdict.strictness)
+    strictest = max(verdicts, key=lambda judgement: judgement.verdict.strictness)
+    return replace(strictest, workspace_read=any(judgement.workspace_read for judgement in verdicts))
 
 
 def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:

@@ -8,7 +8,7 @@ from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
-from chatops.domain.tools import CallFacts, ToolCall, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
 from chatops.engine.state import TurnState
 from chatops.policy.workflow import PatternGate
 
@@ -56,6 +56,7 @@ class RunTool:
     facts: CallFacts
     attempt: int
     digest: str
+    exposure: Exposure = Exposure.WHOLE
     kind: Literal["run_tool"] = "run_tool"
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from chatops.domain.events import (
     ToolStarted,
 )
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.rights import Verdict
+from chatops.domain.tools import CallFacts, Exposure, ToolSpec
 from chatops.engine import calls
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall, RunTool
@@ -62,7 +63,8 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
         interruption=status.interruption,
     )
     draft.put_call(index, replace(one, status=started))
-    draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound))
+    exposure = _exposure(draft, one, facts, status.verdict)
+    draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound, exposure=exposure))
     draft.events.append(
         ToolStarted(
             id=one.call.id,
@@ -74,6 +76,13 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
             sandbox=facts.sandbox,
         )
     )
+
+
+def _exposure(draft: Draft, one: CallState, facts: CallFacts, verdict: Verdict) -> Exposure:
+    """Return what a command gets: everything only if the user was asked about this call."""
+    if verdict is Verdict.ASK:
+        return Exposure.WHOLE
+    return Exposure.READ_ONLY if calls.judge(draft, one.call, facts).workspace_read else Exposure.MASKED
 
 
 def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> None:

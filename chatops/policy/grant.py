@@ -83,10 +83,15 @@ class Grant:
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
         if deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:
             return deciding
-        answered_by = self._answer(tool, facts, remembered)
-        if not answered_by:
+        answer = self._answer(tool, facts, remembered)
+        if answer is None:
             return deciding
-        return Judgement(verdict=Verdict.ALLOW, reason=deciding.reason, answered_by=answered_by)
+        return Judgement(
+            verdict=Verdict.ALLOW,
+            reason=deciding.reason,
+            answered_by=answer.source,
+            workspace_read=answer.workspace_read,
+        )
 
     def reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool = False) -> tuple[Judgement, ...]:
         """What each party says to a call, in order; the first of the strictest decides. Never empty."""
@@ -106,18 +111,19 @@ class Grant:
             said.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
         return tuple(said) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
-    def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> str:
-        """The source of the first standing answer that means this call, or empty."""
+    def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> Answer | None:
+        """Return the first standing answer that means this call."""
         for answer in self.answers:
             if answer.tool == tool and matches(answer.pattern, facts):
-                return answer.source
+                return answer
         for grant in remembered:
             if isinstance(grant.pattern, AnyArguments) and tool in RUNS_ANYTHING:
                 # As for --approve: nobody permits running anything at all in passing.
                 continue
             if grant.role == self.role and grant.tool == tool and matches(grant.pattern, facts):
-                return f"granted for this session in role {grant.role}"
-        return ""
+                source = f"granted for this session in role {grant.role}"
+                return Answer(tool=tool, pattern=grant.pattern, source=source)
+        return None
 
 
 NOT_ON_OFFER = "not on offer in this role"

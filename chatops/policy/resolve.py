@@ -235,7 +235,12 @@ def _role_layers(role: RoleSpec) -> list[Layer]:
 def _role_answers(role: RoleSpec) -> list[Answer]:
     """Rules with *allow* answer an ask, and only for an argument pattern."""
     return [
-        Answer(tool=rule.tool, pattern=rule.pattern, source=f"rule of role {role.name}")
+        Answer(
+            tool=rule.tool,
+            pattern=rule.pattern,
+            source=f"rule of role {role.name}",
+            workspace_read=rule.workspace_read,
+        )
         for rule in role.rules
         if rule.verdict is Verdict.ALLOW and not isinstance(rule.pattern, AnyArguments)
     ]

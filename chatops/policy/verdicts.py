@@ -14,6 +14,8 @@ class Rule:
     tool: str
     verdict: Verdict
     pattern: ArgumentPattern = ANY_ARGUMENTS
+    workspace_read: bool = False
+    """A command that the rule allows gets the workspace read-only in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class Answer:
     pattern: ArgumentPattern
     source: str
     """In words: ``rule of role coder``, ``confirm_allow``, ``--approve``."""
+    workspace_read: bool = False
+    """As in `Rule`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,8 @@ class Judgement:
     """The deciding layer, in words."""
     answered_by: str = ""
     """If an *ask* was answered by a rule: which; the verdict is then ALLOW."""
+    workspace_read: bool = False
+    """As in the rule that answered."""
 
 
 def meet(verdicts: Iterable[Verdict]) -> Verdict:

@@ -208,7 +208,7 @@ class Performer:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
         context = self._context_for(call.id, attempt=effect.attempt, tool=tool, output=output)
-        return await attempt(tool, effect.facts, context)
+        return await attempt(tool, effect.facts, replace(context, exposure=effect.exposure))
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call = effect.call

@@ -30,6 +30,7 @@ STATE_VERSIONS: dict[int, str] = {
     4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
     5: "The definition of a call's tool, and why only a person may permit the call.",
     6: "That the store was copied since the calls of a round were proposed.",
+    7: "Rules that give the workspace read-only, and what a command may read that no open-ended rule answers for.",
 }
 """What each version of a stored TurnState holds."""
 
@@ -44,6 +45,7 @@ _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     3: lambda payload: payload,
     4: lambda payload: payload,
     5: lambda payload: payload,
+    6: lambda payload: payload,
 }
 """From a version to the next, over the parsed JSON."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class ToolContext:
     """What the model gets at most; head and tail are kept."""
     protected: tuple[Path, ...] = ()
     """Resolved files and folders that no tool may touch (our own state, credentials)."""
+    exposure: Exposure = Exposure.WHOLE
+    """How much of the workspace a command of this run gets in the sandbox."""
     output: Callable[[str], None] = lambda text: None
     """Takes output while the tool runs: for the screen, and for a person should the call be interrupted."""
 

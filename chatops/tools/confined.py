@@ -6,12 +6,14 @@ All tools that start programs do it here: the same environment, limits and clean
 import os
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 
 from chatops.domain import endings
 from chatops.domain.errors import ToolFailed
-from chatops.domain.tools import CallFacts, Outcome, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY, visible
@@ -50,9 +52,17 @@ def seconds_left(context: ToolContext) -> float:
 
 
 async def run_confined(
-    argv: tuple[str, ...], *, facts: CallFacts, context: ToolContext, outside: Outside, seconds: float
+    argv: tuple[str, ...],
+    *,
+    facts: CallFacts,
+    context: ToolContext,
+    outside: Outside,
+    seconds: float,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> ToolResult:
     """Run `argv` in the folder and at the level that `facts` name, for at most `seconds`.
+
+    `environment` holds further variables.
 
     Raises ToolFailed if it cannot be started, if its sandbox cannot be set up, or is no longer what was approved.
     """
@@ -60,7 +70,7 @@ async def run_confined(
     level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.words != facts.sandbox:
         raise ToolFailed(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
-    environment = {**clean_environment(os.environ), "PATH": search_path(level)}
+    environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
     call = named(context.call_id, context.attempt)
     if level.program:
@@ -74,6 +84,7 @@ async def run_confined(
             cwd=cwd,
             environment=environment,
             call=call,
+            read_only=context.exposure is Exposure.READ_ONLY,
         )
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)

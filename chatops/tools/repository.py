@@ -1,23 +1,37 @@
-"""Whether a git repository that a model works in makes git run programs.
+"""Whether a command that reads a git repository can be kept from running programs of that repository.
 
-``git status`` and ``git log`` run what the repository's own configuration names: file system monitors, filters,
-external diffs, text converters, pagers, hooks. A folder that somebody else has packed brings all of that with it.
-So settings are listed by what is known to be harmless; with any other one a command of git is no longer a plain
-reading one. Facts: git-config(1), gitattributes(5), githooks(5).
+A folder that someone else packed brings its own configuration, hooks and attributes, and ``git status`` obeys them:
+file system monitors, filters, external diffs, text converters, pagers. Two independent measures hold it. `doubt` finds
+the repository the way git does and names what is not known to be harmless; then no rule answers for the command.
+`quiet` runs git so that what was overlooked cannot start a program either.
+
+Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
+``setup_git_directory_gently`` in git's setup.c.
 """
 
 import os
 import re
+import stat
+import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from chatops.policy.harmless import known_reader
+
+OLDEST = (2, 38)
+"""The first git that knows ``safe.bareRepository``."""
 MAX_CONFIG = 200_000
 """Bytes; a longer file counts as one that cannot be judged."""
 MAX_INDEX = 64_000_000
 """Bytes, likewise."""
-_SUBMODULE = b"\x00\x00\xe0\x00"
-"""Mode 160000 in an index entry (gitformat-index(5)); found by chance elsewhere, it asks once too often."""
 
+_SUBMODULE = 0o160000
+_VERSION_S = 10.0
+_HEAD = re.compile(rb"(?:ref:\s*refs/\S.*|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*", re.DOTALL)
+_VERSION = re.compile(rb"git version (\d+)\.(\d+)")
+_FILTER = re.compile(rb"(?:^|\s)filter(?:=|\s|$)")
 _SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\.)*)")?\s*\]')
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=(.*))?")
 _HARMLESS = frozenset(
@@ -43,47 +57,229 @@ _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction
 """Hooks that reading commands run: a status refreshes the index."""
 
 
-def runs_programs(cwd: Path) -> str:
-    """What of the repository around `cwd` may run programs, in words; empty if nothing of it does.
+_QUIET = (
+    ("safe.bareRepository", "explicit"),
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.pager", "cat"),
+    ("log.showSignature", "false"),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("status.submoduleSummary", "false"),
+    ("diff.ignoreSubmodules", "all"),
+    ("submodule.recurse", "false"),
+    ("protocol.allow", "never"),
+)
+"""Settings that win over those of the repository and of the user."""
+_QUIET_FLAGS = {
+    **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
+    "blame": ("--no-textconv",),
+}
+"""By sub-command: no setting switches these programs off."""
 
-    Only the repository's own settings are looked at: those of the person are the person's.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A plain work tree and where git keeps its data."""
+
+    tree: Path
+    store: Path
+    """The folder that ``.git`` is or names."""
+    shared: Path
+    """The folder with objects and refs: `store`, or that of the main work tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """An entry of the index."""
+
+    path: str
+    mode: int
+
+
+def doubt(cwd: Path, *, program: str) -> str:
+    """Return why `program`, a git run in `cwd`, may start programs of the repository; empty if it cannot.
+
+    Only the repository's own settings count. Those of the user are the user's choice.
     """
-    for folder in (cwd, *cwd.parents):
-        if os.path.lexists(folder / ".git"):
-            return _judged(folder / ".git")
-        if (folder / "HEAD").is_file() and (folder / "objects").is_dir():
-            return _judged(folder)
-    return ""
-
-
-def _judged(store: Path) -> str:
     try:
-        for folder in _stores(store):
-            for name in ("config", "config.worktree"):
-                if (folder / name).exists() and (key := _first_unknown(_read(folder / name))):
-                    return f"the repository's configuration sets {key}, which can make git run a program"
-            for hook in _READ_HOOKS:
-                if os.access(folder / "hooks" / hook, os.X_OK):
-                    return f"the repository has a hook {hook}, which git runs"
-            for index in (folder / "index", *folder.glob("sharedindex.*")):
-                if index.exists() and _SUBMODULE in _bytes(index, limit=MAX_INDEX):
-                    return "the repository has submodules, and git obeys their configuration too"
-    except (OSError, ValueError):
+        found = _version(program, os.stat(program).st_mtime_ns)
+        if found < OLDEST:
+            return f"{program} is older than {OLDEST[0]}.{OLDEST[1]}, which cannot be told to ignore bare repositories"
+        repository = find(cwd)
+        return _settings_doubt(repository) or _hooks_doubt(repository) or _index_doubt(repository, tracked(repository))
+    except _Unfit as error:
+        return str(error)
+    except (OSError, ValueError, IndexError):
         return "the repository's configuration cannot be read"
+
+
+def reads_only(argv: tuple[str, ...]) -> bool:
+    """Return True if `argv` starts git directly, with a sub-command that only reads."""
+    return argv[:1] == ("git",) and known_reader(argv) > 0
+
+
+def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the words and the environment with which a reading command of git starts no other program."""
+    environment = {
+        "GIT_CONFIG_COUNT": str(len(_QUIET)),
+        "GIT_PAGER": "cat",
+        "GIT_ATTR_NOSYSTEM": "1",
+        # A status would write the refreshed index and run a hook for it.
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+    }
+    for number, (key, value) in enumerate(_QUIET):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    try:
+        # A repository above the one that was judged is not found.
+        environment["GIT_CEILING_DIRECTORIES"] = str(find(cwd).tree.parent)
+    except (_Unfit, OSError, ValueError):
+        environment["GIT_CEILING_DIRECTORIES"] = str(cwd.parent)
+    return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:]), environment
+
+
+class _Unfit(Exception):
+    """The folder is no plain work tree; the text says why, as a clause."""
+
+
+def find(cwd: Path) -> Repository:
+    """Return the repository that git finds from `cwd`. Raises `_Unfit` unless it is a plain work tree, and OSError."""
+    for folder in (cwd, *cwd.parents):
+        entry = folder / ".git"
+        mode = _mode(entry)
+        if stat.S_ISDIR(mode):
+            if _mode(entry / "HEAD"):
+                return _plain(folder, entry)
+            # Without a HEAD it is no repository for git, which looks on: beside it, then above.
+        elif stat.S_ISREG(mode):
+            return _plain(folder, _named(entry))
+        elif mode:
+            raise _Unfit(f"{entry} is neither a folder nor a file")
+        if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
+            raise _Unfit(f"{folder} looks like a bare repository, and git would obey its configuration")
+    raise _Unfit(f"{cwd} lies in no work tree")
+
+
+def _plain(tree: Path, store: Path) -> Repository:
+    """Return the repository if git is certain to take it for one: in doubt git looks on and finds another one."""
+    shared = store
+    if _mode(store / "commondir"):
+        shared = Path(os.path.normpath(store / _read(store / "commondir").strip()))
+    folders = (store, shared, shared / "objects", shared / "refs")
+    usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(store / "HEAD"))
+    if not usual or not _HEAD.fullmatch(_bytes(store / "HEAD", limit=MAX_CONFIG)):
+        raise _Unfit(f"{store} is not laid out as a repository of an ordinary work tree")
+    return Repository(tree=tree, store=store, shared=shared)
+
+
+def _named(entry: Path) -> Path:
+    text = _read(entry)
+    if not text.startswith("gitdir: "):
+        raise _Unfit(f"{entry} names no repository")
+    return Path(os.path.normpath(entry.parent / text.removeprefix("gitdir: ").rstrip("\r\n")))
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of what lies at `path`, links not followed; 0 if nothing does."""
+    try:
+        return os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+@cache
+def _version(program: str, changed: int) -> tuple[int, int]:
+    """Return the version of `program`. `changed` is its time of change, so that an upgrade is noticed."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_S, env={}, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = _VERSION.match(done.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _settings_doubt(repository: Repository) -> str:
+    for folder in dict.fromkeys((repository.store, repository.shared)):
+        for name in ("config", "config.worktree"):
+            if _mode(folder / name) and (key := _first_unknown(_read(folder / name))):
+                return f"the repository's configuration sets {key}, which can make git run a program"
     return ""
 
 
-def _stores(store: Path) -> Iterator[Path]:
-    """The folder that ``.git`` is or names, and the one that it shares with other working trees."""
-    if store.is_file():
-        text = _read(store)
-        if not text.startswith("gitdir:"):
-            raise ValueError("not a gitdir file")
-        store = store.parent / text.removeprefix("gitdir:").strip()
-    yield store
-    shared = store / "commondir"
-    if shared.exists():
-        yield store / _read(shared).strip()
+def _hooks_doubt(repository: Repository) -> str:
+    for folder in dict.fromkeys((repository.store, repository.shared)):
+        for hook in _READ_HOOKS:
+            if os.access(folder / "hooks" / hook, os.X_OK):
+                return f"the repository has a hook {hook}, which git runs"
+    return ""
+
+
+def _index_doubt(repository: Repository, entries: tuple[Tracked, ...]) -> str:
+    """Look at what the index names: submodules bring a configuration, attributes can name filters."""
+    folders = {""}
+    attributes = [folder / "info" / "attributes" for folder in (repository.store, repository.shared)]
+    for entry in entries:
+        if entry.mode == _SUBMODULE:
+            return "the repository has submodules, and git obeys their configuration too"
+        folder, _, name = entry.path.rpartition("/")
+        if name.casefold() == ".gitattributes" and not _mode(repository.tree / entry.path):
+            # Git takes the one of the index then, which is not read here.
+            return f"{entry.path} is missing, and it may name filters"
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    attributes += [repository.tree / folder / ".gitattributes" for folder in sorted(folders)]
+    for file in attributes:
+        if not _mode(file):
+            continue
+        lines = _bytes(file, limit=MAX_CONFIG).split(b"\n")
+        if any(_FILTER.search(line) for line in lines if not line.lstrip().startswith(b"#")):
+            return f"{file} names a filter, which is a program"
+    return ""
+
+
+def tracked(repository: Repository) -> tuple[Tracked, ...]:
+    """Return the entries of the index, also those of a shared one. Raises ValueError, IndexError or OSError."""
+    config = repository.shared / "config"
+    width = 32 if _mode(config) and "sha256" in _read(config).casefold() else 20
+    files = (repository.store / "index", *repository.store.glob("sharedindex.*"))
+    return tuple(
+        entry for file in files if _mode(file) for entry in _entries(_bytes(file, limit=MAX_INDEX), width=width)
+    )
+
+
+def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
+    """Read an index whose object ids have `width` bytes; see gitformat-index(5)."""
+    version = int.from_bytes(data[4:8], "big")
+    if data[:4] != b"DIRC" or version not in (2, 3, 4):
+        raise ValueError("not an index")
+    at, path = 12, b""
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        mode = int.from_bytes(data[at + 24 : at + 28], "big")
+        start = at + 42 + width + 2 * bool(data[at + 40 + width] & 0x40)
+        kept = 0
+        if version == 4:
+            cut, start = _number(data, start)
+            kept = len(path) - cut
+        end = data.index(b"\0", start)
+        path = path[:kept] + data[start:end]
+        # Before version 4 each entry is filled up to eight bytes, with at least one NUL.
+        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
+        yield Tracked(path=os.fsdecode(path), mode=mode & 0o170000)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Read an integer of variable width; return it and what comes after it."""
+    value = data[at] & 127
+    while data[at] & 128:
+        at += 1
+        value = ((value + 1) << 7) | (data[at] & 127)
+    return value, at + 1
 
 
 def _read(path: Path) -> str:
@@ -101,9 +297,9 @@ def _bytes(path: Path, *, limit: int) -> bytes:
 
 
 def _first_unknown(text: str) -> str:
-    """The first setting that is not known to be harmless, also one that only a laxer reader would see."""
+    """Return the first setting that is not known to be harmless, also one that only a laxer parser would see."""
     section = ""
-    # Only a line feed ends a line for git: whoever splits elsewhere sees other sections than git does.
+    # Only a line feed ends a line for git; splitting elsewhere would give other sections than git sees.
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
         if found := _SECTION.match(line):

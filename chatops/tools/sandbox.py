@@ -128,8 +128,9 @@ def sandboxed(
     cwd: Path,
     environment: Mapping[str, str],
     call: str,
+    read_only: bool = False,
 ) -> Command:
-    """`argv` inside the sandbox of `level`; `call` as in `Command`."""
+    """`argv` inside the sandbox of `level`; `call` as in `Command`. `read_only`: so is the workspace."""
     settled = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         settled += ["--setenv", name, value]
@@ -140,7 +141,7 @@ def sandboxed(
         *_homes(workspace),
         *(part for path in settings.read for part in ("--ro-bind-try", path, path)),
         *(part for path in _NAME_SERVICE if settings.network for part in ("--ro-bind-try", path, path)),
-        "--bind",
+        "--ro-bind" if read_only else "--bind",
         str(workspace),
         str(workspace),
         *_guarded(workspace, git=settings.git_protect, protected=protected, read=settings.read),

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import CallFacts, Problem, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.policy.argv import simple_words
 from chatops.policy.harmless import interpreter
 from chatops.policy.programs import PROGRAMS
@@ -27,7 +27,7 @@ from chatops.tools.confined import MAX_TEXT, run_confined, search_path, seconds_
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.outside import Outside
 from chatops.tools.read_files import with_place, world_problem
-from chatops.tools.repository import runs_programs
+from chatops.tools.repository import doubt, quiet, reads_only
 from chatops.tools.sandbox import ShellSettings
 
 _MAX_SCRIPTS = 20
@@ -59,8 +59,13 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         """Run a shell command in the workspace; gives its output (stdout and stderr) and a non-zero exit code."""
         limit = seconds_left(context)
         argv = facts.argv or ("/bin/bash", "-c", facts.command)
+        environment: dict[str, str] = {}
+        if context.exposure is not Exposure.WHOLE and reads_only(argv):
+            argv, environment = quiet(argv, cwd=Path(facts.cwd))
         seconds = min(limit, timeout_s or limit)
-        return await run_confined(argv, facts=facts, context=context, outside=outside, seconds=seconds)
+        return await run_confined(
+            argv, facts=facts, context=context, outside=outside, seconds=seconds, environment=environment
+        )
 
     return (shell_exec,)
 
@@ -115,7 +120,7 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     inside = any(Path(place).is_relative_to(context.workspace) for place in places)
     if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in _RUN_THE_WORKSPACE:
         return f"{words[0]} is a program of the workspace here: {program}."
-    if words[0] == "git" and (reason := runs_programs(cwd)):
+    if words[0] == "git" and (reason := doubt(cwd, program=program)):
         return f"git may do more than the words say: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
         if target.is_relative_to(context.workspace) and (refusal := refused(target, context=context, write=False)):

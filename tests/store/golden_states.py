@@ -50,6 +50,7 @@ FACTS = CallFacts(
     repairs=("closed a brace",),
     refusal="protected path",
     caution="reads outside",
+    reveals="reads .env",
     cwd="/w",
     paths=("/w/a",),
     hosts=("docs.example",),

@@ -45,7 +45,14 @@ def a_grant(role: str = "coder") -> Grant:
                 default=Verdict.ASK,
             ),
         ),
-        answers=(Answer(tool="shell_exec", pattern=HostPattern(host="*.example.org"), source="confirm_allow"),),
+        answers=(
+            Answer(
+                tool="shell_exec",
+                pattern=HostPattern(host="*.example.org"),
+                source="confirm_allow",
+                workspace_read=True,
+            ),
+        ),
     )
 
 

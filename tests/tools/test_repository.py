@@ -1,6 +1,7 @@
 """A hostile repository makes git run programs; no rule about words answers for that."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 from chatops.domain.decisions import ArgvPattern, ExactArguments
 from chatops.policy.matching import covers, matches
 from chatops.policy.patterns import suggest_exact, suggest_rule
-from chatops.tools.repository import runs_programs
+from chatops.tools import repository as judging
 from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, inspected
 
+GIT = shutil.which("git") or ""
 STATUS = ArgvPattern(words=("git", "status"))
 
 
@@ -30,6 +32,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "add", "a")
     git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
     return folder
+
+
+def runs_programs(folder: Path) -> str:
+    """Say why git may start programs of the repository around `folder`."""
+    return judging.doubt(folder, program=GIT)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -114,16 +121,18 @@ def test_another_working_tree_obeys_the_first_ones_settings(repository: Path) ->
     assert "core.fsmonitor" in runs_programs(other)
 
 
-def test_a_bare_repository_and_a_broken_one_are_judged_too(tmp_path: Path) -> None:
+def test_only_a_plain_work_tree_is_harmless(repository: Path, tmp_path: Path) -> None:
+    assert "no work tree" in runs_programs(tmp_path)
     bare = tmp_path / "bare"
     git(tmp_path, "init", "-q", "--bare", str(bare))
-    assert runs_programs(bare) == ""
-    git(bare, "config", "core.fsmonitor", "touch PWNED")
-    assert runs_programs(bare)
-    broken = tmp_path / "broken"
-    (broken / ".git").mkdir(parents=True)
-    os.mkfifo(broken / ".git" / "config")
-    assert "cannot be read" in runs_programs(broken)
+    assert "bare repository" in runs_programs(bare)
+    (repository / ".git" / "config").unlink()
+    os.mkfifo(repository / ".git" / "config")
+    assert "cannot be read" in runs_programs(repository)
+    link = tmp_path / "link"
+    link.mkdir()
+    (link / ".git").symlink_to(repository / ".git")
+    assert "neither a folder nor a file" in runs_programs(link)
 
 
 async def test_a_reader_that_the_workspace_brings_is_not_the_one_that_was_meant(
