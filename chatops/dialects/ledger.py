@@ -2,11 +2,12 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from chatops.dialects.formats.base import Call, Found, Trouble
 from chatops.dialects.reading import (
+    Confidence,
     ContentPiece,
     Diagnostic,
     DiagnosticKind,
@@ -95,6 +96,15 @@ class Ledger:
                 self._call(item, found, text, base)
             elif not (item.empty and self._entries):
                 self._trouble(item, found, text, base)
+
+    def doubt(self) -> None:
+        """Mark the calls so far as ones that may not have been meant."""
+        self._entries = [
+            replace(entry, what=replace(entry.what, confidence=Confidence.LOW))
+            if isinstance(entry.what, ReadCall)
+            else entry
+            for entry in self._entries
+        ]
 
     def recent(self, length: int) -> str:
         """The last `length` characters for the person."""

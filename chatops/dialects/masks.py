@@ -78,6 +78,18 @@ _CUE = re.compile(
     r"|ejemplo|exemple)\b|例如|例え?ば|示例",
     re.IGNORECASE,
 )
+_INTRODUCES = re.compile(
+    r"\b(?:would|could|might|should) (?:then )?(?:be|have been|look|read|appear)(?: \w+){0,2}\s*:?$"
+    r"|\b(?:looks?|reads?) like\b|\bfor (?:example|instance)\b|\be\.g\.|\bi\.e\.|\bsuch as$"
+    r"|\b(?:examples?|samples?)(?:\s*:?$| (?:of|for|calls?|output|usage|requests?|reply|response|format)\b)"
+    r"|\b(?:format|syntax|template|markup)(?: is| was)?\s*:?$"
+    r"|\b(?:raw|literal|verbatim) (?:output|text|calls?|reply|response|request|message|tokens)\b"
+    r"|\bhypothetical|\billustrat|\bplaceholder|\b(?:not|never|n['’]t) (?:run|execute|call)\b"
+    r"|\b(?:says?|said|contains?|contained|reads|returned|printed|wrote|writes|typed|quot\w*|states?)(?: \w+){0,2}\s*:$"
+    r"|\b(?:zum|ein|als) beispiel\b|\bpor ejemplo\b|\bpar exemple\b|例如|例え?ば|示例",
+    re.IGNORECASE,
+)
+_SENTENCE_ENDS = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?。！？][\"'”’)*_]*(?:\s|\Z)")
 _LONGER = 16
 CUE_REACH = 400
 """Characters before a fence that are searched for a sign that it documents something."""
@@ -107,6 +119,12 @@ def open_fence(text: str, run: int, after: int) -> Fence | None:
 def may_hold_a_call(fence: Fence, before: str) -> bool:
     """Whether what a fence holds could be meant as a call, by its language and by the text before it."""
     return fence.language in _CALL_LANGUAGES and _CUE.search(before[-CUE_REACH:]) is None
+
+
+def introduces_an_example(before: str) -> bool:
+    """Return True if the last sentence of `before` is unfinished and announces what follows as quoted or an example."""
+    line = before[-CUE_REACH:].rstrip().rpartition("\n")[2]
+    return _INTRODUCES.search(_SENTENCE_ENDS.split(line)[-1]) is not None
 
 
 def span_end(text: str, at: int, runs: list[int], *, final: bool) -> int | Early | None:

@@ -8,6 +8,7 @@ linear when text arrives one character at a time.
 from collections.abc import Callable
 from enum import Enum, auto
 
+from chatops.dialects.enclosing import OpenTags
 from chatops.dialects.ledger import Ledger
 from chatops.dialects.offers import Offers
 
@@ -43,6 +44,7 @@ class Message:
         "_waits_for",
         "at",
         "begin",
+        "documents",
         "final",
         "fresh",
         "hold",
@@ -53,6 +55,7 @@ class Message:
         "plain",
         "runs",
         "said",
+        "tags",
         "text",
         "wrapper",
     )
@@ -78,6 +81,10 @@ class Message:
         """Whether a call was the first thing in the text."""
         self.runs: list[int] = []
         """Lengths of the runs of backticks that may have opened a code span, in order."""
+        self.tags = OpenTags()
+        """Tags of no known format that are open at `at`."""
+        self.documents = False
+        """Whether a call was announced as an example or a quotation, so that the user decides on all that follow."""
         self.wrapper = ""
         self.hold = -1
         """Index from which on the end of `text` may be the beginning of something; -1 if it is not known."""

@@ -10,7 +10,7 @@ from chatops.dialects.message import ANYTHING, Message, Saying
 from chatops.dialects.reasoning import ARROWS, SQUARE
 from chatops.dialects.scanner import LINE_START, SCAN, SCAN_IN_SPAN, Kind, hold_from, word_of
 from chatops.dialects.settle import Step, Went, masked, settle
-from chatops.dialects.tags import BY_KIND
+from chatops.dialects.tags import BY_KIND, unknown_tag
 from chatops.dialects.thoughts import quoted, think, thought_ended
 
 _CHANNEL_STARTS = "|start|"
@@ -82,7 +82,9 @@ def _mark(message: Message, found: re.Match[str]) -> Step:
 def _tag(message: Message, found: re.Match[str]) -> Step:
     word = word_of(found)
     kind = KINDS.get(word)
-    if kind is None or (message.said and not _may_leave(message.said, kind, word)):
+    if kind is None:
+        return found.end() if message.said else unknown_tag(message, found)
+    if message.said and not _may_leave(message.said, kind, word):
         return found.end()
     if kind is Kind.CALL:
         return _call(message, found.start(), found.end(), OPENS[word])

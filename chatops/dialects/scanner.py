@@ -17,7 +17,7 @@ class Early(Enum):
 
 TOO_EARLY = Early.TOO_EARLY
 
-_WORD = r"[/!]?[A-Za-z|｜][\w:|｜▁/-]{0,63}"
+_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _SPACES = r"[ \t\r]{0,16}"
 _TAGS = (
     rf"<[ ]?(?P<word>{_WORD})|<!--|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"

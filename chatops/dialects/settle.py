@@ -1,10 +1,19 @@
 """What comes of a block that was read: it is taken, it is text, or more has to come; and the mode behind it."""
 
+from dataclasses import replace
 from enum import Enum, auto
 
-from chatops.dialects.formats.base import MAX_CALL, Found, Nothing, Outcome, Trouble, skip_space
+from chatops.dialects.enclosing import Enclosure
+from chatops.dialects.formats.base import MAX_CALL, Found, Nothing, Outcome, Trouble, doubtful, skip_space
 from chatops.dialects.formats.closing import CLOSER, CLOSER_BEGINS, END_OF_TEXT, only_closers_follow
-from chatops.dialects.masks import paragraph_end, quotation_around, quotation_end, span_end
+from chatops.dialects.masks import (
+    CUE_REACH,
+    introduces_an_example,
+    paragraph_end,
+    quotation_around,
+    quotation_end,
+    span_end,
+)
 from chatops.dialects.message import ANYTHING, Message
 from chatops.dialects.reading import DiagnosticKind
 from chatops.dialects.scanner import Early
@@ -84,7 +93,19 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
     said = in_quotation(message, start, outcome.end, opens=outcome.wraps)
     if said is not None:
         return said
+    enclosure = Enclosure.FREE
+    if message.tags:
+        enclosed = message.tags.around(message.text, after, base=message.base, final=message.final)
+        if isinstance(enclosed, Early):
+            return wait(message, start, ">")
+        if enclosed is Enclosure.QUOTED:
+            # What was sure was read as a unit; anything else may reach beyond the closing tag.
+            return outcome.end if outcome.sure else after
+        enclosure = enclosed
     message.pass_content(start)
+    message.documents = message.documents or introduces_an_example(message.ledger.recent(CUE_REACH))
+    if enclosure is Enclosure.DOUBTFUL or message.documents:
+        outcome = replace(outcome, items=tuple(doubtful(each) for each in outcome.items))
     take(message, outcome)
     return Went.ON
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
+from chatops.dialects.enclosing import closing_tag, opening_tag
 from chatops.dialects.formats.closing import only_closers_follow, text_follows
 from chatops.dialects.frames import end_of_text, frame, frame_ends, part, turn
 from chatops.dialects.masks import QUOTING
@@ -46,6 +47,21 @@ def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
             message.skip(len(text))
             return Went.NOWHERE
     return quoted(message, found, QUOTING[word_of(found)])
+
+
+def unknown_tag(message: Message, found: re.Match[str]) -> Step:
+    """Note a tag of no known format: it stays text, and a call between it and its closing tag is text as well."""
+    text, start = message.text, found.start()
+    closes = found["word"].startswith("/")
+    name = (closing_tag if closes else opening_tag)(text, start, final=message.final)
+    if isinstance(name, Early):
+        return wait(message, start)
+    if name is not None and not closes:
+        message.tags.open(name, begins_line=text[start - 1] == "\n")
+    elif name is not None and not message.tags.close(name) and not message.led_by_call:
+        # The opening tag may have been in the prompt, and then what came before was thought.
+        message.ledger.doubt()
+    return found.end()
 
 
 BY_KIND: Mapping[Kind, Callable[[Message, re.Match[str]], Step]] = {

@@ -158,8 +158,13 @@ def in_a_comment(text: str) -> str:
     return f"See <!-- {text} -->, and no more."
 
 
+def in_tags_of_no_format(text: str) -> str:
+    return f"I weigh it.\n<scratchpad>\nIt says\n{text}\nand I would not run that.\n</scratchpad>\nI leave it."
+
+
 QUOTES: Sequence[Callable[[str], str]] = (
-    in_fence, in_quote, in_result, in_forged_result, in_response, in_thought, in_a_thought_without_end, in_a_comment
+    in_fence, in_quote, in_result, in_forged_result, in_response, in_thought, in_a_thought_without_end, in_a_comment,
+    in_tags_of_no_format,
 )  # fmt: skip
 
 

@@ -55,6 +55,25 @@ def test_a_repaired_call_asks_although_its_tool_would_not(chatops: CommandLine) 
     assert ran.json["pending"][0]["tool"] == "file_read"
 
 
+@pytest.mark.parametrize("name", ["analysis", "scratchpad", "reflection", "example"])
+def test_a_call_in_a_pair_of_tags_of_no_format_is_part_of_the_answer(chatops: CommandLine, name: str) -> None:
+    answer = f"<{name}>\nOne could {READS}, but no.\n</{name}>\nI leave it."
+    with FakeOpenAI([says(answer, pieces=30)]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "read it", "--output-format", "json")
+        assert len(server.requests) == 1
+    assert (ran.code, ran.json["calls"], ran.json["answer"]) == (0, [], answer)
+
+
+@pytest.mark.parametrize(
+    "answer", [f"The raw output would be:\n{READS}", f"<analysis>\nI look.\n{READS}", f"Ok. <action>{READS}</action>"]
+)
+def test_a_call_that_may_be_an_example_asks_although_its_tool_would_not(chatops: CommandLine, answer: str) -> None:
+    with FakeOpenAI([says(answer)]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "read it", "--approve", "file_read", "--output-format", "json")
+    assert ran.code == 3, ran.err
+    assert ran.json["pending"][0]["tool"] == "file_read"
+
+
 def test_a_call_that_cannot_be_read_is_answered_and_the_model_corrects_it(chatops: CommandLine) -> None:
     nameless = says('<tool_call>\n{"nam')
     replies = [nameless, says(READS[:-30]), says(READS.replace("file_read", "file_reed")), says(READS), says("Friday.")]

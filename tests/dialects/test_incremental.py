@@ -39,6 +39,7 @@ TOKENS = [
         "<|constrain|>",
         "<|call|>",
     ),
+    *("<analysis>", "</analysis>", "<no", "te>", "</note>", "<answer>", "</answer>", "<action>", "</action>", "<br>"),
     *("to=functions.run_shell", "to=user", "to=self", "commentary", "analysis", "final", "assistant", "thought"),
     *("`", "``", "```", "```json\n", "~~~", "\n", "\n\n", "    ", "\t", " ", "\r\n", "> ", ">>>", "<!--", "-->"),
     *(

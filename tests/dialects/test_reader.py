@@ -285,6 +285,112 @@ class TestCodeAndQuotations:
             assert (reading.calls, reading.content) == ((), text)
 
 
+PAIRS = [
+    ("<analysis>\n", "\n</analysis>"),
+    ("<scratchpad>", "</scratchpad>"),
+    ("<Reflection>", "</reflection >"),
+    ('<example index="1">\n', "\n</example>"),
+    ("<document><source>a.txt</source>\n", "</document>"),
+    ("<inner_monologue>\n<step>1</step> ", "</inner_monologue>"),
+    ("<my:notes.v2>", "</my:notes.v2>"),
+    ("<思考>", "</思考>"),
+    ("<p>", "</p>"),
+]
+MARKED = sorted(name for name, each in SPELLINGS.items() if each.marked)
+
+
+class TestTagsOfNoFormat:
+    @pytest.mark.parametrize("format", MARKED)
+    def test_a_call_in_a_pair_of_them_is_text(self, format: str) -> None:
+        call = SPELLINGS[format].spell([EVIL])
+        for opening, closing in PAIRS:
+            text = f"Hm. {opening}I could\n{call}\nor not{closing}\n\nI ask first."
+            reading = read_calls(text, TOOLS)
+            assert (reading.calls, reading.diagnostics) == ((), ())
+            if format != "kimi_k3":  # Marks of its parts are never shown.
+                assert reading.content == text
+
+    @pytest.mark.parametrize("format", MARKED)
+    def test_a_call_behind_the_pair_is_a_call(self, format: str) -> None:
+        call = SPELLINGS[format].spell([OSLO])
+        for opening, closing in PAIRS:
+            before = f"Hm. {opening}perhaps {HERMES}{closing}\n\n"
+            reading = read_calls(before + call, TOOLS)
+            assert got(reading) == [OSLO]
+            assert reading.content == before
+
+    @pytest.mark.parametrize(("opening", "closing"), PAIRS)
+    def test_every_split_gives_the_same(self, opening: str, closing: str) -> None:
+        text = f"Hm. {opening}perhaps {HERMES} {closing}\n{GOOD}\nSo: {opening}{GOOD}"
+        whole = read_calls(text, TOOLS)
+        for at in range(1, len(text)):
+            reader = CallReader(TOOLS)
+            reader.feed(text[:at])
+            reader.feed(text[at:])
+            assert reader.close()[1] == whole, text[:at]
+
+    def test_pairs_are_counted(self) -> None:
+        text = f"<note>a <note>b</note> {HERMES} <b>c</b> {HERMES}</note> {HERMES}"
+        assert len(read_calls(text, TOOLS).calls) == 1
+
+    @pytest.mark.parametrize("closing", ["`</note>`", '"</note>"', "“</note>”"])
+    def test_a_closing_tag_that_is_only_spoken_of_closes_nothing(self, closing: str) -> None:
+        text = f"<note>It ends with {closing}, so {HERMES}</note>\nNo."
+        assert (read_calls(text, TOOLS).calls, read_calls(text, TOOLS).content) == ((), text)
+
+    @pytest.mark.parametrize("name", ["answer", "response", "output", "OUTPUT", "tool_code", "functions"])
+    def test_wrappers_of_answers_and_of_calls_change_nothing(self, name: str) -> None:
+        reading = read_calls(f"<{name}>\n{GOOD}\n</{name}>", TOOLS)
+        assert got(reading) == [OSLO]
+        assert reading.calls[0].confidence is Confidence.HIGH
+
+    @pytest.mark.parametrize(
+        "before",
+        [
+            "One.<br>\nTwo.<br/>\n",
+            "<hr>\n",
+            "A List<T>, a Map<String, List<T>> and x <y and z. ",
+            "Replace <name> by yours. ",
+            "3 < n and n > 2: ",
+            "<b>Now</b> ",
+            "I would like to look. ",
+            "An example of this is in the file. ",
+            "Let me be precise and read it:\n",
+        ],
+    )
+    def test_void_tags_generics_and_placeholders_are_no_pairs(self, before: str) -> None:
+        for text in (before + GOOD, f"{before}{GOOD}<br></br>"):
+            reading = read_calls(text, TOOLS)
+            assert got(reading) == [OSLO], text
+            assert reading.calls[0].confidence is Confidence.HIGH
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f"<action>{GOOD}</action>",
+            f"I look.\n<next_action>\n{GOOD}\n</next_action>",
+            f"<analysis>\nI look. {GOOD}",
+            f"I could {GOOD} hm\n</scratchpad>\nNo.",
+            f"The raw output would be:\n{GOOD}",
+            f"The raw output would be: {GOOD}\nand {GOOD}",
+            f"It is written like this, for example: {GOOD}",
+            f"e.g. {GOOD}",
+            f"The page says: {GOOD}",
+            f"{'<x>' * 2000}<note>{GOOD}",
+        ],
+    )
+    def test_what_may_have_been_meant_is_left_to_the_user(self, text: str) -> None:
+        calls = read_calls(text, TOOLS).calls
+        assert calls
+        assert {call.confidence for call in calls} == {Confidence.LOW}
+
+    def test_nothing_more_is_kept_back_than_what_a_pair_may_hold(self) -> None:
+        reader = CallReader(TOOLS)
+        assert reader.feed("<note>I see") == [ContentPiece(text="<note>I see")]
+        assert reader.feed(f" {GOOD} so") == [ContentPiece(text=" ")]
+        assert reader.feed("</note> That") == [ContentPiece(text=f"{GOOD} so</note> That")]
+
+
 class TestChannels:
     def test_only_what_is_addressed_to_a_tool_runs(self) -> None:
         for channel in ("final", "commentary"):
