@@ -26,10 +26,12 @@ class WorkflowResult:
     """How a run ended, or where it stands if a person is needed."""
 
     success: bool
-    """Whether it ran to its end."""
+    """True if the run ended and every step gave a result."""
     result: Any
-    """The last step's; None unless it succeeded."""
+    """Result of the last step that gave one; None unless the run ended with an answer."""
     steps: tuple[StepReport, ...]
+    failed_steps: tuple[str, ...] = ()
+    """Names of the steps that the run passed over: failed with ``on_fail: go_on``, or skipped by the user."""
     pending: tuple[PendingCall, ...] = ()
     """Calls that wait for a person: ``chatops approvals``, then `Workflow.resume`."""
     review: str = ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
+from chatops.engine.workflow.progress import failed_steps
 from chatops.engine.workflow.state import (
     AwaitingReview,
     CheckingGate,
@@ -49,7 +51,10 @@ async def start(assembled: Assembled, query: str, *, options: Options, on_approv
     """Check the workflow here, begin a run and drive it until it is over or needs a person."""
     async with _app(assembled, options) as app:
         role = options.role or ROLE.name
-        await asyncio.to_thread(lambda: check_here(app, Definition(spec=assembled.spec), role=role).or_raise())
+        checked = await asyncio.to_thread(check_here, app, Definition(spec=assembled.spec), role=role)
+        checked.or_raise()
+        for warning in checked.warnings:
+            warnings.warn(warning, stacklevel=1)
         run = await app.new_run(assembled.spec, query, attended=False, role=role)
         return await _driven(run, assembled, on_approval)
 
@@ -139,14 +144,16 @@ def _result(state: WorkflowState, assembled: Assembled, *, pending: tuple[Pendin
     answered = isinstance(phase, RunFinished) and phase.result is RunResult.ANSWERED
     # What fits the schema may still not be what the class takes.
     unfit = given[-1].detail if answered else ""
+    failed = failed_steps(state)
     return WorkflowResult(
-        success=answered and not unfit,
+        success=answered and not unfit and not failed,
         result=given[-1].result if answered and not unfit else None,
         steps=steps,
+        failed_steps=failed,
         pending=pending,
         review=state.spec.step(phase.step).name if isinstance(phase, AwaitingReview) else "",
         session_id=state.session_id,
-        detail=unfit if answered else _why(phase, pending),
+        detail=unfit or _why(phase, pending),
     )
 
 

@@ -15,7 +15,7 @@ from chatops.policy.workflow import (
 )
 
 Validator = AnyTool | Mapping[str, Any]
-"""A tool that has to pass; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […]}``."""
+"""A tool that has to pass; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ def tool(
 
     Its signature is the schema (every parameter needs a type), the first paragraph of its docstring the description.
     It may be sync (then it runs in a thread) or async, and return text, anything that JSON can hold, or None. An
-    exception and ``{"error": …}`` are failures; the word of a validation is
-    ``{"valid": bool, "errors": [{"property": …, "message": …}]}``.
+    exception and ``{"error": …}`` are failures. A validator returns
+    ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; a tool that is none needs ``passes_when``.
 
     `read_only`: it changes nothing; `idempotent`: a crash may repeat it. Without a word it asks each time, and needs
     access level operator. Raises ConfigError for a function that cannot be a tool.

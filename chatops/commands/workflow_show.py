@@ -12,7 +12,7 @@ from chatops.headless.pending import next_steps
 from chatops.headless.run_report import RunReport, run_json, run_report
 from chatops.headless.stream import plain
 from chatops.headless.workflow import review_steps
-from chatops.policy.workflow import CommandGate, StepSpec, WorkflowSpec
+from chatops.policy.workflow import CommandGate, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.policy.workflow_definition import Definition
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
@@ -126,7 +126,7 @@ def _described(step: StepSpec) -> list[tuple[str, str]]:
         ("role", step.role or "that of the run"),
         ("model", step.model),
         ("tools", "all of the role" if step.tools is None else ", ".join(step.tools) or "none"),
-        ("has to pass", ", ".join(one.tool for one in step.validations)),
+        ("has to pass", ", ".join(_passes(one) for one in step.validations)),
         ("gates", ", ".join(gates)),
         ("order", " → ".join(step.order)),
         ("once", ", ".join(step.once)),
@@ -135,6 +135,16 @@ def _described(step: StepSpec) -> list[tuple[str, str]]:
         ("on failure", step.on_fail.value + (", may be skipped" if step.may_skip else "")),
         ("review", "a person accepts the answer" if step.review else ""),
     ]
+
+
+def _passes(validation: Validation) -> str:
+    match validation.passes_when:
+        case PassesWhen.VALID:
+            return validation.tool
+        case PassesWhen.SUCCESS:
+            return f"{validation.tool} (when it succeeds)"
+        case PassesWhen.EXIT_CODE_0:
+            return f"{validation.tool} (with exit code 0)"
 
 
 def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Namespace) -> int:

@@ -45,6 +45,12 @@ def _named_only(value: object) -> object:
     return {"tool": value} if isinstance(value, str) else value
 
 
+class ExitCode(Strict):
+    """The exit code of a program that a validation runs."""
+
+    exit_code: Literal[0]
+
+
 class ValidationEntry(Strict):
     """A tool that has to be called and to pass."""
 
@@ -52,6 +58,8 @@ class ValidationEntry(Strict):
     subject: dict[Name, str] = Field(default_factory=dict)
     """From the name of one of its arguments to a JSON pointer into the answer, or to ``""``."""
     depends_on: list[Name] | None = None
+    passes_when: Literal["success"] | ExitCode | None = None
+    """For a tool that is no validator by contract; without it the tool has to return ``{"valid": true, …}``."""
 
 
 class GateEntry(Strict):

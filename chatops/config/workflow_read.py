@@ -2,12 +2,13 @@
 
 import json
 from pathlib import PurePath
+from typing import Literal
 
 from pydantic import ValidationError
 
 from chatops.config.document import Document, read_document
 from chatops.config.locate import parse
-from chatops.config.workflow_model import GateEntry, StepEntry, ValidationEntry, WorkflowEntry, keys_beside
+from chatops.config.workflow_model import ExitCode, GateEntry, StepEntry, ValidationEntry, WorkflowEntry, keys_beside
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
@@ -15,6 +16,7 @@ from chatops.policy.workflow import (
     CommandGate,
     Gate,
     OnFail,
+    PassesWhen,
     PatternGate,
     StepSpec,
     Subject,
@@ -105,7 +107,18 @@ def _validation(entry: ValidationEntry) -> Validation:
         tool=tool_name(entry.tool),
         subject=tuple(Subject(argument=name, pointer=pointer) for name, pointer in entry.subject.items()),
         depends_on=None if entry.depends_on is None else _tools(entry.depends_on),
+        passes_when=_passes_when(entry.passes_when),
     )
+
+
+def _passes_when(given: Literal["success"] | ExitCode | None) -> PassesWhen:
+    match given:
+        case None:
+            return PassesWhen.VALID
+        case ExitCode():
+            return PassesWhen.EXIT_CODE_0
+        case _:
+            return PassesWhen.SUCCESS
 
 
 def _gate(entry: GateEntry) -> Gate:

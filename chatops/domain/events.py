@@ -377,6 +377,8 @@ class WorkflowFinished:
     answer: str
     usage: Usage | None = None
     detail: str = ""
+    failed_steps: tuple[str, ...] = ()
+    """Names of steps that the run passed over without a result."""
 
 
 Event = (

@@ -18,6 +18,8 @@ def tool_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
+BUILT_IN = "built-in"
+"""Source of the tools that come with chatops."""
 KILLED = "killed (out of memory?)"
 """How a program ended that SIGKILL ended, not sent by us: as a rule that is the kernel, for want of memory."""
 
@@ -69,7 +71,7 @@ class ToolSpec:
     asks_after_reading: bool = False
     """Sends text off the machine, so it asks once the session has read workspace files."""
     timeout_s: float = 60.0
-    source: str = "built-in"
+    source: str = BUILT_IN
     steps: tuple[str, ...] = ()
     """Names of the workflow steps that it is bound to, as ``STEP`` or ``WORKFLOW.STEP``; empty: it may be used
     everywhere."""

@@ -1,7 +1,7 @@
 """What a validation found wrong, read out of its result and written for the model.
 
-A result says ``{"valid": bool, "errors": [{"property": ..., "message": ...}]}``; every text in it comes from strangers,
-so it is cut to size and kept on its line: nothing in it can look like a word of ours.
+A validator returns ``{"valid": bool, "errors": [{"property": ..., "message": ...}]}``. Every text in it is untrusted,
+so it is cut to size and kept on one line: nothing in it can look like a message of chatops.
 """
 
 import re
@@ -15,8 +15,21 @@ HEADING = "Validation Errors Found:"
 MAX_ERRORS = 20
 _MOST_OF_A_PROPERTY = 160
 _MOST_OF_A_MESSAGE = 500
-_NOT_VALID = re.compile(r"""(?<=["'])valid\\*["']\s*+:\s*+(?!true\b)""", re.IGNORECASE)
-"""The member ``valid`` with another value than true, also as Python shows it or quoted inside a text."""
+_NO_VERDICT = (
+    'a validation passes only if it returns an object such as {"valid": true}; the definition of a tool that is no '
+    "validator needs passes_when. It gave:"
+)
+_NOT_A_LETTER = re.compile(r"[^a-z]+")
+_GOOD = frozenset({"valid", "isvalid", "success", "successful", "succeeded", "ok", "pass", "passed", "passes"})
+_BAD = frozenset({"invalid", "failed", "failure", "failures", "iserror", "haserrors", "problems", "violations"})
+_STATE = frozenset({"status", "state", "result", "outcome", "verdict"})
+_CODE = frozenset({"exitcode", "returncode", "errorcount", "errorscount", "failurecount", "failurescount"})
+"""Names of members, small letters only, so that ``is_valid`` and ``isValid`` are one."""
+_WENT_WRONG = frozenset(
+    {"error", "errors", "errored", "fail", "failed", "failure", "invalid", "not valid", "rejected", "denied"}
+    | {"not ok", "not passed", "unsuccessful", "ko", "false", "no"}
+)
+_NO_WORDS = frozenset({"", "false", "no", "0", "none", "null"})
 _NUMBERED = re.compile(r"^\d+\. Property: (.*)\n   Message: (.*)$", re.MULTILINE)
 
 
@@ -35,32 +48,86 @@ def one_line(text: str, *, most: int) -> str:
     return sanitize(cut, newlines=False)
 
 
-def reported(content: str) -> tuple[Finding, ...] | None:
-    """What the result of a validation finds wrong, None if it has passed.
+def reported(content: str) -> tuple[Finding, ...]:
+    """What keeps the result of a validator from being a pass; empty if it is one.
 
-    An object passes with ``valid`` true, or without that member, unless it names errors or says otherwise further
-    inside. Other JSON than an object or ``true`` is no verdict, and what begins like an object and cannot be read is
-    none. Any other text says nothing (the tool succeeded, and that is its word) unless it quotes a ``valid`` that is
-    not true: a warning before the verdict does not hide it.
+    Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
+    that cannot be read or says nothing of validity are none.
     """
-    text = content.strip().removeprefix("\ufeff")
+    text = _bare(content)
     try:
         read = parsed(text)
     except ValueError:
         if text.startswith("{"):
             return (_error("result", f"it cannot be read, so it is no pass: {text}"),)
         read = text
-    match read:
-        case list() | False | None:
-            return (_error("result", f'it has to be an object such as {{"valid": true}}: {text}'),)
-        case Mapping() if found := _listed(read.get("errors")) + _listed(read.get("error")):
-            return tuple(found[:MAX_ERRORS])
-        case {"valid": True}:
-            return None
-        case {"valid": _}:
-            return (_error("valid", text),)
-        case _:
-            return (_error("valid", text),) if _NOT_VALID.search(text) else None
+    if not isinstance(read, Mapping):
+        return (_error("result", f"{_NO_VERDICT} {text}"),)
+    if found := contradictions(read):
+        return found
+    if read.get("valid") is not True:
+        return (_error("valid", f"{_NO_VERDICT} {text}"),)
+    return ()
+
+
+def denied(content: str) -> tuple[Finding, ...]:
+    """What a result says against the success of its tool; empty if nothing does, or if it is no JSON."""
+    try:
+        read = parsed(_bare(content))
+    except ValueError:
+        return ()
+    if read is False:
+        return (_error("result", "it is false"),)
+    return contradictions(read) if isinstance(read, Mapping) else ()
+
+
+def exit_code(content: str) -> tuple[Finding, ...]:
+    """What keeps the object that a tool gave from reporting exit code 0; empty if it does."""
+    try:
+        read = parsed(_bare(content))
+    except ValueError:
+        read = None
+    code = read.get("exit_code") if isinstance(read, Mapping) else None
+    if code == 0 and not isinstance(code, bool):
+        return ()
+    return (_error("exit_code", f"it has to be 0: {content}"),)
+
+
+def contradictions(read: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
+    """The members of a result that say that something is wrong. Only its own: those further inside may be about parts
+    that are no condition."""
+    errors: list[Finding] = []
+    others: list[Finding] = []
+    for key, value in read.items():
+        match _NOT_A_LETTER.sub("", key.lower()):
+            case "error" | "errors":
+                errors += _listed(value)
+            case word if (word in _GOOD and _no(value)) or (word in _BAD and value and not _no(value)):
+                others.append(_error(key, f"it is {_text(value)}"))
+            case word if word in _STATE and isinstance(value, str) and value.strip().lower() in _WENT_WRONG:
+                others.append(_error(key, f"it is {value}"))
+            case word if word in _CODE and _is_code(value) and value != 0:
+                others.append(_error(key, f"it is {_text(value)}"))
+            case _:
+                pass
+    return (*errors, *others)[:MAX_ERRORS]
+
+
+def _bare(content: str) -> str:
+    return content.strip().removeprefix("\ufeff")
+
+
+def _no(value: JsonValue) -> bool:
+    """Return True for false, 0, and the words for it."""
+    return (
+        value is False
+        or (_is_code(value) and value == 0)
+        or (isinstance(value, str) and value.strip().lower() in _NO_WORDS)
+    )
+
+
+def _is_code(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numbered(found: Sequence[Finding]) -> str:

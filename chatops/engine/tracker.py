@@ -15,14 +15,15 @@ from itertools import product
 from math import prod
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
+from chatops.domain.endings import RUN_PROGRAMS
 from chatops.domain.messages import Message, ToolMessage
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ToolResult, ToolSpec
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
 from chatops.engine.pointer import NotThere, resolve
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import RUNS_ANYTHING
-from chatops.policy.workflow import Subject, Validation
+from chatops.policy.workflow import PassesWhen, Subject, Validation
 
 EARLIER = "earlier attempt"
 """What a call was `decided_by` that was not run but answered with the result of an earlier attempt."""
@@ -86,14 +87,27 @@ class Standing:
         return ", ".join(f"{name}={findings.one_line(value, most=_MOST_SHOWN)}" for name, value in self.subject)
 
 
-def as_verdict(contract: StepContract | None, tool: str, result: ToolResult) -> ToolResult:
-    """A result as the model gets it: a validation that ran and found errors is a failure, whatever its tool thinks."""
-    if contract is None or not contract.validates(tool) or result.outcome is not Outcome.SUCCESS:
+def as_verdict(
+    contract: StepContract | None, tool: str, result: ToolResult, *, spec: ToolSpec | None = None
+) -> ToolResult:
+    """Turn the result of a validation that did not pass into a failure with its findings.
+
+    A tool whose `spec` says that it reads the workspace returns data; for `passes_when` success that data is no report.
+    """
+    validations = contract.validations if contract is not None else ()
+    validation = next((one for one in validations if one.tool == tool), None)
+    if validation is None or result.outcome is not Outcome.SUCCESS:
         return result
-    found = findings.reported(result.content)
-    if found is None:
-        return result
-    return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found))
+    found: tuple[findings.Finding, ...]
+    match validation.passes_when:
+        case PassesWhen.VALID:
+            found = findings.reported(result.content)
+        case PassesWhen.SUCCESS:
+            found = () if spec is not None and spec.reads_workspace else findings.denied(result.content)
+        case PassesWhen.EXIT_CODE_0:
+            # These succeed with exit code 0 only; their content is the program's output.
+            found = () if tool in RUN_PROGRAMS else findings.exit_code(result.content)
+    return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found)) if found else result
 
 
 def standings(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[Standing, ...]:

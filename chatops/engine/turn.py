@@ -216,7 +216,8 @@ def _call_moved(draft: Draft, event: CallInspected | CallDecided | ToolReturned 
 
 
 def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> None:
-    result = tracker.as_verdict(draft.state.contract, draft.calls()[index].call.name, result)
+    tool = draft.calls()[index].call.name
+    result = tracker.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
     draft.close_attempt(draft.calls()[index], status.attempt, result)
     result = doubt.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)

@@ -12,6 +12,7 @@ from chatops.domain.usage import Usage, total
 from chatops.engine.state import TurnState
 from chatops.engine.unanswered import failure_of
 from chatops.engine.view import pending_calls
+from chatops.engine.workflow.progress import failed_steps
 from chatops.engine.workflow.state import (
     AwaitingReview,
     CheckingGate,
@@ -62,6 +63,8 @@ class RunReport:
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
     review: AwaitingReview | None
+    failed_steps: tuple[str, ...] = ()
+    """Names of the steps that the run passed over without a result."""
     reason: str = ""
     """Why there is no answer, in one word; empty if there is one, or if the run is paused or goes on."""
     detail: str = ""
@@ -89,6 +92,7 @@ def run_report(
         files=tuple(dict.fromkeys(file for one in told for file in one.files)),
         pending=pending,
         review=phase if isinstance(phase, AwaitingReview) else None,
+        failed_steps=failed_steps(run),
         reason=_reason(run, turns, trouble),
         detail=_detail(run, trouble),
         advice=trouble.advice if trouble is not None else "",
@@ -117,6 +121,7 @@ def run_json(value: RunReport) -> dict[str, JsonValue]:
             }
             for one in value.steps
         ],
+        "failed_steps": list(value.failed_steps),
         "calls": calls_json(value.calls),
         "usage": usage_json(value.usage),
         "files": list(value.files),

@@ -38,6 +38,17 @@ class Subject:
     Empty: every value that was validated has to have passed last."""
 
 
+class PassesWhen(StrEnum):
+    """The evidence by which a validation passes."""
+
+    VALID = "valid"
+    """The result is an object with ``valid`` true and nothing that contradicts it: the contract of validators."""
+    SUCCESS = "success"
+    """The tool succeeded, and its result, if it is an object, does not contradict that."""
+    EXIT_CODE_0 = "exit_code_0"
+    """The program ended with exit code 0; of a tool that runs none, the result's ``exit_code`` is 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """A tool that has to be called and to pass before the step's answer is accepted."""
@@ -46,6 +57,7 @@ class Validation:
     subject: tuple[Subject, ...] = ()
     depends_on: tuple[str, ...] | None = None
     """Tools whose later success makes a pass stale. None: every tool that can change something."""
+    passes_when: PassesWhen = PassesWhen.VALID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

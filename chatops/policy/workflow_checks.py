@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
+from chatops.domain.endings import RUN_PROGRAMS
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN, ToolSpec
 from chatops.policy.concerns import MOST_TOOLS
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace, belongs
 from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.resolve import MOST_ROUNDS
-from chatops.policy.workflow import CommandGate, PatternGate, StepSpec, Validation, WorkflowSpec
+from chatops.policy.workflow import CommandGate, PassesWhen, PatternGate, StepSpec, Validation, WorkflowSpec
 from chatops.policy.workflow_definition import Keys
 
 MOST_ATTEMPTS = 20
@@ -29,6 +30,8 @@ GATE_TOOL = "shell_exec"
 _STEP_NAME = re.compile(r"[^\s./](?:[^./\x00-\x1f\x7f]{0,78}[^\s./])?")
 _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+_WHAT_RUNS = {"shell_exec": "command", "python_exec": "code", "code_interpreter": "code"}
+"""The argument that says what runs, by tool."""
 
 
 class Severity(StrEnum):
@@ -189,7 +192,8 @@ class _Step:
                 yield WorkflowProblem(keys=where, message=f"{tool} has no argument {subject.argument!r}{near}")
             if fault := _pointer_fault(subject.pointer):
                 yield WorkflowProblem(keys=where, message=fault)
-        yield from self._shows_little(validation, keys)
+        yield from self._passes(validation, keys)
+        yield from self._changed_unseen(validation, keys)
         for index, other in enumerate(validation.depends_on or ()):
             where = (*keys, "depends_on", index)
             if other == tool:
@@ -198,13 +202,39 @@ class _Step:
             elif why := self._unknown(other):
                 yield WorkflowProblem(keys=where, message=why)
 
-    def _shows_little(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
-        """What can run anything is a weak witness, and can undo what another one has seen."""
+    def _passes(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+        """Check that a pass can be had and shows something."""
+        tool, when = validation.tool, validation.passes_when
+        where: Keys = (*keys, "tool")
+        spec = self.tools.get(tool)
+        if spec is None or spec.source != BUILT_IN:
+            return
+        if tool in RUNS_ANYTHING and not self._fixes_what_runs(validation):
+            message = (
+                f"{tool} passes with whatever the model runs; fix it with subject {{{_WHAT_RUNS[tool]}: /NAME}} and a"
+                " const or enum for NAME in output_schema, or run your own command as a gate"
+            )
+            yield WorkflowProblem(keys=where, message=message)
+        elif when is PassesWhen.EXIT_CODE_0 and tool not in RUN_PROGRAMS:
+            message = f"{tool} runs no program, so it has no exit code; write passes_when: success"
+            yield WorkflowProblem(keys=(*keys, "passes_when"), message=message)
+        elif when is PassesWhen.VALID:
+            enough = "{exit_code: 0}" if tool in RUN_PROGRAMS else "success"
+            message = (
+                f"{tool} is no validator, so it passes only if its result happens to be"
+                f' {{"valid": true, …}}; if its success is enough, add passes_when: {enough}'
+            )
+            yield WorkflowProblem(keys=where, message=message, severity=Severity.WARNING)
+
+    def _fixes_what_runs(self, validation: Validation) -> bool:
+        """Return True if the answer has to name what was run, and the schema permits only what the step lists."""
+        pointers = [one.pointer for one in validation.subject if one.argument == _WHAT_RUNS[validation.tool]]
+        return any(pointer and _is_listed(self.step.output_schema, pointer) for pointer in pointers)
+
+    def _changed_unseen(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+        """Warn of tools that can undo what a validation has seen and do not make its pass stale."""
         tool, depends = validation.tool, validation.depends_on
         reached = [one for one in sorted(RUNS_ANYTHING) if one in self.tools and not self._out_of_reach(one)]
-        if tool in reached:
-            message = f"{tool} runs what the model asks for, so its success shows little; a gate runs what you ask for"
-            yield WorkflowProblem(keys=(*keys, "tool"), message=message, severity=Severity.WARNING)
         for other in reached:
             if depends is not None and other not in (tool, *depends):
                 message = f"{other} can change anything, and {tool} is not validated again after it"
@@ -327,6 +357,23 @@ def _arguments(schema: str) -> list[str] | None:
     if not isinstance(properties, dict) or any(key in value for key in ("$ref", "allOf", "anyOf", "oneOf")):
         return None
     return None if "patternProperties" in value else list(properties)
+
+
+def _is_listed(schema: str, pointer: str) -> bool:
+    """Return True if `schema` says by ``const`` or ``enum`` what may stand at `pointer`, or in the list there."""
+    try:
+        node = json.loads(schema or "{}")
+    except (ValueError, RecursionError):
+        return False
+    for part in pointer.split("/")[1:]:
+        properties = node.get("properties") if isinstance(node, dict) else None
+        name = part.replace("~1", "/").replace("~0", "~")
+        node = properties.get(name) if isinstance(properties, dict) else None
+    if not isinstance(node, dict):
+        return False
+    items = node.get("items")
+    each = items if isinstance(items, dict) and "prefixItems" not in node and node.get("type") == "array" else {}
+    return any(key in one for key in ("const", "enum") for one in (node, each))
 
 
 def _pointer_fault(pointer: str) -> str:

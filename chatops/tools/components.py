@@ -37,6 +37,7 @@ from chatops.tools.read_files import with_place, world_problem
 from chatops.tools.write_files import content_of, inspect_content, put, reconcile_put
 
 FOLDER = "flows"
+SOURCE = "workflow components"
 MAX_FLOW = 200_000
 """Bytes of a deployed flow that are read back."""
 _DISCOVER, _CONFIGURE, _ASSEMBLE = "components.discover", "components.configure", "components.assemble"
@@ -68,7 +69,14 @@ Nodes = Annotated[list[Node], Field(max_length=100, description="The nodes; the 
 Connections = Annotated[list[Connection], Field(max_length=400, description="What follows what.")]
 
 
-@tool(min_access=AccessLevel.VIEWER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0, steps=(_DISCOVER,))
+@tool(
+    min_access=AccessLevel.VIEWER,
+    verdict=Verdict.ALLOW,
+    read_only=True,
+    timeout_s=10.0,
+    source=SOURCE,
+    steps=(_DISCOVER,),
+)
 def component_search(
     query: Annotated[str, Field(max_length=500, description="Words for what the flow is to do.")],
 ) -> dict[str, Any]:
@@ -84,6 +92,7 @@ def component_search(
     verdict=Verdict.ALLOW,
     read_only=True,
     timeout_s=10.0,
+    source=SOURCE,
     steps=(_DISCOVER, _CONFIGURE),
 )
 def component_details(component: ComponentName) -> dict[str, Any]:
@@ -104,7 +113,14 @@ def component_details(component: ComponentName) -> dict[str, Any]:
     }
 
 
-@tool(min_access=AccessLevel.VIEWER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0, steps=(_CONFIGURE,))
+@tool(
+    min_access=AccessLevel.VIEWER,
+    verdict=Verdict.ALLOW,
+    read_only=True,
+    timeout_s=10.0,
+    source=SOURCE,
+    steps=(_CONFIGURE,),
+)
 def validate_minimal(
     component: ComponentName,
     properties: Annotated[dict[str, Any], Field(description="The values that are set so far, by property.")],
@@ -113,7 +129,14 @@ def validate_minimal(
     return _said(minimal_faults(visible(component), properties))
 
 
-@tool(min_access=AccessLevel.VIEWER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0, steps=(_ASSEMBLE,))
+@tool(
+    min_access=AccessLevel.VIEWER,
+    verdict=Verdict.ALLOW,
+    read_only=True,
+    timeout_s=10.0,
+    source=SOURCE,
+    steps=(_ASSEMBLE,),
+)
 def validate_full(name: FlowName, nodes: Nodes, connections: Connections) -> dict[str, Any]:
     """Check a whole flow: its name, every property of every node, and that its connections lead somewhere."""
     return _said(flow_faults(name, *_flow(nodes, connections)))
@@ -136,7 +159,7 @@ def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: Too
     return inspect_content(_path(name), _content(name, nodes, connections, version=version + 1), facts, context)
 
 
-@tool(inspect=_inspect_deploy, reconcile=reconcile_put, timeout_s=20.0, steps=(_ASSEMBLE,))
+@tool(inspect=_inspect_deploy, reconcile=reconcile_put, timeout_s=20.0, source=SOURCE, steps=(_ASSEMBLE,))
 def component_deploy(
     name: FlowName, nodes: Nodes, connections: Connections, context: ToolContext, facts: CallFacts
 ) -> str:
@@ -158,6 +181,7 @@ def _inspect_deployed(arguments: Mapping[str, Any], facts: CallFacts, context: T
     verdict=Verdict.ALLOW,
     read_only=True,
     timeout_s=10.0,
+    source=SOURCE,
     steps=(_ASSEMBLE,),
     inspect=_inspect_deployed,
 )

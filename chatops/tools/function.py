@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.errors import ToolError, ToolFailed
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import BUILT_IN, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.tools.arguments import fit, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.output import EMPTY, Collector, cap, is_binary, visible
@@ -135,7 +135,7 @@ def tool(
     reads_workspace: bool = False,
     asks_after_reading: bool = False,
     timeout_s: float = 60.0,
-    source: str = "built-in",
+    source: str = BUILT_IN,
     steps: tuple[str, ...] = (),
     inspect: Inspector | None = None,
     reconcile: Reconciler | None = None,

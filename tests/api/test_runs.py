@@ -333,3 +333,64 @@ def test_a_failed_step_says_why_and_later_ones_have_not_begun(stage: Stage) -> N
     result = Workflow("test", steps).run("x", model="fake", workspace=stage.workspace)
     assert [(step.status, step.attempts) for step in result.steps] == [("failed", 1), ("not begun", 0)]
     assert "no parts" in result.detail and "no parts" in result.steps[0].detail
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {"success": False},
+        {"passed": False},
+        {"ok": False},
+        {"status": "error"},
+        {"is_valid": False},
+        {"valid": True, "success": False},
+        {"note": "x"},
+        "False",
+        "FAILED: 3 tests failed",
+        None,
+    ],
+)
+def test_a_validation_passes_only_if_it_returns_valid_true(returned: object, stage: Stage) -> None:
+    @tool(verdict="allow", read_only=True)
+    def proof() -> Any:
+        """Prove it."""
+        return returned
+
+    stage.plays(calls(call("proof")), answers("done"), answers({}), says('{"success": false, "result": null}'))
+    step = Step("prove", "Prove it.", tools=[proof], validation_tools=[proof], max_step_retries=1)
+    result = Workflow("prove", [step]).run("x", model="fake", workspace=stage.workspace)
+    assert (result.success, result.result) == (False, None)
+
+
+def test_a_tool_that_is_no_validator_passes_when_the_step_says_so(stage: Stage) -> None:
+    @tool(verdict="allow", read_only=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    stage.plays(calls(call("look")), answers("done"))
+    proof = {"tool": look, "passes_when": "success"}
+    step = Step("look", "Look.", tools=[look], validation_tools=[proof], max_step_retries=1)
+    assert Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace).success
+
+
+def test_a_run_that_passed_over_a_failed_step_is_no_success_and_names_it(stage: Stage) -> None:
+    stage.plays(says('{"success": false, "result": null, "reasoning": "no key"}'), answers("told"))
+    steps = [Step("find", "Find it.", max_step_retries=1, on_fail="go_on"), Step("tell", "Tell it.")]
+    result = Workflow("find", steps).run("x", model="fake", workspace=stage.workspace)
+    assert (result.success, result.result, result.failed_steps) == (False, "told", ("find",))
+    assert result.detail == "Failed steps: find."
+
+
+def test_a_program_is_warned_of_a_validation_that_needs_passes_when(stage: Stage) -> None:
+    stage.plays(calls(call("file_list", path=".")), answers("done"), says('{"success": false, "result": null}'))
+    step = Step("look", "Look.", tools=["file_list"], validation_tools=["file_list"], max_step_retries=1)
+    with pytest.warns(UserWarning, match="add passes_when: success"):
+        Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace)
+
+
+def test_a_program_cannot_validate_by_any_command(stage: Stage) -> None:
+    stage.plays()
+    step = Step("look", "Look.", tools=["shell_exec"], validation_tools=["shell_exec"])
+    with pytest.raises(ConfigError, match="passes with whatever the model runs"):
+        Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace)

@@ -182,7 +182,66 @@ def test_a_failed_step_can_be_gone_on_without(scripted: Scripted) -> None:
     ran = at.run()
     assert ran.code == 0, ran.err
     assert "no key" in server.requests[1].last_user
-    assert "Without a result: a." in ran.err
+    assert "Failed steps: a." in ran.err
+    assert (ran.json["status"], ran.json["failed_steps"]) == ("answered", ["a"])
+    shown = at("workflow", "show", ran.json["session_id"])
+    assert "Failed steps: a." in shown.out
+
+
+def test_the_last_event_of_a_stream_names_the_steps_that_failed(scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(gave_up("no key"), answer("told"))
+    at.define(step("a", max_step_retries=1, on_fail="go_on"), step("tell"))
+    ran = at("workflow", "run", "flow", "build it", "--output-format", "stream-json")
+    (finished,) = (one for one in map(json.loads, ran.out.splitlines()) if one["type"] == "workflow_finished")
+    assert finished["failed_steps"] == ["a"]
+
+
+def test_a_run_without_a_failed_step_names_none(scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(answer("told"))
+    at.define(step("tell"))
+    assert at.run().json["failed_steps"] == []
+
+
+def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_it_runs(scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(answer("told"))
+    at.define(step("read", tools=["file_read"], validation_tools=["file_read"]))
+    at.define(step("tell"), name="other")
+    shown = at("workflow", "show", "flow")
+    assert "file_read is no validator" in shown.err and "add passes_when: success" in shown.err
+    assert "passes_when" not in at("workflow", "show", "other").err
+    assert "add passes_when: success" in at("registry", "check", str(at.file)).out
+    at.define(step("read", tools=["file_read"], validation_tools=[{"tool": "file_read", "passes_when": "success"}]))
+    assert "file_read (when it succeeds)" in at("workflow", "show", "flow").out
+    assert at.run(name="other").code == 0
+
+
+def test_a_validation_by_any_command_does_not_run(scripted: Scripted) -> None:
+    desk, server = scripted
+    at = desk()
+    at.define(step("make", tools=["shell_exec"], validation_tools=[{"tool": "shell_exec", "passes_when": "success"}]))
+    for ran in (at.run(), at("registry", "check", str(at.file))):
+        assert "shell_exec passes with whatever the model runs" in ran.out + ran.err
+    assert at.run().code == 2
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("said", "code"), [("true", 0), ("exit 3", 1)])
+def test_a_command_that_the_step_fixes_passes_with_exit_code_0(said: str, code: int, scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(calls(call("shell_exec", command="sh check.sh")), answer({"ran": "sh check.sh"}), *[gave_up("no")] * code)
+    at.made("check.sh").write_text(said)
+    validation = {"tool": "shell_exec", "subject": {"command": "/ran"}, "passes_when": {"exit_code": 0}}
+    schema = {"type": "object", "properties": {"ran": {"const": "sh check.sh"}}, "required": ["ran"]}
+    at.define(
+        step("make", tools=["shell_exec"], validation_tools=[validation], output_schema=schema, max_step_retries=1)
+    )
+    paused = at.run()
+    at("approvals", "approve", paused.json["pending"][0]["id"])
+    ended = at.resume(paused.json["session_id"])
+    assert ended.code == code, ended.err
 
 
 def test_the_command_of_a_gate_is_asked_for_like_any_other(scripted: Scripted) -> None:
@@ -279,7 +338,10 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
 def test_a_run_tells_where_it_is_and_prints_its_result(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(calls(call("file_read", path="note.txt")), answer({"due": "Friday"}), answer("It is due on Friday."))
-    at.define(step("read", tools=["file_read"], validation_tools=[{"tool": "file_read"}]), step("tell"))
+    at.define(
+        step("read", tools=["file_read"], validation_tools=[{"tool": "file_read", "passes_when": "success"}]),
+        step("tell"),
+    )
     ran = at("workflow", "run", "flow", "when is it due?")
     assert ran.code == 0, ran.err
     assert ran.out == "It is due on Friday.\n"

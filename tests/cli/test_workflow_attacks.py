@@ -9,7 +9,7 @@ import pytest
 from chatops.tools import apart
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
-from tests.support.workflows import WorkflowDesk, answer, gave_up, step
+from tests.support.workflows import WorkflowDesk, answer, checking, gave_up, step
 
 RULES = ("--approve", "shell_exec:cat *", "--approve", "shell_exec:cp *", "--approve", "file_write")
 GOOD = json.dumps({"valid": True})
@@ -61,9 +61,9 @@ def claim(name: str) -> Completion:
 
 def validated(**more: object) -> dict[str, object]:
     """A step whose answer counts only when what it names has been checked."""
-    validation = {"tool": "shell_exec", "subject": {"command": "/checked"}}
-    tools = ["shell_exec", "file_write"]
-    return step("make", tools=tools, validation_tools=[validation], max_step_retries=1, **more)
+    checks = [f"cat {name}.json" for name in FILES]
+    listed = checking(*checks, checks[:2], [], None)
+    return step("make", tools=["shell_exec", "file_write"], max_step_retries=1, **listed, **more)
 
 
 CLAIMS: dict[str, tuple[Completion, Completion]] = {

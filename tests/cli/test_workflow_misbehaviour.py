@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
-from tests.support.workflows import WorkflowDesk, answer, gave_up, step
+from tests.support.workflows import WorkflowDesk, answer, checking, gave_up, step
 
 CHECK = ("--approve", "shell_exec:cat *")
 WRITE = ("--approve", "file_write")
@@ -39,8 +39,8 @@ def check(name: str, *, folder: str = "") -> Call:
 
 def validated(**more: object) -> dict[str, object]:
     """A step whose answer counts only when what it names has been checked."""
-    validation = {"tool": "shell_exec", "subject": {"command": "/checked"}}
-    return step("make", tools=["shell_exec", "file_write"], validation_tools=[validation], **more)
+    listed = checking("cat a.json", "cat b.json")
+    return step("make", tools=["shell_exec", "file_write"], **listed, **more)
 
 
 def claim(name: str) -> Completion:

@@ -10,7 +10,7 @@ from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
@@ -20,16 +20,16 @@ from chatops.policy.workflow_checks import Known
 from chatops.policy.workflow_definition import Definition
 
 
-def tool(name: str, *arguments: str, steps: tuple[str, ...] = (), **more: Any) -> ToolSpec:
+def tool(name: str, *arguments: str, steps: tuple[str, ...] = (), source: str = BUILT_IN, **more: Any) -> ToolSpec:
     schema = {"type": "object", "properties": {argument: {"type": "string"} for argument in arguments}}
-    return ToolSpec(name=name, description="", schema=json.dumps({**schema, **more}), steps=steps)
+    return ToolSpec(name=name, description="", schema=json.dumps({**schema, **more}), steps=steps, source=source)
 
 
 TOOLS = (
     tool("look"),
     tool("set_value", "name", "value"),
-    tool("check", "component"),
-    tool("check_all"),
+    tool("check", "component", source="python"),
+    tool("check_all", source="python"),
     tool("free", "a", anyOf=[{}]),
     tool("ship", steps=("make.release",)),
     tool("shell_exec", "command"),
@@ -146,6 +146,28 @@ PROBLEMS: list[tuple[dict[str, Any], str, str, str]] = [
         '"depends_on"',
         "circle: check → check_all → free → check",
     ),
+    *(
+        (
+            {"tools": ["shell_exec"], "validation_tools": [{"tool": "shell_exec", **more}], **free},
+            "validation_tools[0].tool",
+            '"tool"',
+            "shell_exec passes with whatever the model runs",
+        )
+        for more, free in (
+            ({}, {}),
+            ({"passes_when": {"exit_code": 0}}, {}),
+            ({"passes_when": "success"}, {}),
+            ({"subject": {"command": ""}}, {"output_schema": {"const": {}}}),
+            ({"subject": {"command": "/checked"}}, {}),
+            ({"subject": {"command": "/checked"}}, {"output_schema": {"properties": {"other": {"const": "make"}}}}),
+        )
+    ),
+    (
+        {"validation_tools": [{"tool": "look", "passes_when": {"exit_code": 0}}]},
+        "validation_tools[0].passes_when",
+        '"passes_when"',
+        "look runs no program, so it has no exit code",
+    ),
     ({"order": ["look", "check", "look"]}, "order[2]", '"look"', "a second time"),
     ({"tools": ["look"], "order": ["look", "check"]}, "order[1]", '"check"', "not among its tools"),
     ({"order": ["lok"]}, "order[0]", '"lok"', "did you mean 'look'?"),
@@ -239,7 +261,15 @@ def test_a_workflow_without_mistakes_is_not_spoken_of() -> None:
         "order": ["set_value", "check"],
         "once": ["look"],
     }
-    found, _ = checked(step, {"name": "release", "tools": ["ship"]})
+    runs = {
+        "tools": ["look", "shell_exec"],
+        "validation_tools": [
+            {"tool": "look", "passes_when": "success"},
+            {"tool": "shell_exec", "subject": {"command": "/checked"}, "passes_when": {"exit_code": 0}},
+        ],
+        "output_schema": {"properties": {"checked": {"const": "make check"}}},
+    }
+    found, _ = checked(step, runs, {"name": "release", "tools": ["ship"]})
     assert (found.errors, found.warnings) == ((), ())
     assert found.or_raise() is found.definition
 
@@ -259,8 +289,17 @@ WARNINGS: list[tuple[dict[str, Any], str]] = [
         "order[0]: check has to succeed before set_value, which makes its pass stale",
     ),
     (
-        {"tools": ["shell_exec"], "validation_tools": ["shell_exec"]},
-        "validation_tools[0].tool: shell_exec runs what the model asks for",
+        {"tools": ["look"], "validation_tools": ["look"]},
+        "validation_tools[0].tool: look is no validator, so it passes only if its result happens to be "
+        '{"valid": true, …}; if its success is enough, add passes_when: success',
+    ),
+    (
+        {
+            "tools": ["shell_exec"],
+            "validation_tools": [{"tool": "shell_exec", "subject": {"command": "/checked"}}],
+            "output_schema": {"properties": {"checked": {"type": "array", "items": {"enum": ["make check"]}}}},
+        },
+        "if its success is enough, add passes_when: {exit_code: 0}",
     ),
     (
         {"tools": ["check", "shell_exec"], "validation_tools": [{"tool": "check", "depends_on": []}]},

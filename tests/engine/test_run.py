@@ -137,7 +137,7 @@ def test_with_go_on_the_next_step_is_told_that_this_one_failed() -> None:
     assert "no network" in world.attempt.text
     world.end(answer="built anyway")
     assert (world.finished.result, world.finished.answer) == (RunResult.ANSWERED, "built anyway")
-    assert world.finished.detail == "Without a result: discover."
+    assert world.finished.detail == "Failed steps: discover."
 
 
 def test_a_last_step_that_failed_with_go_on_leaves_the_last_result_there_is() -> None:

@@ -12,7 +12,7 @@ from chatops.domain.tools import RawCall
 from chatops.engine.contract import StepContract
 from chatops.engine.effects import CallModel
 from chatops.engine.view import pending_calls
-from chatops.policy.workflow import Subject, Validation
+from chatops.policy.workflow import PassesWhen, Subject, Validation
 from tests.engine.steps import (
     BY_COMPONENT,
     SHELL,
@@ -26,7 +26,11 @@ from tests.engine.steps import (
 )
 from tests.engine.world import World, raw
 
-BY_COMMAND = Validation(tool="shell_exec", subject=(Subject(argument="command", pointer="/checked"),))
+BY_COMMAND = Validation(
+    tool="shell_exec",
+    subject=(Subject(argument="command", pointer="/checked"),),
+    passes_when=PassesWhen.EXIT_CODE_0,
+)
 
 
 def shell(command: str) -> RawCall:

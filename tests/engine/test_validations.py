@@ -10,7 +10,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome
 from chatops.engine.tracker import Stand, standings
-from chatops.policy.workflow import Subject, Validation
+from chatops.policy.workflow import PassesWhen, Subject, Validation
 from tests.engine.steps import (
     BY_COMPONENT,
     CLAIM_A,
@@ -216,6 +216,31 @@ def test_valid_false_is_an_error_for_the_model_with_numbered_findings() -> None:
         [{"property": "port", "message": "is missing"}],
         "false",
         "null",
+        "False",
+        "true",
+        "",
+        "12 passed",
+        "FAILED: 3 tests failed",
+        'warning: old\n{"valid" :  true}',
+        {},
+        {"note": "x"},
+        {"invalid": 0},
+        {"checked": 3, "error": None},
+        {"success": True},
+        {"success": False},
+        {"passed": False},
+        {"ok": False},
+        {"is_valid": False},
+        {"status": "error"},
+        {"valid": True, "success": False},
+        {"valid": True, "passed": "no"},
+        {"valid": True, "ok": 0},
+        {"valid": True, "isValid": False},
+        {"valid": True, "status": "Failed"},
+        {"valid": True, "failed": 3},
+        {"valid": True, "is_error": True},
+        {"valid": True, "failures": ["a"]},
+        {"valid": True, "exit_code": 1},
     ],
 )
 def test_what_is_no_clear_pass_is_none(said: JsonValue | str) -> None:
@@ -229,15 +254,56 @@ def test_what_is_no_clear_pass_is_none(said: JsonValue | str) -> None:
     [
         {"valid": True, "errors": []},
         {"valid": True, "parts": [{"valid": False}]},
-        {"checked": 3, "error": None},
-        {"invalid": 0},
-        "12 passed",
-        'warning: old\n{"valid" :  true}',
-        "",
+        {"valid": True, "failed": 0, "failures": [], "is_error": False, "exit_code": 0},
+        {"valid": True, "status": "ok", "success": True, "error": None, "warnings": ["old"]},
+        '\ufeff{"valid": true}',
     ],
 )
-def test_a_tool_that_succeeds_without_complaint_has_passed(said: JsonValue | str) -> None:
+def test_valid_true_without_a_contradiction_passes(said: JsonValue | str) -> None:
     world = play(calls(validate("a")), says(CLAIM_A), contract=validating(), tool_says=saying({"a": said}))
+    assert world.finished.result is TurnStatus.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("when", "said", "passes"),
+    [
+        (PassesWhen.SUCCESS, "12 passed", True),
+        (PassesWhen.SUCCESS, {"note": "x"}, True),
+        (PassesWhen.SUCCESS, '{"note": ', True),
+        (PassesWhen.SUCCESS, {"success": False}, False),
+        (PassesWhen.SUCCESS, "false", False),
+        (PassesWhen.EXIT_CODE_0, {"exit_code": 0, "errors": 1}, True),
+        (PassesWhen.EXIT_CODE_0, {"exit_code": 1}, False),
+        (PassesWhen.EXIT_CODE_0, {"exit_code": False}, False),
+        (PassesWhen.EXIT_CODE_0, {"valid": True}, False),
+        (PassesWhen.EXIT_CODE_0, "12 passed", False),
+    ],
+)
+def test_a_definition_says_when_a_tool_that_is_no_validator_passes(
+    when: PassesWhen, said: JsonValue | str, passes: bool
+) -> None:
+    contract = validating(replace(BY_COMPONENT, passes_when=when))
+    world = play(calls(validate("a")), says(CLAIM_A), contract=contract, tool_says=saying({"a": said}))
+    assert (world.finished.result is TurnStatus.ANSWERED) is passes
+
+
+def test_a_tool_that_failed_passes_under_no_condition() -> None:
+    for when in PassesWhen:
+        contract = validating(replace(BY_COMPONENT, passes_when=when))
+        world = play(
+            calls(validate("a")),
+            says(CLAIM_A),
+            contract=contract,
+            tool_says=lambda call: result({"valid": True, "exit_code": 0}, Outcome.FAILED),
+        )
+        assert world.finished.result is not TurnStatus.ANSWERED
+
+
+def test_what_a_file_holds_is_no_report_of_the_tool_that_reads_it() -> None:
+    reads = replace(VALIDATE, reads_workspace=True)
+    contract = validating(replace(BY_COMPONENT, passes_when=PassesWhen.SUCCESS))
+    world = World.begin(step_grant((reads,)), contract=contract, tool_says=saying({"a": {"success": False}}))
+    world.drain(calls(validate("a")), says(CLAIM_A))
     assert world.finished.result is TurnStatus.ANSWERED
 
 

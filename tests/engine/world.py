@@ -221,7 +221,8 @@ class World:
                 self.effects_done[call.id] += 1
                 if call.name in CHANGING:
                     self.version += 1
-                result = self.tool_says(call) or ToolResult(outcome=Outcome.SUCCESS, content=f"ran {call.id}")
+                content = '{"valid": true}' if call.name.startswith("validate") else f"ran {call.id}"
+                result = self.tool_says(call) or ToolResult(outcome=Outcome.SUCCESS, content=content)
                 answer = ToolReturned(call_id=call.id, attempt=attempt, result=result)
             case ReconcileTool(call=call, attempt=attempt):
                 if self.effects_done[call.id]:

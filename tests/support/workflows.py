@@ -25,6 +25,14 @@ def step(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "system_prompt": f"Do {name}.", "tools": [], **more}
 
 
+def checking(*checked: Any) -> dict[str, Any]:
+    """A validation by shell_exec: the answer's `checked` names the command, one of those that the step lists."""
+    return {
+        "validation_tools": [{"tool": "shell_exec", "subject": {"command": "/checked"}}],
+        "output_schema": {"type": "object", "properties": {"checked": {"enum": list(checked)}}},
+    }
+
+
 class WorkflowDesk:
     """Commands in a workspace whose registry names a scripted server and workflows."""
 
@@ -70,9 +78,9 @@ class WorkflowDesk:
         """One command with this registry."""
         return self.chatops("--registry", str(self.file), *arguments)
 
-    def run(self, *arguments: str, query: str = "build it") -> Ran:
-        """Run the workflow `flow`; stdout is the documented object."""
-        return self("workflow", "run", "flow", query, "--output-format", "json", *arguments)
+    def run(self, *arguments: str, query: str = "build it", name: str = "flow") -> Ran:
+        """Run a workflow; stdout is the documented object."""
+        return self("workflow", "run", name, query, "--output-format", "json", *arguments)
 
     def resume(self, run: str, *arguments: str) -> Ran:
         """Go on with a run; stdout is the documented object."""

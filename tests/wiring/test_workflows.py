@@ -14,12 +14,13 @@ from tests.support.command_line import CommandLine
 from tests.wiring.conftest import Bench
 
 STEP = {"name": "only", "system_prompt": "p"}
+READ, LIST = ({"tool": tool, "passes_when": "success"} for tool in ("file_read", "file_list"))
 
 
 def test_rights_are_those_of_the_steps_role_for_this_person(bench: Bench) -> None:
     steps = [
-        {**STEP, "name": "a", "tools": ["file_read"], "validation_tools": ["file_read"]},
-        {**STEP, "name": "b", "role": "reader", "tools": ["shell_exec"], "validation_tools": ["shell_exec"]},
+        {**STEP, "name": "a", "tools": ["file_read"], "validation_tools": [READ]},
+        {**STEP, "name": "b", "role": "reader", "tools": ["file_list"], "validation_tools": [LIST]},
         {**STEP, "name": "c", "role": "reader", "tools": [], "gates": [{"name": "g", "command": "true"}]},
         {**STEP, "name": "d", "tools": [], "model": "demo", "gates": [{"name": "g", "command": "true"}]},
     ]
@@ -36,7 +37,7 @@ def test_rights_are_those_of_the_steps_role_for_this_person(bench: Bench) -> Non
     assert all("denied by tools of role reader" in error for error in found.errors)
     assert tool.startswith(f"{bench.own}, line 1, column")
     (warning,) = found.warnings
-    assert "steps[1].tools[0]: the step may not call shell_exec" in warning
+    assert "steps[1].tools[0]: the step may not call file_list" in warning
 
 
 def test_a_viewer_is_told_before_the_run_that_a_gate_cannot_run(bench: Bench) -> None:

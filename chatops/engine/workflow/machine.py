@@ -216,6 +216,6 @@ def _go_on(run: Run, output: StepOutput) -> None:
     if output.step + 1 < len(run.state.spec.steps):
         progress.attempt(run, output.step + 1, 1)
     elif any(progress.has_result(one) for one in run.state.outputs):
-        progress.finish(run, RunResult.ANSWERED, detail=progress.without_result(run.state))
+        progress.finish(run, RunResult.ANSWERED)
     else:
-        progress.finish(run, RunResult.FAILED, detail=progress.without_result(run.state))
+        progress.finish(run, RunResult.FAILED)

@@ -248,14 +248,16 @@ def has_result(output: StepOutput) -> bool:
     return not (output.failed or output.skipped)
 
 
-def without_result(state: WorkflowState) -> str:
-    """Which steps gave nothing, for the person; empty if all did."""
-    names = [state.spec.step(one.step).name for one in state.outputs if not has_result(one)]
-    return f"Without a result: {', '.join(names)}." if names else ""
+def failed_steps(state: WorkflowState) -> tuple[str, ...]:
+    """Names of the steps that the run passed over without a result: failed, or skipped by the user."""
+    return tuple(state.spec.step(one.step).name for one in state.outputs if not has_result(one))
 
 
 def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
-    """End the run. Only a run that answered has an answer."""
+    """End the run. Only a run that answered has an answer. Without a `detail` the failed steps are named."""
+    failed = failed_steps(run.state)
+    if failed and not detail:
+        detail = f"Failed steps: {', '.join(failed)}."
     results = [one.text for one in run.state.outputs if has_result(one)]
     answer = results[-1] if results and result is RunResult.ANSWERED else ""
     run.set_phase(RunFinished(result=result, answer=answer, detail=detail))
@@ -268,5 +270,6 @@ def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
             answer=answer,
             usage=total(*(one.usage for one in run.state.attempts)),
             detail=detail,
+            failed_steps=failed,
         )
     )
