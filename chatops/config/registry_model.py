@@ -53,6 +53,7 @@ class PriceEntry(Lenient):
 
     input: Annotated[float, Field(ge=0)] = 0.0
     output: Annotated[float, Field(ge=0)] = 0.0
+    cached_input: Annotated[float, Field(ge=0)] | None = None
 
 
 class TimeoutEntry(Lenient):

@@ -195,7 +195,9 @@ class _Reader:
             stop=(entry.stop,) if isinstance(entry.stop, str) else tuple(entry.stop),
             reasoning_effort=entry.reasoning_effort,
             max_rounds=entry.max_rounds,
-            price=None if entry.price is None else Price(input=entry.price.input, output=entry.price.output),
+            price=None
+            if entry.price is None
+            else Price(input=entry.price.input, output=entry.price.output, cached_input=entry.price.cached_input),
             timeouts=Timeouts(
                 connect=entry.timeout_s.connect, first_token=entry.timeout_s.first_token, idle=entry.timeout_s.idle
             ),

@@ -9,8 +9,11 @@ class Usage:
     """Tokens of one model call or a sum of them; `cost` in the registry's price unit, None if unpriced."""
 
     input_tokens: int = 0
+    """All of them, `cached_tokens` included."""
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that the server read from its prompt cache."""
     cost: float | None = None
 
     def plus(self, other: "Usage | None") -> "Usage":
@@ -22,6 +25,7 @@ class Usage:
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
             cost=sum(costs) if costs else None,
         )
 

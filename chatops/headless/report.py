@@ -192,6 +192,8 @@ def usage_json(usage: Usage | None) -> dict[str, JsonValue]:
         "output_tokens": usage.output_tokens if usage else None,
         "reasoning_tokens": usage.reasoning_tokens if usage else None,
         "cost": usage.cost if usage else None,
+        # Scripts know the four keys above; this one is there only where a server has a prompt cache.
+        **({"cached_tokens": usage.cached_tokens} if usage and usage.cached_tokens else {}),
     }
 
 

@@ -69,8 +69,9 @@ def usage_of(chunk: JsonObject) -> Usage | None:
     sent, written = as_count(usage.get("prompt_tokens")), as_count(usage.get("completion_tokens"))
     if not sent and not written:
         return None
-    details = as_object(usage.get("completion_tokens_details"))
-    return Usage(input_tokens=sent, output_tokens=written, reasoning_tokens=as_count(details.get("reasoning_tokens")))
+    thought = as_count(as_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    cached = as_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    return Usage(input_tokens=sent, output_tokens=written, reasoning_tokens=thought, cached_tokens=min(cached, sent))
 
 
 class Said(NamedTuple):

@@ -3,15 +3,19 @@
 `auto` sends tools in their own field. Where a server refuses that, or the tokens it counts show that the model never
 saw them, they are described in the prompt instead, in the format that the model's family was trained to write. Each
 change is said to the person and remembered for the endpoint and the model.
+
+Counts are weak evidence: mock servers return a fixed number, and gateways fill in one of their own that leaves the
+tools out. Two counts have to agree, a count with cached tokens or from LiteLLM is never used, and the conclusion is
+withdrawn when the model makes a native call although no tools were sent in their field.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chatops.dialects.families import Family, family_of
 from chatops.dialects.writing import WRITABLE
 from chatops.domain.model import ModelReply
-from chatops.models.memory import PROMPTED, Calling, EndpointMemory, Learned
-from chatops.policy.registry import ModelSpec
+from chatops.models.memory import PROMPTED, Calling, Count, EndpointMemory, Learned
+from chatops.policy.registry import HostType, ModelSpec
 
 NATIVE = "native"
 """The value of `tool_format` that allows nothing but the field that the API has for tools."""
@@ -112,9 +116,11 @@ class FormatChoice:
         `text_format` is that of calls that were read out of the text. `tools` is the size of that field in the request
         (0: it was not sent), `rest` that of the messages, both in bytes.
         """
+        known = self._memory.learned()
+        if is_free(self._spec) and known is not None and known.calling is Calling.IGNORED:
+            return self._checked(reply, known, text_format=text_format)
         if manner != InField(reads_text=True) or not tools:
             return ""
-        known = self._memory.learned()
         if text_format:
             self._memory.learn(Learned(calling=Calling.TEXT, format=text_format))
             if known is not None and known.calling is Calling.TEXT:
@@ -123,12 +129,33 @@ class FormatChoice:
         if reply.calls:
             self._memory.learn(Learned(calling=Calling.NATIVE))
             return ""
-        if known is not None or not _never_saw(reply, tools=tools, rest=rest):
+        if known is not None or self._spec.host_type is HostType.LITELLM:
             return ""
-        self._memory.learn(Learned(calling=Calling.IGNORED, format=self.family.prompted))
+        if not _without_tools(reply, tools=tools, rest=rest):
+            self._memory.keep_count(None)
+            return ""
+        count = Count(tokens=reply.usage.input_tokens if reply.usage is not None else 0, size=rest)
+        before = self._memory.count()
+        if before is None or not _agree(before, count):
+            self._memory.keep_count(count)
+            return ""
+        self._memory.keep_count(None)
+        self._memory.learn(Learned(calling=Calling.IGNORED, format=self.family.prompted, by_count=True))
         return (
             f"{self._host} took the tools and did not show them to {self._name}; from the next request on they are "
             f"described in its prompt ({self.family.prompted}). {self._reset}"
+        )
+
+    def _checked(self, reply: ModelReply, known: Learned, *, text_format: str) -> str:
+        """Confirm or withdraw that the server hides tools, which was concluded from counts."""
+        if not known.by_count or not reply.calls:
+            return ""
+        if text_format:
+            self._memory.learn(replace(known, by_count=False))
+            return ""
+        self._memory.learn(Learned(calling=Calling.NATIVE))
+        return (
+            f"{self._name} called a tool in the API's own field; from the next request on tools are sent there again."
         )
 
     @property
@@ -140,13 +167,18 @@ class FormatChoice:
         return f"After a change of the server, look again: chatops doctor --model {self._spec.name}"
 
 
-def _never_saw(reply: ModelReply, *, tools: int, rest: int) -> bool:
-    """Whether the tokens that the server counted cannot include the tools.
+def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
+    """Return True if the tokens that the server counted cannot include the tools.
 
     They have to include the rest of the request: a server that counts less than that counts something else, such as
     only what was not in its cache.
     """
-    if tools < SMALLEST_TOOLS:
+    if tools < SMALLEST_TOOLS or reply.usage is None or reply.usage.cached_tokens:
         return False
-    counted = reply.usage.input_tokens if reply.usage is not None else 0
-    return rest / BYTES_PER_TOKEN <= counted < tools / BYTES_PER_TOKEN
+    return rest / BYTES_PER_TOKEN <= reply.usage.input_tokens < tools / BYTES_PER_TOKEN
+
+
+def _agree(before: Count, now: Count) -> bool:
+    """Return True if the request grew and its count grew with it: a fixed number counts nothing."""
+    grown = now.size - before.size
+    return grown > 0 and now.tokens - before.tokens >= grown / BYTES_PER_TOKEN

@@ -62,6 +62,16 @@ class Learned:
 
     calling: Calling
     format: str = ""
+    by_count: bool = False
+    """Concluded from the tokens that the server counted, and not confirmed by a call yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Tokens that a server counted for a request with tools, and the bytes of its messages."""
+
+    tokens: int
+    size: int
 
 
 class EndpointMemory:
@@ -71,6 +81,7 @@ class EndpointMemory:
         self._store = store
         self._refused = f"endpoint:refused:{url} {model}"
         self._calling = f"endpoint:tools:{url} {model}"
+        self._count = f"endpoint:count:{url} {model}"
         self._reasoning = f"endpoint:reasoning:{url} {model}"
         self._for_now: frozenset[str] = frozenset()
 
@@ -94,18 +105,30 @@ class EndpointMemory:
         calling, format_ = known.get("calling"), known.get("format")
         if calling not in list(Calling) or not isinstance(format_, str):
             return None
-        return Learned(calling=Calling(calling), format=format_)
+        return Learned(calling=Calling(calling), format=format_, by_count=known.get("by_count") is True)
 
     def learn(self, learned: Learned) -> None:
         """Remember how the model calls tools, in place of what was known."""
         if learned != self.learned():
             kept = {"calling": learned.calling, "format": learned.format, "version": __version__}
-            self._store.set(self._calling, json.dumps(kept))
+            self._store.set(self._calling, json.dumps({**kept, "by_count": learned.by_count}))
 
     def forget(self) -> None:
         """Nothing is known of how the model calls tools."""
         if self._store.get(self._calling):
             self._store.set(self._calling, "")
+
+    def count(self) -> Count | None:
+        """The count that `keep_count` kept."""
+        known = _parsed(self._store.get(self._count))
+        if isinstance(known, list) and len(known) == 2 and all(type(number) is int for number in known):
+            return Count(tokens=known[0], size=known[1])
+        return None
+
+    def keep_count(self, count: Count | None) -> None:
+        """Keep a count to compare the next one with; None discards it."""
+        if count != self.count():
+            self._store.set(self._count, "" if count is None else json.dumps([count.tokens, count.size]))
 
     def wants_reasoning(self) -> bool:
         """Whether the server has asked for the reasoning before calls."""

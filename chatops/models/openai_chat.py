@@ -268,8 +268,10 @@ class OpenAIChat:
         price, usage = self._spec.price, reply.usage
         if price is None or usage is None:
             return reply
-        cost = (usage.input_tokens * price.input + usage.output_tokens * price.output) / 1_000_000
-        return replace(reply, usage=replace(usage, cost=cost))
+        cached = price.input if price.cached_input is None else price.cached_input
+        fresh = usage.input_tokens - usage.cached_tokens
+        cost = fresh * price.input + usage.cached_tokens * cached + usage.output_tokens * price.output
+        return replace(reply, usage=replace(usage, cost=cost / 1_000_000))
 
 
 def _configuration(error: ConfigError) -> ModelFailure:

@@ -46,6 +46,8 @@ class Price:
 
     input: float = 0.0
     output: float = 0.0
+    cached_input: float | None = None
+    """Of input tokens that the server read from its cache; None: the same as `input`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
 RUN_VERSIONS: dict[int, str] = {
     1: "The run with its workflow, request, phase, outputs, attempts and side effects.",
     2: "That no model could be asked for a step.",
+    3: "Input tokens that came from the server's prompt cache.",
 }
 """What each version of a stored WorkflowState holds."""
 
@@ -26,7 +27,10 @@ RUN_VERSION = max(RUN_VERSIONS)
 if sorted(RUN_VERSIONS) != list(range(1, RUN_VERSION + 1)) or not all(RUN_VERSIONS.values()):
     raise AssertionError("run versions are numbered from 1 without gaps, each with a summary")
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda payload: payload}
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda payload: payload,
+    2: lambda payload: payload,
+}
 """From a version to the next, over the parsed JSON."""
 
 if set(_UPGRADES) != set(range(1, RUN_VERSION)):

@@ -79,9 +79,11 @@ def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(de
             terminal.ready("coder")
             terminal.say("when is it due?")
             terminal.wait_for("I have no tools.")
+            # One count may be a mistake of the server; the second one has to agree.
+            terminal.say("are you sure?")
             words = " ".join(terminal.wait_for("did not show them").split())
             terminal.say("look again")
             terminal.wait_for("It is due on Friday.")
         assert server.violations == []
-        assert ["tools" in request.body for request in server.requests] == [True, False, False]
+        assert ["tools" in request.body for request in server.requests] == [True, True, False, False]
     assert "took the tools and did not show them to Local; from the next request on they are described in its" in words

@@ -11,6 +11,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import call_id
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
+from chatops.domain.usage import Usage
 from chatops.engine.state import (
     AwaitingModel,
     CallStatus,
@@ -81,6 +82,13 @@ def test_a_turn_without_an_answer_says_why_in_a_word_and_in_sentences(
 def test_unknown_usage_is_null_and_not_zero() -> None:
     value = as_json(report(turn(AwaitingModel(round_id=ROUND, under=grant()))))
     assert value["usage"] == {"input_tokens": None, "output_tokens": None, "reasoning_tokens": None, "cost": None}
+
+
+def test_cached_tokens_are_listed_where_the_server_reports_them() -> None:
+    state = finished(messages=())
+    state = replace(state, usage=Usage(input_tokens=12, output_tokens=7, cached_tokens=8))
+    usage = {"input_tokens": 12, "output_tokens": 7, "reasoning_tokens": 0, "cost": None, "cached_tokens": 8}
+    assert as_json(report(state))["usage"] == usage
 
 
 def test_a_turn_left_running_counts_as_cancelled() -> None:

@@ -1,17 +1,19 @@
 """How a model is told of its tools: what the registry says, what a server refuses, and what is remembered of it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage, UserMessage
-from chatops.domain.model import FailureKind, ToolChoice
+from chatops.domain.model import FailureKind, ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
+from chatops.domain.usage import Usage
 from chatops.models.client import RegistryClient
 from chatops.models.memory import NotesInMemory
-from chatops.policy.registry import ModelSpec
+from chatops.policy.registry import HostType, ModelSpec, Price
 from tests.models.asking import Heard, ask, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, call, calls, delta, error, says, stream
 
@@ -218,33 +220,107 @@ async def test_an_unknown_format_is_auto() -> None:
 USAGE = {"prompt_tokens": 30, "completion_tokens": 2}
 
 
-async def test_tools_that_the_model_never_saw_are_in_the_prompt_from_the_next_request_on() -> None:
+def grown(turn: int) -> ModelRequest:
+    """A request with a large tool, after `turn` exchanges."""
+    said = [
+        message
+        for number in range(turn)
+        for message in (
+            UserMessage(id=MessageId(f"u{number}"), text="tell me more " * 2),
+            AssistantMessage(id=MessageId(f"a{number}"), text="there is no more " * 2),
+        )
+    ]
+    return question(*said, UserMessage(id=MessageId(f"u{turn}"), text="hello"), tools=(BIG,))
+
+
+def without_tools(request: SeenRequest) -> dict[str, int]:
+    """What a server counts that puts only the messages into the prompt."""
+    return {"prompt_tokens": len(json.dumps(request.messages)) // 4, "completion_tokens": 2}
+
+
+async def test_two_counts_without_the_tools_move_them_into_the_prompt() -> None:
     store = NotesInMemory()
-    async with FakeOpenAI(lambda _: says("I cannot read files.", usage=USAGE)) as server:
-        client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-        first = await hear(client, question(tools=(BIG,)))
-        second = await hear(client, question(tools=(BIG,)))
-        await client.aclose()
-        assert [told_in_prompt(request) for request in server.requests] == [False, True]
-    assert "took the tools and did not show them to test" in first.remarks[0]
-    assert second.remarks == []
+    async with FakeOpenAI(lambda seen: says("I cannot read files.", usage=without_tools(seen))) as server:
+        remarks = []
+        for turn in range(4):
+            # Each on a client of its own: the first count is remembered from one start to the next.
+            client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
+            remarks.append((await hear(client, grown(turn))).remarks)
+            await client.aclose()
+        assert [told_in_prompt(request) for request in server.requests] == [False, False, True, True]
+    assert [len(found) for found in remarks] == [0, 1, 0, 0]
+    assert "took the tools and did not show them to test" in remarks[1][0]
 
 
 @pytest.mark.parametrize(
     "usage",
     [
-        pytest.param(None, id="not-counted"),
-        pytest.param({"prompt_tokens": 3, "completion_tokens": 2}, id="only-what-was-not-cached"),
-        pytest.param({"prompt_tokens": 400, "completion_tokens": 2}, id="counted-with-tools"),
+        pytest.param(lambda _: None, id="not-counted"),
+        pytest.param(lambda _: {"prompt_tokens": 3, "completion_tokens": 2}, id="less-than-the-messages"),
+        pytest.param(lambda _: {"prompt_tokens": 900, "completion_tokens": 2}, id="counted-with-tools"),
+        pytest.param(lambda _: {"prompt_tokens": 60, "completion_tokens": 2}, id="a-fixed-number"),
+        pytest.param(
+            lambda seen: {**without_tools(seen), "prompt_tokens_details": {"cached_tokens": 8}}, id="from-the-cache"
+        ),
     ],
 )
-async def test_a_count_that_says_nothing_about_the_tools_changes_nothing(usage: dict[str, int] | None) -> None:
-    async with FakeOpenAI(lambda _: says("no", usage=usage)) as server:
+async def test_a_count_that_says_nothing_about_the_tools_changes_nothing(
+    usage: Callable[[SeenRequest], dict[str, int] | None],
+) -> None:
+    async with FakeOpenAI(lambda seen: says("no", usage=usage(seen))) as server:
         client = RegistryClient({"test": spec_for(server)}.get, environ={})
-        for _ in range(2):
-            assert (await hear(client, question(tools=(BIG,)))).remarks == []
+        for turn in range(3):
+            assert (await hear(client, grown(turn))).remarks == []
         await client.aclose()
         assert all("tools" in request.body for request in server.requests)
+
+
+async def test_litellm_counts_are_not_used() -> None:
+    async with FakeOpenAI(lambda seen: says("no", usage=without_tools(seen))) as server:
+        client = RegistryClient({"test": spec_for(server, host_type=HostType.LITELLM)}.get, environ={})
+        for turn in range(3):
+            assert (await hear(client, grown(turn))).remarks == []
+        await client.aclose()
+        assert all("tools" in request.body for request in server.requests)
+
+
+async def test_one_odd_count_between_others_changes_nothing() -> None:
+    whole = {"prompt_tokens": 900, "completion_tokens": 2}
+    async with FakeOpenAI(
+        lambda seen: says(
+            "no", usage=whole if len(seen.messages) == len(grown(1).messages) + 1 else without_tools(seen)
+        )
+    ) as server:
+        client = RegistryClient({"test": spec_for(server)}.get, environ={})
+        for turn in range(3):
+            assert (await hear(client, grown(turn))).remarks == []
+        await client.aclose()
+
+
+async def test_a_native_call_takes_the_conclusion_back() -> None:
+    store = NotesInMemory()
+
+    def reply(seen: SeenRequest) -> Reply:
+        if len(server.requests) == 3:
+            return calls(call("file_read", path="a"), usage=without_tools(seen))
+        return says("Fine.", usage=without_tools(seen))
+
+    async with FakeOpenAI(reply) as server:
+        client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
+        heard = [await hear(client, grown(turn)) for turn in range(6)]
+        await client.aclose()
+        assert [told_in_prompt(request) for request in server.requests] == [False, False, True, False, False, False]
+    assert [len(one.remarks) for one in heard] == [0, 1, 1, 0, 0, 0]
+    assert "tools are sent there again" in heard[2].remarks[0]
+
+
+async def test_cached_tokens_are_read_and_priced() -> None:
+    usage = {"prompt_tokens": 1_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 600}}
+    async with FakeOpenAI(lambda _: says("fine", usage=usage)) as server:
+        dear = await ask(server, price=Price(input=10.0, output=20.0))
+        cheap = await ask(server, price=Price(input=10.0, output=20.0, cached_input=1.0))
+    assert dear.reply.usage == Usage(input_tokens=1_000, output_tokens=100, cached_tokens=600, cost=0.012)
+    assert cheap.reply.usage == Usage(input_tokens=1_000, output_tokens=100, cached_tokens=600, cost=0.0066)
 
 
 async def test_a_model_that_has_called_natively_once_is_not_doubted_by_its_count() -> None:

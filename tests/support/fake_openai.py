@@ -43,7 +43,7 @@ class Completion:
     calls: tuple[Call, ...] = ()
     reasoning: str = ""
     finish_reason: str = ""
-    usage: Mapping[str, int] | None = field(default_factory=lambda: {"prompt_tokens": 11, "completion_tokens": 7})
+    usage: Mapping[str, Any] | None = field(default_factory=lambda: {"prompt_tokens": 11, "completion_tokens": 7})
     model: str = ""
     pieces: int = 3
     wait: "Wait | Hang | None" = None

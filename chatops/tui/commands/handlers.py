@@ -218,6 +218,7 @@ def cost_text(session: "Conversation") -> str:
     lines = [
         "In this conversation",
         f"  input      {usage.input_tokens:>10,} tokens",
+        *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
         f"  output     {usage.output_tokens:>10,} tokens",
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
         f"  cost       {'no price in the registry' if usage.cost is None else f'{usage.cost:.4f}'}",
