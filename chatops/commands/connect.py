@@ -33,10 +33,10 @@ def run(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         view = screen()
-        found = await probe(checked_url(arguments.url), key=_key(arguments.key_env))
+        host_type = HostType(arguments.host_type) if arguments.host_type else None
+        found = await probe(checked_url(arguments.url), key=_key(arguments.key_env), host_type=host_type)
         model = pick(found.models, wanted=arguments.model, view=view)
-        host_type = HostType(arguments.host_type) if arguments.host_type else found.host_type
-        entry = {"type": "openai", "host_type": host_type.value, "api_url": found.base_url, "model_name": model}
+        entry = {"type": "openai", "host_type": found.host_type.value, "api_url": found.base_url, "model_name": model}
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
         target = _target(opened)

@@ -16,6 +16,7 @@ _SHORT = {
     Standing.THERE: "ready",
     Standing.UNLISTED: "not on its server",
     Standing.SILENT: "no answer",
+    Standing.REFUSED: "key refused",
     Standing.KEYLESS: "no key",
     Standing.ABSENT: "not available here",
 }
@@ -59,7 +60,7 @@ def run(arguments: Namespace) -> int:
 def _reachable(one: Reach) -> bool | None:
     """Null where there is nothing to ask; a server that answers can be reached, whatever it has."""
     match one.standing:
-        case Standing.THERE | Standing.UNLISTED:
+        case Standing.THERE | Standing.UNLISTED | Standing.REFUSED:
             return True
         case Standing.SILENT | Standing.KEYLESS:
             return False

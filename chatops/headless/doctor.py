@@ -104,7 +104,8 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
     """The line about the key, if there is a server to be asked with it, and the line about the model."""
     name = f"model {one.spec.name}"
     found = []
-    if one.standing in (Standing.THERE, Standing.UNLISTED, Standing.SILENT) and one.spec.type is ModelType.OPENAI:
+    asked = (Standing.THERE, Standing.UNLISTED, Standing.REFUSED, Standing.SILENT)
+    if one.standing in asked and one.spec.type is ModelType.OPENAI:
         found.append(Check(name=name, grade=Grade.OK, text=_key(one.spec.key)))
     grade = Grade.OK if one.usable else bad
     return [*found, Check(name=name, grade=grade, text=one.text, advice=one.advice)]

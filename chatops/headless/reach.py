@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.models.discover import list_models
+from chatops.models.discover import KeyRefused, list_models
 from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
@@ -25,6 +25,8 @@ class Standing(StrEnum):
     """Its server answers, and does not name it."""
     SILENT = "silent"
     """Its server gives no list of models."""
+    REFUSED = "refused"
+    """Its server does not accept the key, or wants one."""
     KEYLESS = "keyless"
     """Its key is not set."""
     ABSENT = "absent"
@@ -69,6 +71,8 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         return Reach(spec=spec, standing=Standing.KEYLESS, text=str(error), advice=error.advice)
     try:
         names = tuple(await discover(spec))
+    except KeyRefused as error:
+        return Reach(spec=spec, standing=Standing.REFUSED, text=str(error), advice=error.advice)
     except ChatopsError as error:
         return Reach(spec=spec, standing=Standing.SILENT, text=str(error), advice=error.advice)
     if names and spec.model_name and spec.model_name not in names:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, normal_url, split_url, where
 from chatops.models.keys import NO_KEY, Secret, read_key, redact
@@ -33,19 +34,19 @@ async def list_models(spec: ModelSpec) -> list[str]:
     return await _ask(spec, url=url, key=key)
 
 
-async def probe(url: str, key: str = "") -> Probe:
+async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -> Probe:
     """Try `url` as given, then with /v1, then with /api, and see what lists models there.
 
-    The key goes to that host only. Raises ChatopsError: the most telling of what was met.
+    With `host_type` only the base path of such servers is tried. The key goes to that host only. Raises ChatopsError:
+    the most telling of what was met.
     """
     parts = split_url(url)
     given = parts._replace(query="", fragment="").geturl().rstrip("/")
-    candidates = dict.fromkeys(
-        [given, normal_url(url, base_path="/v1"), normal_url(url, base_path="/api")]
-        if parts.path.strip("/")
-        else [normal_url(url, base_path="/v1"), normal_url(url, base_path="/api")]
-    )
-    first: ChatopsError | None = None
+    usual = ["/v1", "/api"] if host_type is None else [HOSTS[host_type].base_path]
+    candidates = dict.fromkeys(normal_url(url, base_path=path) for path in usual)
+    if host_type is None and parts.path.strip("/"):
+        candidates = {given: None, **candidates}
+    errors: list[ChatopsError] = []
     for candidate in candidates:
         candidate = candidate.removesuffix("/chat/completions").removesuffix("/models")
         spec = ModelSpec(name="probe", api_url=candidate, timeouts=Timeouts(connect=PATIENCE_S))
@@ -53,30 +54,39 @@ async def probe(url: str, key: str = "") -> Probe:
             names = await _ask(spec, url=candidate, key=Secret(key or NO_KEY))
         except _Deaf as error:
             raise ChatopsError(str(error), advice=error.advice) from None
-        except _Locked:
-            first = first or _locked(where(candidate), key=key)
+        except KeyRefused as error:
+            errors.append(_key_needed(where(candidate), error, key=key))
             continue
         except ChatopsError as error:
-            first = first or error
+            errors.append(error)
             continue
-        return Probe(_guess(candidate), candidate, names)
-    assert first is not None
-    raise first
+        return Probe(host_type or _guess(candidate), candidate, names)
+    # A path that wants a key is the API; one that serves a page or nothing is only the wrong path.
+    raise max(errors, key=lambda error: (isinstance(error, KeyRefused), not isinstance(error, _NoListing)))
+
+
+class KeyRefused(ChatopsError):
+    """The server does not accept the key, or wants one."""
+
+    def __init__(self, message: str, *, advice: str = "", status: int = 401) -> None:
+        super().__init__(message, advice=advice)
+        self.status = status
 
 
 class _Deaf(ChatopsError):
     """Nothing there talks at all, so another path is no help."""
 
 
-class _Locked(ChatopsError):
-    """What is there wants another key."""
+class _NoListing(ChatopsError):
+    """Something answers at this path, and it is no list of models."""
 
 
-def _locked(host: str, *, key: str) -> ChatopsError:
+def _key_needed(host: str, error: KeyRefused, *, key: str) -> KeyRefused:
+    """`error` for a server that is in no registry yet."""
     if key:
-        return ChatopsError(f"{host} refuses the key (401).", advice="Put the right one into the variable.")
+        return KeyRefused(f"{host} refuses the key ({error.status}).", advice="Put the right one into the variable.")
     advice = "Put it into an environment variable and name that: --key-env VARIABLE"
-    return ChatopsError(f"{host} wants a key (401).", advice=advice)
+    return KeyRefused(f"{host} wants a key ({error.status}).", advice=advice)
 
 
 async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[str]:
@@ -97,16 +107,18 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[str]:
         names = model_ids(body)
     except StatusError as error:
         if error.status == 404:
-            raise ChatopsError(
+            raise _NoListing(
                 f"{of.host} answers, and has no list of models at {url}/models (404).",
                 advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
             ) from None
         failure = trouble_of_status(error.status, error.headers, error.body, of=of).failure
-        kind = _Locked if error.status == 401 else ChatopsError
-        raise kind(redact(failure.message, key.reveal()), advice=failure.advice) from None
+        message = redact(failure.message, key.reveal())
+        if failure.kind is FailureKind.UNAUTHORIZED:
+            raise KeyRefused(message, advice=failure.advice, status=error.status) from None
+        raise ChatopsError(message, advice=failure.advice) from None
     except BadData:
         what = "a web page" if looks_like_html(body[:4096].decode("utf-8", "replace")) else "something else"
-        raise ChatopsError(
+        raise _NoListing(
             f"{of.host} sent {what} instead of a list of models at {url}/models.",
             advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
         ) from None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from chatops.domain.model import ModelFailure
-from chatops.models.connection import Connection
+from chatops.models.connection import Connection, StatusError
 from chatops.models.deltas import BadData, as_list, as_object, as_text, parse
 from chatops.models.errortext import plain_line
 from chatops.models.hosts import other_bases, root_of
@@ -31,8 +31,12 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
         names = await _names(connection, "/models", key=key)
     except BadData:
         names = []
-    except Exception:  # Whatever this second question meets, the person asked the first one.
+    except StatusError as error:
+        if error.status != 404:
+            return failure
         return await _with_the_right_address(failure, connection, key=key, of=of)
+    except Exception:  # Whatever this second question meets, the user asked the first one.
+        return failure
     if not names or of.model in names:
         return failure
     near = get_close_matches(of.model, names, n=3, cutoff=0.4)

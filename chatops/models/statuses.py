@@ -17,6 +17,11 @@ _TOO_LONG = re.compile(
     r"too many total text bytes|request too large for"
 )
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|insufficient (credits|balance|funds)|billing")
+_NO_DATABASE = "no_db_connection"
+"""What LiteLLM without a database says of any key but its master key."""
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model (?:name|id)\b|model_not_found|\bmodel not found|\bmodel \S{1,200} (?:not found|does not exist)"
+)
 _TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
@@ -79,10 +84,10 @@ def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, o
         return _too_long(error, of=of)
     if remedy := remedy_for(status, error):
         return Trouble(failure=_refusal(status, error, of=of), remedy=remedy)
-    if status == 401:
+    if status == 401 or (status == 400 and _NO_DATABASE in error.code):
         return _plain(
             FailureKind.UNAUTHORIZED,
-            f"{of.host} refuses the key of model {of.name!r} (401).",
+            f"{of.host} refuses the key of model {of.name!r} ({status}).",
             where_to_set(of.key, name=of.name),
         )
     if status == 403:
@@ -100,8 +105,8 @@ def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, o
     if status == 429:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         return _limited(error, wait, of=of)
-    if status == 404:
-        return _not_found(error, of=of)
+    if status == 404 or (status == 400 and _UNKNOWN_MODEL.search(error.all)):
+        return _not_found(status, error, of=of)
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         failure = ModelFailure(
@@ -174,10 +179,11 @@ def _limited(error: ServerError, wait: float | None, *, of: About) -> Trouble:
     return Trouble(failure=failure, again=True, after_s=wait)
 
 
-def _not_found(error: ServerError, *, of: About) -> Trouble:
+def _not_found(status: int, error: ServerError, *, of: About) -> Trouble:
+    or_else = f", or nothing answers at {of.url}" if status == 404 else ""
     return _plain(
         FailureKind.NOT_FOUND,
-        f"{of.host} does not know model {of.model!r}, or nothing answers at {of.url} (404){_said(error)}",
+        f"{of.host} does not know model {of.model!r}{or_else} ({status}){_said(error)}",
         "See what it has with: chatops models list",
     )
 

@@ -110,6 +110,19 @@ def test_an_unknown_model_of_the_endpoint_is_not_written(chatops: CommandLine, c
     assert not (chatops_home / "config" / "model_registry.json").exists()
 
 
+def test_models_list_names_a_refused_key(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_KEY", "right-0123456789")
+    with FakeOpenAI([], api_key="right-0123456789") as server:
+        assert chatops("connect", server.url, "--key-env", "FAKE_KEY", "--name", "mine").code == 0
+        monkeypatch.setenv("FAKE_KEY", "wrong-0123456789")
+        ran = chatops("models", "list")
+        models = {one["name"]: one for one in chatops("models", "list", "--output-format", "json").json}
+    row = next(line for line in ran.out.splitlines() if "mine" in line)
+    assert row.endswith("key refused")
+    assert models["mine"]["reachable"] is True
+    assert "refuses the key" in models["mine"]["status"]
+
+
 def test_models_list_says_what_answers(chatops: CommandLine) -> None:
     with FakeOpenAI([]) as server:
         chatops("connect", server.url, "--model", "fake-model", "--name", "mine")

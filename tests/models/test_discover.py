@@ -5,10 +5,11 @@ import socket
 import pytest
 
 from chatops.domain.errors import ChatopsError
-from chatops.models.discover import list_models, probe
+from chatops.domain.model import FailureKind
+from chatops.models.discover import KeyRefused, list_models, probe
 from chatops.policy.registry import HostType, KeySource
-from tests.models.asking import KEY, spec_for
-from tests.support.fake_openai import FakeOpenAI, Raw
+from tests.models.asking import KEY, ask, spec_for
+from tests.support.fake_openai import FakeOpenAI, Raw, error
 
 
 async def test_list_models() -> None:
@@ -47,6 +48,53 @@ async def test_a_server_that_wants_a_key_says_how_to_give_one() -> None:
         with pytest.raises(ChatopsError, match=r"wants a key \(401\)") as caught:
             await probe(server.url)
     assert "--key-env" in caught.value.advice
+
+
+PAGE = Raw(content_type="text/html", steps=(b"<!doctype html><title>Open WebUI</title>",))
+
+
+@pytest.mark.parametrize("host_type", [None, HostType.OPENWEBUI])
+@pytest.mark.parametrize(("key", "said"), [("", "wants a key"), ("wrong", "refuses the key")])
+@pytest.mark.parametrize("status", [401, 403])
+async def test_open_webui_asks_for_a_key_behind_its_web_page(
+    status: int, key: str, said: str, host_type: HostType | None
+) -> None:
+    refusal = error(status, "Not authenticated")
+    async with FakeOpenAI(pages={"/v1/models": PAGE, "/api/models": refusal}) as server:
+        with pytest.raises(KeyRefused, match=rf"{said} \({status}\)"):
+            await probe(server.root, key, host_type=host_type)
+        asked = [request.path for request in server.others]
+    assert asked == (["/v1/models", "/api/models"] if host_type is None else ["/api/models"])
+
+
+async def test_a_named_host_type_counts() -> None:
+    async with FakeOpenAI(models=("m1",)) as server:
+        found = await probe(f"{server.root}/v1", KEY, host_type=HostType.OPENWEBUI)
+    assert found == (HostType.OPENWEBUI, f"{server.root}/api", ["m1"])
+
+
+NO_DATABASE = Raw(
+    status=400,
+    content_type="application/json",
+    steps=(b'{"error":{"message":"No connected db.","type":"no_db_connection","param":null,"code":"400"}}',),
+)
+
+
+async def test_litellm_without_a_database_refuses_a_key_with_400() -> None:
+    async with FakeOpenAI(lambda _: NO_DATABASE, models_reply=NO_DATABASE) as server:
+        with pytest.raises(KeyRefused, match=r"refuses the key \(400\)"):
+            await probe(server.root, "wrong")
+        with pytest.raises(KeyRefused):
+            await list_models(spec_for(server, key=KeySource(literal=KEY)))
+        assert (await ask(server)).failure.kind is FailureKind.UNAUTHORIZED
+
+
+async def test_litellm_names_its_models_for_one_that_it_does_not_have() -> None:
+    message = "/chat/completions: Invalid model name passed in model=fake-modell. Call `/v1/models` to view available"
+    async with FakeOpenAI(lambda _: error(400, message), models=("fake-model", "other")) as server:
+        failure = (await ask(server, model_name="fake-modell")).failure
+    assert failure.kind is FailureKind.NOT_FOUND
+    assert "known: fake-model, other" in failure.message
 
 
 async def test_nobody_there() -> None:
