@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 BEHIND = 1 << 14
-"""Bytes that wait from which on no further frame is drawn: about one whole frame, or 17 seconds at 9600 baud."""
+"""Bytes that wait beside the largest frame from which on no further frame is drawn: 17 seconds at 9600 baud."""
 MOST = 1 << 20
 """Bytes that wait from which on nothing is taken any more."""
 LAG_S = 0.5
@@ -44,6 +44,8 @@ class Outlet:
         self._lost = lost
         self._waiting: deque[bytes] = deque()
         self._size = 0
+        self._largest = 0
+        """Bytes of the longest text since nothing waited."""
         self._skipped = False
         self._busy_since: float | None = None
         """Since when something has waited without a break."""
@@ -60,6 +62,7 @@ class Outlet:
             if self._size < MOST and not self._closing:
                 self._waiting.append(data)
                 self._size += len(data)
+                self._largest = max(self._largest, len(data))
                 self._busy_since = self._busy_since or time.monotonic()
                 self._changed.notify_all()
 
@@ -72,9 +75,13 @@ class Outlet:
             return now - self._lagged_until
 
     def skips_frame(self) -> bool:
-        """Whether a frame is to be left out now; if so `caught_up` will be called."""
+        """Whether a frame is to be left out now; if so `caught_up` will be called.
+
+        One frame of any size is no lag. A large screen's whole frame exceeds `BEHIND` by itself: if it counted, the
+        next small frame would be left out, the whole screen would be drawn to make up for it, and so on forever.
+        """
         with self._changed:
-            self._skipped = self._skipped or self._size > BEHIND
+            self._skipped = self._skipped or self._size - self._largest > BEHIND or self._size > MOST // 2
             return self._skipped
 
     def close(self, parting: str, *, patience: float) -> bool:
@@ -115,6 +122,7 @@ class Outlet:
     def _note_progress(self) -> None:
         if self._waiting or self._busy_since is None:
             return
+        self._largest = 0
         now = time.monotonic()
         if now - self._busy_since > LAG_S:
             self._lagged_until = now

@@ -63,12 +63,27 @@ def test_nobody_waits_for_a_reader_that_stands_still_and_what_waits_is_bounded(l
 
 
 def test_after_frames_were_left_out_it_says_when_the_reader_has_caught_up(line: Line) -> None:
-    line.outlet.write("x" * (2 * BEHIND))
+    for _ in range(2):
+        line.outlet.write("x" * BEHIND)
+    assert not line.outlet.skips_frame()
+    line.outlet.write("x")
     assert line.outlet.skips_frame()
     assert not line.caught_up.is_set()
-    line.read(2 * BEHIND)
+    line.read(2 * BEHIND + 1)
     assert line.caught_up.wait(PATIENCE)
     assert not line.outlet.skips_frame()
+
+
+def test_drawing_a_large_screen_again_leaves_out_no_frame(line: Line) -> None:
+    """A frame left out asks for the whole screen again: if that one caused it, drawing would never end."""
+    for _ in range(3):
+        line.outlet.write("x" * (5 * BEHIND))
+        assert not line.outlet.skips_frame()
+        line.outlet.write("y" * (BEHIND // 2))
+        assert not line.outlet.skips_frame()
+        line.read(5 * BEHIND + BEHIND // 2)
+    line.outlet.write("x" * MOST)
+    assert line.outlet.skips_frame(), "nothing more would be taken"
 
 
 def test_closing_drops_frames_that_wait_but_not_the_last_words(line: Line) -> None:
