@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chatops.policy.programs import GIT, LAUNCHERS, MODULES, PROGRAMS, RUNS_ITS_ARGUMENTS, Program
+from chatops.policy.secrets import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
 _OTHER_INTERPRETERS = frozenset("dash zsh ksh csh tcsh fish source . deno bun".split())
@@ -19,19 +20,14 @@ _NUMBER_FLAG = re.compile(r"-[0-9]{1,9}")
 _RESPONSE_FILE = re.compile(r"@(?![~^{]|$)")
 """``@FILE`` makes many programs read further arguments; git's ``@`` and ``@~1`` do not."""
 _SEPARATORS = re.compile(r"[/:=,@]")
-_CREDENTIALS = frozenset(
-    ".ssh .aws .azure .gnupg .kube .docker .netrc .pgpass .npmrc .pypirc .git-credentials .config .password-store"
-    " .env .envrc .vault-token credentials credentials.json service-account.json id_rsa id_dsa id_ecdsa id_ed25519"
-    " .git .chatops".split()
-)
+_SETTINGS = frozenset({".docker", ".config", ".git", ".chatops"})
+"""Folders of settings, which hold credentials among other things."""
 
 
 def credential_word(word: str) -> bool:
     """Whether a word names a place where secrets usually are, or git's own folder."""
     parts = [part.casefold() for part in _SEPARATORS.split(word)]
-    return any(
-        part in _CREDENTIALS or part.startswith(".env.") or part.endswith((".pem", ".key", ".kdbx")) for part in parts
-    )
+    return is_secret(parts) or any(part in _SETTINGS or may_hold_secrets((part,)) for part in parts)
 
 
 def inside(word: str, *, cwd: str) -> bool:

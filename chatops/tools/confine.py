@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from chatops.domain.errors import ToolFailed
 from chatops.domain.tools import Problem
+from chatops.policy.secrets import is_secret, may_hold_secrets
 from chatops.tools.base import ToolContext
 from chatops.tools.output import visible
 
@@ -44,14 +45,8 @@ HOME_SECRETS = (
     ".password-store",
 )
 """Below the home folder; files, or folders with all they hold."""
-SECRET_NAMES = frozenset(
-    {".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", ".git-credentials", ".pgpass", ".password-store"}
-    | {"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"}
-)
-"""Credentials wherever they lie."""
 SETTINGS_FOLDER = ".chatops"
 """Nothing in the workspace decides about chatops; what looks as if it did is not for a model to write either."""
-ENV_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
 MAX_PATH = 4_096
 """Bytes."""
 MAX_NAME = 255
@@ -111,7 +106,7 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
         if path.is_relative_to(protected):
             return f"{shown} is a protected path."
     folded = [fold(part) for part in path.relative_to(context.workspace).parts]
-    if any(part in SECRET_NAMES for part in folded):
+    if is_secret(folded):
         return f"{shown} is a protected path: it holds credentials by its name."
     if write and any(part in {".git", "git~1"} for part in folded):
         return f"{shown} is a protected path: what lies in .git decides what git runs."
@@ -227,19 +222,11 @@ def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, w
     shown = visible(str(path), limit=300)
     if context.workspace == Path("/") or context.workspace in home_folders():
         return f"The workspace is {context.workspace}, so this can be any file of yours."
-    if may_hold_secrets(path):
+    if may_hold_secrets([fold(part) for part in path.relative_to(context.workspace).parts]):
         return f"{shown} may hold keys or passwords."
     if info is not None and stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and not write:
         return f"{shown} has {info.st_nlink} names (hard links): it may be a file from outside the workspace."
     return ""
-
-
-def may_hold_secrets(path: PurePosixPath | Path) -> bool:
-    """Whether a file of ordinary work often holds secrets: ``.env`` and its kin, ``.git/config``."""
-    name = fold(path.name)
-    if name == "config" and fold(path.parent.name) == ".git":
-        return True
-    return (name == ".env" or name.startswith(".env.") or name == ".envrc") and name not in ENV_TEMPLATES
 
 
 def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:

@@ -20,9 +20,10 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailed
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
+from chatops.policy.secrets import CAREFUL_NAMES, CAREFUL_PLACES, ENV_TEMPLATES, PACKAGE_FOLDERS, SECRET_NAMES
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import ENV_TEMPLATES, SECRET_NAMES, home_secrets, locate
+from chatops.tools.confine import home_secrets, locate
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.left_over import named
 from chatops.tools.output import visible
@@ -104,7 +105,10 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
         "pattern": pattern,
         "literal": literal,
         "secret": sorted(SECRET_NAMES),
-        "templates": sorted(ENV_TEMPLATES),
+        "careful": CAREFUL_NAMES,
+        "places": sorted("/".join(place) for place in CAREFUL_PLACES),
+        "harmless": sorted(ENV_TEMPLATES),
+        "packages": sorted(PACKAGE_FOLDERS),
         "protected": [str(path) for path in (*context.protected, *home_secrets())],
         "matches": MAX_MATCHES,
         "bytes": MAX_BYTES,

@@ -2,9 +2,10 @@
 
 Runs as ``python -I -S search_worker.py JOB`` with the standard library only, JOB being a JSON object:
 ``root`` (the workspace), ``below`` (where to search, relative), ``pattern``, ``literal``, ``secret`` (names
-that are skipped), ``templates`` (of the ``.env`` files the only ones that are read), ``protected`` (absolute
-paths), ``matches`` and ``bytes`` (limits). Symlinks are never followed. Prints ``path:line: text`` for each
-match, then one line that begins with a record separator and says what was left out.
+that are skipped), ``careful`` (an expression for names that are skipped too, unless they are in ``harmless`` or lie in
+one of ``packages``), ``places`` (likewise, folder and name), ``protected`` (absolute paths), ``matches`` and ``bytes``
+(limits). Symlinks are never followed. Prints ``path:line: text`` for each match, then one line that begins with a
+record separator and says what was left out.
 """
 
 import json
@@ -22,7 +23,8 @@ _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".
 
 
 def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
-    secret, templates = set(map(str, _list(job["secret"]))), set(map(str, _list(job["templates"])))
+    secret = set(map(str, _list(job["secret"])))
+    careful = _Careful(job)
     protected = set(map(str, _list(job["protected"])))
     root = str(job["root"])
     for folder, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
@@ -39,18 +41,29 @@ def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[t
         folders[:] = kept
         for name in sorted(names):
             full = os.path.normpath(os.path.join(root, here, name))
-            if name.casefold() in secret or full in protected or _careful(here, name, templates):
+            if name.casefold() in secret or full in protected or careful(here, name):
                 left["protected"] += 1
                 continue
             yield os.path.normpath(os.path.join(here, name)), descriptor, name
 
 
-def _careful(folder: str, name: str, templates: set[str]) -> bool:
-    """Whether a file often holds secrets: ``.env`` and its kin, ``.git/config``."""
-    folded = name.casefold()
-    if folded == "config" and os.path.basename(folder) == ".git":
-        return True
-    return (folded in (".env", ".envrc") or folded.startswith(".env.")) and folded not in templates
+class _Careful:
+    """Tells which files often hold secrets, as `chatops.policy.secrets` does."""
+
+    def __init__(self, job: dict[str, object]) -> None:
+        self.names = re.compile(str(job["careful"]))
+        self.places, self.harmless, self.packages = (
+            frozenset(map(str, _list(job[key]))) for key in ("places", "harmless", "packages")
+        )
+
+    def __call__(self, folder: str, name: str) -> bool:
+        """Return True if the file is not to be searched."""
+        name, parts = name.casefold(), folder.casefold().split("/")
+        if f"{parts[-1]}/{name}" in self.places:
+            return True
+        if name in self.harmless or not self.packages.isdisjoint(parts):
+            return False
+        return self.names.fullmatch(name) is not None
 
 
 def _list(value: object) -> list[object]:

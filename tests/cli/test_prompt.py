@@ -75,6 +75,14 @@ def test_a_gated_call_never_runs_by_itself(chatops: CommandLine) -> None:
     assert "chatops resume" in ran.err
 
 
+@pytest.mark.parametrize("name", ["server.pem", "id_work", ".npmrc"])
+def test_reading_a_file_that_tools_use_for_keys_asks(chatops: CommandLine, name: str) -> None:
+    (chatops.workspace / name).write_text("hunter2")
+    ran = chatops("-p", f"read {name}", "--role", "coder", "--output-format", "json")
+    assert ran.code == 3
+    assert "may hold keys or passwords" in ran.json["pending"][0]["why"]
+
+
 def test_a_rule_for_this_run_answers_and_is_named(chatops: CommandLine) -> None:
     arguments = ["--role", "coder", "--output-format", "json", "--approve", "file_write"]
     ran = chatops("-p", "write hello to made.txt", *arguments)

@@ -102,7 +102,19 @@ def test_reading_git_is_fine_and_its_config_asks(ws: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "asks"), [(".env", True), (".env.local", True), (".envrc", True), (".env.example", False)]
+    ("raw", "asks"),
+    [
+        *(
+            (name, True)
+            for name in (".env", ".env.local", ".envrc", "tls/server.pem", "SERVER.KEY", "id_work", ".npmrc")
+        ),
+        *((name, True) for name in (".npmrc", ".docker/config.json", "credentials.json", ".bash_history", "a.p12")),
+        *(
+            (name, False)
+            for name in (".env.example", "id_work.pub", "id_map.py", "config.json", "key.py", "keys/a.txt")
+        ),
+        ("node_modules/tls/test.pem", False),
+    ],
 )
 def test_files_that_often_hold_secrets_ask(ws: Path, raw: str, asks: bool) -> None:
     assert bool(locate(raw, context=context_for(ws)).caution) == asks

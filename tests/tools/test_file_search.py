@@ -19,6 +19,9 @@ def ws(tmp_path: Path) -> Path:
         ".env": "needle=1",
         ".env.example": "needle=",
         ".ssh/id": "needle",
+        "keys/server.pem": "needle",
+        "keys/.docker/config.json": "needle",
+        "lib/site-packages/ca.pem": "a certificate",
         "node_modules/x.js": "needle",
         "bin": "needle\0",
         "we[ird].txt": "a+b(c",
@@ -35,11 +38,15 @@ async def found(ws: Path, **arguments: object) -> list[str]:
 async def test_lines_come_with_path_and_number_and_protected_files_are_left_out(ws: Path) -> None:
     lines = await found(ws, pattern="need.e")
     assert lines[:3] == [".env.example:1: needle=", "a.py:2: print('needle')", "sub/b.txt:1: a needle here"]
-    assert lines[3:] == ["[2 protected files or folders were not searched]"]
+    assert lines[3:] == ["[4 protected files or folders were not searched]"]
 
 
 async def test_a_folder_a_file_and_case(ws: Path) -> None:
     assert await found(ws, pattern="(?i)needle", path="sub") == ["sub/b.txt:1: a needle here", "sub/b.txt:2: NEEDLE"]
+    assert await found(ws, pattern="certificate") == [
+        "lib/site-packages/ca.pem:1: a certificate",
+        "[4 protected files or folders were not searched]",
+    ]
     assert await found(ws, pattern="os", path="a.py") == ["a.py:1: import os"]
     assert await found(ws, pattern="nowhere", path="sub") == ["[no match]"]
 

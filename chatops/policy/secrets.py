@@ -1,0 +1,49 @@
+"""Names under which programs keep keys, passwords and tokens.
+
+Two lists: what no tool may touch, and what a tool may touch after the user was asked, because it is a part of ordinary
+work. Names are compared case-folded; the callers fold them.
+"""
+
+import re
+from collections.abc import Sequence
+
+SECRET_NAMES = frozenset(
+    {".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", "_netrc", ".git-credentials", ".pgpass", ".password-store"}
+    | {"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", ".vault-token"}
+)
+"""Credentials wherever they lie: refused."""
+ENV_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
+CAREFUL_NAMES = (
+    r"\.env|\.env\..+|\.envrc"
+    # Private keys and key stores: TLS, Java, PuTTY, Apple, KeePass, OpenVPN, Kerberos, age; SSH keys of any name.
+    r"|.*\.(?:pem|key|p8|p12|pfx|pkcs12|jks|keystore|ppk|kdbx|ovpn|keytab|agekey)|id_[^.]+"
+    # Package registries, clouds and databases.
+    r"|\.npmrc|\.yarnrc\.yml|\.pypirc|\.dockercfg|\.s3cfg|\.boto|\.my\.cnf|\.mylogin\.cnf|\.htpasswd|\.terraformrc"
+    r"|kubeconfig|rclone\.conf|auth\.json|credentials|credentials\.(?:json|toml|ya?ml|ini|csv)"
+    r"|service[-_]account.*\.json|client_secret.*\.json|secrets?\.(?:json|toml|ya?ml|ini|env)|.+\.tfstate"
+    # What was typed, passwords included.
+    r"|\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history"
+)
+"""Files that often hold secrets, as an expression over the whole name: asked about."""
+CAREFUL_PLACES = frozenset({(".git", "config"), (".docker", "config.json"), ("gh", "hosts.yml")})
+"""Folder and name, likewise."""
+PACKAGE_FOLDERS = frozenset({"node_modules", "site-packages", "dist-packages"})
+"""Hold what others have published: certificates and keys for tests, and links to a package manager's cache."""
+
+_CAREFUL = re.compile(CAREFUL_NAMES)
+
+
+def is_secret(parts: Sequence[str]) -> bool:
+    """Return True if a path of these (folded) parts leads to credentials."""
+    return any(part in SECRET_NAMES for part in parts)
+
+
+def may_hold_secrets(parts: Sequence[str]) -> bool:
+    """Return True if the file at these (folded) parts often holds secrets although it is a part of ordinary work."""
+    if not parts:
+        return False
+    if tuple(parts[-2:]) in CAREFUL_PLACES:
+        return True
+    if parts[-1] in ENV_TEMPLATES or not PACKAGE_FOLDERS.isdisjoint(parts):
+        return False
+    return _CAREFUL.fullmatch(parts[-1]) is not None
