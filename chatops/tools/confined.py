@@ -19,7 +19,7 @@ from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.outside import Outside
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Level, mount_point, sandboxed
+from chatops.tools.sandbox import Level, NotSetUp, mount_point, sandboxed
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -75,17 +75,21 @@ async def run_confined(
     call = named(context.call_id, context.attempt)
     if level.program:
         environment["TMPDIR"] = "/tmp"
-        command = sandboxed(
-            argv,
-            level=level,
-            settings=settings,
-            workspace=context.workspace,
-            protected=context.protected,
-            cwd=cwd,
-            environment=environment,
-            call=call,
-            read_only=context.exposure is Exposure.READ_ONLY,
-        )
+        try:
+            command = await in_thread(
+                sandboxed,
+                argv,
+                level=level,
+                settings=settings,
+                workspace=context.workspace,
+                protected=context.protected,
+                cwd=cwd,
+                environment=environment,
+                call=call,
+                read_only=context.exposure is Exposure.READ_ONLY,
+            )
+        except NotSetUp as error:
+            raise _not_set_up(str(error), facts=facts, context=context, outside=outside) from error
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
     outside.forget(facts, context)
@@ -97,10 +101,14 @@ async def run_confined(
         raise ToolFailed(f"The command could not be started: {error.strerror}.") from error
     if not ended.begun and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
-        outside.note(facts, context, reason=reason)
-        raise ToolFailed(_no_sandbox(reason, offered=outside.offered))
+        raise _not_set_up(reason, facts=facts, context=context, outside=outside)
     duration = int((time.monotonic() - started) * 1000)
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration)
+
+
+def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailed:
+    outside.note(facts, context, reason=reason)
+    return ToolFailed(_no_sandbox(reason, offered=outside.offered))
 
 
 def _no_sandbox(reason: str, *, offered: bool) -> str:

@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 
 from chatops.tools.confine import SETTINGS_FOLDER, home_folders, home_secrets
+from chatops.tools.output import visible
 from chatops.tools.process import Command
 from chatops.tools.supervisor import MAX_FILE
+from chatops.tools.survey import survey
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
+_MOST_COVERED = 1_000
+"""Mounts cost time, and bwrap takes no more than 9,000 arguments."""
 _MOUNT_POINT = stat.S_ISVTX | 0o555
 """Rights of a mount point in the workspace: nobody gives these to a folder of their own."""
 _TRIES = 3
@@ -43,6 +47,10 @@ _WATCH = (
 """Runs the command as a child, once it is told to, and says how many processes it leaves; only init and this shell are
 no leftover, and what ends right after the command is none (a pipe's last reader). It talks at what is its standard
 input, see `Command`: a POSIX shell cannot name descriptors above 9."""
+
+
+class NotSetUp(Exception):
+    """The sandbox cannot be made for a command; the text says why, as a clause."""
 
 
 class SandboxMode(StrEnum):
@@ -130,7 +138,12 @@ def sandboxed(
     call: str,
     read_only: bool = False,
 ) -> Command:
-    """`argv` inside the sandbox of `level`; `call` as in `Command`. `read_only`: so is the workspace."""
+    """Return `argv` inside the sandbox of `level`. `call` as in `Command`; `read_only`: so is the workspace.
+
+    Lists all that the sandbox shows of the user's folders: call it in a thread. Raises NotSetUp.
+    """
+    read = tuple(path for path in settings.read if not _is_special(path))
+    names = _NAME_SERVICE if settings.network else ()
     settled = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         settled += ["--setenv", name, value]
@@ -139,12 +152,13 @@ def sandboxed(
         *_isolation(network=settings.network),
         *_system(),
         *_homes(workspace),
-        *(part for path in settings.read for part in ("--ro-bind-try", path, path)),
-        *(part for path in _NAME_SERVICE if settings.network for part in ("--ro-bind-try", path, path)),
+        *(part for path in read for part in ("--ro-bind-try", path, path)),
+        *(part for path in names for part in ("--ro-bind-try", path, path)),
         "--ro-bind" if read_only else "--bind",
         str(workspace),
         str(workspace),
-        *_guarded(workspace, git=settings.git_protect, protected=protected, read=settings.read),
+        *_guarded(workspace, git=settings.git_protect, protected=protected, read=read),
+        *_covered(workspace, protected=protected, read=(*read, *names)),
         *settled,
         "--",
         "/bin/sh",
@@ -203,13 +217,83 @@ def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: t
         args += ["--ro-bind", str(store), str(store)]
     args += _settings(workspace / SETTINGS_FOLDER)
     for path in (*protected, *home_secrets()):
-        if path == workspace or not any(path.is_relative_to(root) for root in roots):
-            continue
-        if path.is_dir():
-            args += ["--tmpfs", str(path)]
-        elif path.exists():
-            args += ["--ro-bind", "/dev/null", str(path)]
+        root = next((root for root in roots if path != workspace and path.is_relative_to(root)), None)
+        args += [] if root is None else _cover(path, root=root)
     return args
+
+
+def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
+    """Cover sockets, pipes and devices: a read-only bind does not keep a command from talking through them."""
+    skipped = frozenset((*protected, *home_secrets()))
+    args: list[str] = []
+    for root in (workspace, *(Path(path) for path in read if not Path(path).is_relative_to(workspace))):
+        try:
+            found = survey(root, skipped=skipped)
+        except OSError as error:
+            why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
+            raise NotSetUp(why) from error
+        for path in (*found.special, *(folder for folder in found.closed if folder != root)):
+            args += _cover(path, root=root)
+    for path in _listening(_SYSTEM):
+        args += _cover(path, root=Path("/"))
+    if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
+        raise NotSetUp(f"there are more than {_MOST_COVERED:,} sockets, pipes and devices in what it shows")
+    return args
+
+
+def _cover(path: Path, *, root: Path) -> list[str]:
+    """Put something empty over `path`, which lies below `root`; nothing if it is gone.
+
+    No link is followed on the way: where a command has put one, bwrap would make the mount point at its target, also
+    outside of the sandbox. Raises NotSetUp for one.
+    """
+    mode = _mode_below(root, path.relative_to(root).parts)
+    if stat.S_ISLNK(mode):
+        raise NotSetUp(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
+    if stat.S_ISDIR(mode):
+        return ["--tmpfs", str(path), "--remount-ro", str(path)]
+    return ["--ro-bind", "/dev/null", str(path)] if mode else []
+
+
+def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Return the mode of the last of `parts`, or that of the first link on the way; 0 if something is missing."""
+    try:
+        descriptor = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        for number, part in enumerate(parts, 1):
+            try:
+                mode = os.lstat(part, dir_fd=descriptor).st_mode
+                if number == len(parts) or not stat.S_ISDIR(mode):
+                    return mode if number == len(parts) or stat.S_ISLNK(mode) else 0
+                below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            except (FileNotFoundError, PermissionError):
+                return 0
+            os.close(descriptor)
+            descriptor = below
+        return os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+
+
+def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the sockets below `folders`, of which there are too many files to list before each command."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ()
+    fields = (line.split(None, 7) for line in lines[1:])
+    found = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
+    return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
+
+
+def _is_special(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
 
 
 def _settings(folder: Path) -> list[str]:
