@@ -7,6 +7,7 @@ good: that is the engine's matter.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -33,8 +34,11 @@ MAX_PATTERN_TEXT = 20_000
 """Characters that a pattern is tried on; a longer text does not pass."""
 MAX_FENCES = 20
 """Code fences that are looked into."""
+MAX_BRACES = 20
+"""Braces in the text at which an object is looked for."""
 
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
+_KEY_FOLLOWS = re.compile(r"""\{\s*["'“]""")
 _KEY = "item of this object"
 
 
@@ -126,27 +130,47 @@ def _object(text: str) -> Mapping[str, JsonValue]:
         if isinstance(whole, Mapping):
             return whole
         raise ValueError(f"the answer has to be one JSON object, not {kind_of(whole)}")
-    for found in _candidates(text):
-        try:
-            value = read_value(found).value
-        except Unreadable as error:
-            first = error
-            continue
-        if isinstance(value, Mapping):
-            return value
-    raise ValueError(f"there is no JSON object in the answer: {first.message}")
+    found: Mapping[str, JsonValue] | None = None
+    try:
+        for value in _objects(text):
+            if "success" in value and ("result" in value or value["success"] is False):
+                return value
+            found = found or value
+    except Unreadable as error:
+        first = error
+    if found is None:
+        raise ValueError(f"there is no JSON object in the answer: {first.message}")
+    return found
 
 
-def _candidates(text: str) -> Iterator[str]:
-    """Where an object may stand: in code fences, closed or not, then from the first brace on."""
+def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
+    """The objects in code fences, closed or not, then those in the text. Raises Unreadable at a broken one in it."""
     for opening in islice(_FENCE.finditer(text), MAX_FENCES):
         closing = re.compile(rf"^[ \t]*{re.escape(opening['mark'])}", re.MULTILINE).search(text, opening.end())
         inside = text[opening.end() : closing.start() if closing else len(text)]
         if inside.lstrip().startswith("{"):
-            yield inside
-    brace = text.find("{")
-    if brace >= 0:
-        yield text[brace:]
+            with suppress(Unreadable):
+                yield from _object_at(inside, 0)[0]
+    at = text.find("{")
+    for _ in range(MAX_BRACES):
+        if at < 0:
+            return
+        try:
+            values, at = _object_at(text, at)
+        except Unreadable:
+            # What is nested in a broken object is no answer; a brace in prose, such as {name}, begins none.
+            if _KEY_FOLLOWS.match(text, at):
+                raise
+            at += 1
+        else:
+            yield from values
+        at = text.find("{", at)
+
+
+def _object_at(text: str, at: int) -> tuple[list[Mapping[str, JsonValue]], int]:
+    """The object that begins at `at`, if it is one, and its end. Raises Unreadable."""
+    read = read_value(text, at)
+    return [read.value] if isinstance(read.value, Mapping) else [], read.end
 
 
 def _under_result(path: str) -> str:

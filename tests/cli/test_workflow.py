@@ -87,6 +87,16 @@ def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize("before", ["Here is the JSON:\n", "I filled in {name} and left {} empty.\n\n"])
+def test_a_preamble_before_the_answer_costs_no_iteration(scripted: Scripted, before: str) -> None:
+    desk, server = scripted
+    at = desk(says(before + json.dumps({"success": True, "result": "made"})))
+    at.define(step("make", tools=[]))
+    ended = at.run()
+    assert (ended.code, ended.json["answer"]) == (0, "made"), ended.err
+    assert len(server.requests) == 1
+
+
 def test_chatops_resume_goes_on_with_a_run_too(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(calls(APPEND), answer("made"), answer("told"))

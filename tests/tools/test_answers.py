@@ -39,6 +39,26 @@ def test_the_object_is_found_in_the_text_in_a_fence_or_at_the_first_brace(text: 
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        "Here is {result}: ",
+        "The sets {} and {1, 2} are done.\n",
+        'I set {"a": 1}.\n',
+        '```json\n{"a": 1}\n```\nSo:\n',
+        "f{x} = {x} + {y}\n",
+    ],
+)
+def test_a_preamble_with_braces_hides_no_envelope(before: str) -> None:
+    envelope = '{"reasoning":"x","result":{"n":1},"success":true}'
+    assert read_answer(before + envelope, schema="").value == envelope
+
+
+def test_an_object_within_a_broken_one_is_no_answer() -> None:
+    for text in ('{"success": true, "result": {"n": 1}, "reas', 'So {x}: {"a" {"success": true, "result": 1}'):
+        assert read_answer(text, schema="").value == ""
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "empty"),
