@@ -14,6 +14,7 @@ from chatops.engine import calls, doubt, feedback, schedule, sequence, tracker
 from chatops.engine.difference import difference
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall
+from chatops.engine.rounds import MAX_SAME
 from chatops.engine.state import (
     BeforeEdit,
     CallState,
@@ -26,8 +27,6 @@ from chatops.engine.state import (
 
 MAX_CALLS = 64
 """Calls of one reply that are looked at; each further one gets its result at once."""
-MAX_SAME = 3
-"""The same call for the third time in a row is not run."""
 
 
 def triage(draft: Draft, index: int) -> None:
@@ -43,13 +42,18 @@ def triage(draft: Draft, index: int) -> None:
     permitted = draft.state.grant.permits(call.name)
     if permitted.verdict is Verdict.DENY:
         return calls.deny(draft, index, permitted)
-    if early := sequence.out_of_turn(draft, index):
+    early = sequence.out_of_turn(draft, index)
+    waits = bool(early) and sequence.waits(draft, index)
+    if early and not waits:
         return _mistaken(draft, index, early)
     if call.problem:
         return _mistaken(draft, index, feedback.broken(call, spec))
     if _repeated(draft, call):
         return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED)
-    draft.effects.append(InspectCall(call=call))
+    if waits:
+        draft.put_call(index, replace(phase.calls[index], status=Deferred()))
+    else:
+        draft.effects.append(InspectCall(call=call))
     return None
 
 
@@ -71,6 +75,8 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
 
 def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
     one = calls.in_round(draft).calls[index]
+    if early := sequence.out_of_turn(draft, index):
+        return _mistaken(draft, index, early, facts=facts)
     if facts.problems:
         if facts.may_heal and not schedule.settled_before(draft, index):
             draft.put_call(index, replace(one, status=Deferred()))

@@ -18,7 +18,7 @@ from chatops.domain.model import (
     ToolChoice,
 )
 from chatops.domain.tools import Outcome
-from chatops.engine import acceptance, feedback, pairing, schedule
+from chatops.engine import acceptance, feedback, findings, pairing, schedule
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -37,8 +37,11 @@ FREE_REPAIRS = 2
 """Rounds of only invalid calls in a row that cost nothing; the next one counts."""
 MAX_REPAIRS = 9
 """Rounds of only invalid calls in one turn, counted or not; then the closing call."""
+MAX_SAME = 3
+"""The same call for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 MAX_MISTAKES = 3
 """The same mistake for the third time, with nothing else tried that could run; then the closing call."""
+_MOST_OF_A_CALL = 200
 
 
 def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
@@ -194,6 +197,8 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     told = ""
     if phase.purpose is Purpose.CLOSE:
         told = feedback.CLOSING if contract is None else acceptance.CLOSING
+        if _repeated_call(draft) is not None:
+            told = f"[chatops] {limit_text(draft)}\n{told}"
     elif phase.gathered is not None:
         told = feedback.respond(phase.gathered.text)
     fitted = fit(
@@ -285,7 +290,22 @@ def _used_up(draft: Draft) -> bool:
     counters = draft.state.counters
     if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
         return True
-    return _insisted(counters)
+    return _insisted(counters) or _repeated_call(draft) is not None
+
+
+def _repeated_call(draft: Draft) -> ToolMessage | None:
+    """The call that the model repeats although it has the results; None unless nothing ran in the last round.
+
+    Copies of a call within one reply end nothing: the model had no result when it wrote them.
+    """
+    last: list[ToolMessage] = []
+    for message in reversed(draft.state.messages):
+        if isinstance(message, ToolMessage):
+            last.append(message)
+        elif last:
+            break
+    insists = draft.state.counters.same_call >= MAX_SAME
+    return last[0] if insists and last and all(one.outcome is Outcome.INVALID for one in last) else None
 
 
 def _made_again(counters: Counters) -> bool:
@@ -300,6 +320,9 @@ def _insisted(counters: Counters) -> bool:
 def limit_text(draft: Draft) -> str:
     """Which limit the turn has reached."""
     counters = draft.state.counters
+    if repeated := _repeated_call(draft):
+        made = findings.one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
+        return f"The model made the same call {counters.same_call} times in a row: {made}."
     if counters.rounds >= draft.state.grant.max_rounds:
         return f"Reached the tool iteration limit ({counters.rounds} rounds)."
     if counters.repairs_total >= MAX_REPAIRS:

@@ -27,12 +27,22 @@ def out_of_turn(draft: Draft, index: int) -> str:
     if contract is None:
         return ""
     tool = draft.calls()[index].call.name
-    missing = _earlier(draft.state, contract, tool)
+    missing = _earlier(draft, contract, index)
     if missing:
         return f"Not run: {tool} comes after {missing}, which has not succeeded yet. Call {missing} first."
-    if tool in contract.once and _had(draft, contract, index):
+    if _used_up(draft, contract, index):
         return f"Not run: {tool} may be called once in this step, and was. Use its result; do not go back to it."
     return ""
+
+
+def waits(draft: Draft, index: int) -> bool:
+    """Return True if what has to succeed before the call stands before it in this round and has no result yet."""
+    contract = draft.state.contract
+    tool = draft.calls()[index].call.name
+    if contract is None or tool not in contract.order or _used_up(draft, contract, index):
+        return False
+    coming = {one.call.name for one in draft.calls()[:index] if not isinstance(one.status, Settled)}
+    return coming.issuperset(_lacking(draft, contract, index))
 
 
 def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | None:
@@ -80,13 +90,26 @@ def is_evidence(state: TurnState, tool: str) -> bool:
     return state.gate is not None or (state.contract is not None and state.contract.validates(tool))
 
 
-def _earlier(state: TurnState, contract: StepContract, tool: str) -> str:
-    """The first tool that has to have succeeded before `tool` and has not, in this attempt or one before it."""
+def _earlier(draft: Draft, contract: StepContract, index: int) -> str:
+    """The first tool that has to have succeeded before a call and has not, in this attempt or one before it."""
+    return next(iter(_lacking(draft, contract, index)), "")
+
+
+def _lacking(draft: Draft, contract: StepContract, index: int) -> list[str]:
+    """The tools that have to have succeeded before a call and have not."""
+    state, tool = draft.state, draft.calls()[index].call.name
     if tool not in contract.order:
-        return ""
+        return []
     had = {one.tool for one in contract.done if one.outcome is Outcome.SUCCESS}
     had |= _succeeded((*state.history, *state.messages))
-    return next((name for name in contract.order[: contract.order.index(tool)] if name not in had), "")
+    for one in draft.calls()[:index]:
+        if isinstance(one.status, Settled) and one.status.result.outcome is Outcome.SUCCESS:
+            had.add(one.call.name)
+    return [name for name in contract.order[: contract.order.index(tool)] if name not in had]
+
+
+def _used_up(draft: Draft, contract: StepContract, index: int) -> bool:
+    return draft.calls()[index].call.name in contract.once and _had(draft, contract, index)
 
 
 def _had(draft: Draft, contract: StepContract, index: int) -> bool:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.command_line import CommandLine
-from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, error, says
+from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, error, says
 
 READS = '<tool_call>\n{"name": "file_read", "arguments": {"path": "note.txt"}}\n</tool_call>'
 WRITES = '<tool_call>\n{"name": "file_write", "arguments": {"path": "new.txt", "content": "x"}}\n</tool_call>'
@@ -106,3 +106,30 @@ def test_a_server_that_takes_no_tools_is_worked_with_in_the_same_turn(chatops: C
         assert len(server.requests) == 3
     assert (ran.code, ran.out.strip()) == (0, "Friday.")
     assert "does not take tools for mine" in ran.err
+
+
+def test_a_model_that_makes_the_same_call_again_and_again_is_stopped_at_the_third(chatops: CommandLine) -> None:
+    def model(request: SeenRequest) -> Reply:
+        closing = request.body.get("tool_choice") == "none"
+        return says("It is due on Friday.") if closing else calls(call("file_read", path="note.txt"))
+
+    with FakeOpenAI(model) as server:
+        arguments = ["-p", "When is it due?", "--max-rounds", "10"]
+        ran = chatops(*flags(chatops, server), *arguments, "--output-format", "json")
+        assert len(server.requests) == 4
+        text = chatops(*flags(chatops, server), *arguments)
+    assert [one["outcome"] for one in ran.json["calls"]] == ["success", "success", "invalid"]
+    assert (ran.code, ran.json["status"], ran.json["answer"]) == (4, "limit", "It is due on Friday.")
+    assert (text.code, text.out) == (4, "It is due on Friday.\n")
+    assert 'The model made the same call 3 times in a row: file_read {"path": "note.txt"}.' in text.err
+
+
+def test_the_same_call_again_and_again_ends_with_what_was_gathered_if_the_closing_call_fails(
+    chatops: CommandLine,
+) -> None:
+    again = calls(call("file_read", path="note.txt"))
+    with FakeOpenAI([again, again, again, error(500, "no")]) as server:
+        ran = chatops(*flags(chatops, server, max_rounds=9), "-p", "When is it due?")
+    assert ran.code == 4
+    assert ran.out.startswith("The model made the same call 3 times in a row: file_read")
+    assert "due on Friday" in ran.out

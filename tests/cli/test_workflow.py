@@ -207,6 +207,29 @@ def test_the_last_event_of_a_stream_names_the_steps_that_failed(scripted: Script
     assert finished["failed_steps"] == ["a"]
 
 
+def test_calls_of_one_reply_run_in_the_order_of_the_step(scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(calls(call("file_read", path="note.txt"), call("file_write", path="made", content="x")), answer("done"))
+    tools = ["file_read", "file_write"]
+    at.define(step("make", tools=tools, order=tools))
+    ran = at.run("--approve", "file_write")
+    assert ran.code == 0, ran.err
+    assert [one["outcome"] for one in ran.json["calls"]] == ["success", "success"]
+
+
+def test_a_call_that_waits_for_one_to_be_approved_comes_after_it(scripted: Scripted) -> None:
+    desk, _ = scripted
+    at = desk(calls(call("file_write", path="made", content="x"), call("file_read", path="made")), answer("done"))
+    tools = ["file_write", "file_read"]
+    at.define(step("make", tools=tools, order=tools))
+    paused = at.run()
+    (pending,) = paused.json["pending"]
+    at("approvals", "approve", pending["id"])
+    ended = at.resume(paused.json["session_id"])
+    assert ended.code == 0, ended.err
+    assert [one["outcome"] for one in ended.json["calls"]] == ["success", "success"]
+
+
 def test_a_run_without_a_failed_step_names_none(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(answer("told"))

@@ -38,9 +38,24 @@ def test_a_tool_of_another_step_is_not_run() -> None:
 
 def test_a_tool_is_refused_before_those_that_come_first() -> None:
     contract = StepContract(order=("info", "configure", "deploy"))
-    world = play(calls(raw("info"), raw("configure")), calls(raw("configure")), says(1), contract=contract)
-    assert [m.outcome for m in world.results()] == [Outcome.SUCCESS, Outcome.INVALID, Outcome.SUCCESS]
-    assert "configure comes after info, which has not succeeded yet. Call info first." in world.results()[1].content
+    world = play(calls(raw("configure"), raw("info")), calls(raw("configure")), says(1), contract=contract)
+    assert [m.outcome for m in world.results()] == [Outcome.INVALID, Outcome.SUCCESS, Outcome.SUCCESS]
+    assert "configure comes after info, which has not succeeded yet. Call info first." in world.results()[0].content
+
+
+def test_calls_of_one_round_run_in_the_order_of_the_step() -> None:
+    contract = StepContract(order=("info", "configure", "note"), once=("info", "configure"))
+    world = play(calls(raw("info"), raw("configure"), raw("note")), says(1), contract=contract)
+    assert [m.outcome for m in world.results()] == [Outcome.SUCCESS] * 3
+    assert world.finished.result is TurnStatus.ANSWERED
+
+
+def test_a_call_that_waited_for_an_earlier_one_of_its_round_is_refused_if_that_failed() -> None:
+    contract = StepContract(order=("info", "configure", "deploy"))
+    failing = lambda call: result("no", Outcome.FAILED) if call.name == "info" else None  # noqa: E731
+    world = play(calls(raw("info"), raw("configure"), raw("deploy")), says(1), contract=contract, tool_says=failing)
+    assert [m.outcome for m in world.results()] == [Outcome.FAILED, Outcome.INVALID, Outcome.INVALID]
+    assert "configure comes after info, which has not succeeded yet" in world.results()[1].content
 
 
 def test_a_failed_call_does_not_open_the_way_to_the_next() -> None:

@@ -7,7 +7,7 @@ import pytest
 from chatops.domain.decisions import Approved, Edited, HostPattern, MarkedDone, Rejected
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.messages import AssistantMessage, NoticeMessage
+from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelTarget, ToolChoice
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
@@ -202,6 +202,30 @@ def test_the_same_call_for_the_third_time_in_a_row_is_not_run() -> None:
     world = World.begin(grant(max_rounds=9))
     world.drain(*[reply(raw("read", '{"n":1}'))] * 3)
     assert [m.outcome for m in world.results()] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.INVALID]
+
+
+def test_the_third_same_call_leaves_the_closing_call_only() -> None:
+    world = World.begin(grant(max_rounds=9))
+    world.drain(*[reply(raw("read", '{"n":1}'))] * 3, reply(text="It is seven."))
+    assert [request.tool_choice for request in world.requests] == [ToolChoice.AUTO] * 3 + [ToolChoice.NONE]
+    told = world.requests[-1].messages[-1]
+    made = 'The model made the same call 3 times in a row: read {"n":1}.'
+    assert isinstance(told, UserMessage) and made in told.text
+    assert (world.finished.answer, world.finished.detail) == ("It is seven.", made)
+
+
+def test_copies_of_a_call_in_one_reply_end_nothing() -> None:
+    world = World.begin(grant(max_rounds=9))
+    world.drain(reply(*[raw("read", '{"n":1}')] * 3), reply(raw("read", '{"n":2}')))
+    assert world.requests[1].tool_choice is ToolChoice.AUTO
+    assert world.finished.result is TurnStatus.ANSWERED
+
+
+def test_another_call_in_the_round_of_the_third_same_call_lets_the_turn_continue() -> None:
+    world = World.begin(grant(max_rounds=9))
+    again = raw("read", '{"n":1}')
+    world.drain(reply(again), reply(again), reply(raw("read", '{"n":2}'), again), reply(again))
+    assert all(request.tool_choice is ToolChoice.AUTO for request in world.requests)
 
 
 def test_a_backup_is_asked_before_the_first_token_only_and_visibly() -> None:
