@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.context import screen, unknown, with_app
@@ -16,8 +16,9 @@ from chatops.config.paths import write_private
 from chatops.config.registry import packaged_registry, read_registry
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen
-from chatops.models.discover import probe
+from chatops.models.discover import Probe, details, probe
 from chatops.models.hosts import split_url
+from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
 from chatops.wiring import App
 
@@ -34,15 +35,25 @@ def run(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
         host_type = HostType(arguments.host_type) if arguments.host_type else None
-        found = await probe(checked_url(arguments.url), key=_key(arguments.key_env), host_type=host_type)
-        model = pick(found.models, wanted=arguments.model, view=view)
-        entry = {"type": "openai", "host_type": found.host_type.value, "api_url": found.base_url, "model_name": model}
+        key = _key(arguments.key_env)
+        found = await probe(checked_url(arguments.url), key=key, host_type=host_type)
+        model = pick(found, wanted=arguments.model, view=view)
+        entry: dict[str, Json] = {
+            "type": "openai",
+            "host_type": found.host_type.value,
+            "api_url": found.base_url,
+            "model_name": model,
+        }
+        stated = await details(found, model, key=key)
+        entry |= _limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
         target = _target(opened)
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
+        if told := _told(stated, found.host_type):
+            view.say(told)
         view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
         return 0
 
@@ -60,14 +71,46 @@ def checked_url(url: str) -> str:
     return url
 
 
-def pick(models: Sequence[str], *, wanted: str | None, view: Screen) -> str:
-    """The model to keep: the wanted one, the only one, or the one a person at the terminal picks."""
+def _limits(model: ServedModel) -> dict[str, Json]:
+    """What the server states of a model, as keys of the registry."""
+    stated: dict[str, Json] = {
+        "context_window": model.context_window,
+        "max_output_tokens": model.max_output_tokens,
+    }
+    if model.price is not None:
+        stated["price"] = {name: value for name, value in asdict(model.price).items() if value is not None}
+    return {name: value for name, value in stated.items() if value is not None}
+
+
+def _told(model: ServedModel, host_type: HostType) -> str:
+    """One line about the limits that were written, or nothing."""
+    parts = []
+    if model.context_window is not None:
+        parts.append(f"context window {model.context_window:,} tokens")
+    if model.max_output_tokens is not None:
+        parts.append(f"answers up to {model.max_output_tokens:,} tokens")
+    if model.price is not None:
+        parts.append(f"{model.price.input:g} in, {model.price.output:g} out per million tokens")
+    if not parts:
+        return ""
+    if host_type is HostType.OLLAMA and model.context_window is not None:
+        parts.append("if Ollama runs it with less (num_ctx, OLLAMA_CONTEXT_LENGTH), lower context_window")
+    return f"From the server: {'; '.join(parts)}."
+
+
+def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
+    """The model to keep: the wanted one, the only one, or the one a person at the terminal picks.
+
+    Models that do not chat are not offered; one that is named anyway is taken.
+    """
+    models = found.names
     if wanted is not None:
-        if models and wanted not in models:
-            raise unknown("model", wanted, models)
+        if found.models and wanted not in (listed := [model.name for model in found.models]):
+            raise unknown("model", wanted, listed)
         return wanted
     if not models:
-        raise ChatopsError("The endpoint lists no models.", advice="Name one yourself: --model ID")
+        kind = "only embedding models" if found.models else "no models"
+        raise ChatopsError(f"The endpoint lists {kind}.", advice="Name one yourself: --model ID")
     if len(models) == 1:
         return models[0]
     listing = [f"{number:>3}  {name}" for number, name in enumerate(models[:SHOWN], start=1)]
@@ -87,7 +130,7 @@ def pick(models: Sequence[str], *, wanted: str | None, view: Screen) -> str:
     raise unknown("model", answer, models)
 
 
-def keep(target: Path, entry: dict[str, str], *, name: str | None) -> str:
+def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     """Write `entry` under `models` of the registry at `target`; return the name it has there.
 
     All else stays as it is written, comments too.
@@ -114,12 +157,12 @@ def keep(target: Path, entry: dict[str, str], *, name: str | None) -> str:
     return chosen
 
 
-def _free_name(entry: dict[str, str], models: dict[str, Json]) -> str:
+def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
     """A short name after the model; the same model at the same address keeps the name it has."""
     for name, other in models.items():
         if isinstance(other, dict) and all(other.get(key) == entry[key] for key in ("api_url", "model_name")):
             return name
-    tail = entry["model_name"].rpartition("/")[2].lower()
+    tail = str(entry["model_name"]).rpartition("/")[2].lower()
     base = re.sub(r"[^a-z0-9_-]+", "-", tail).strip("-") or "model"
     number, name = 1, base
     while name in models or name in TAKEN:

@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
+from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.models.certificate import BadCertificate, certificate_of, refused_in
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
 from chatops.models.proxies import proxy_for
+from chatops.models.wire import encode
 from chatops.policy.registry import ModelSpec
 
 ERROR_BODY_LIMIT = 64 * 1024
@@ -101,6 +103,14 @@ class Connection:
                 options={"timeout": httpx2.Timeout(timeout_s)},
                 stream=True,
             )
+        try:
+            return await _beginning(response, limit=LISTING_LIMIT)
+        finally:
+            await response.aclose()
+
+    async def ask(self, path: str, value: JsonValue, *, key: Secret) -> bytes:
+        """Post `value` as JSON; the body of the answer, up to `LISTING_LIMIT`. Raises as `get` does."""
+        response = await self.post(path, body=encode(value), key=key)
         try:
             return await _beginning(response, limit=LISTING_LIMIT)
         finally:

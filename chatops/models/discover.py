@@ -2,7 +2,10 @@
 
 import asyncio
 import importlib
-from typing import NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -10,17 +13,34 @@ from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, normal_url, split_url, where
 from chatops.models.keys import NO_KEY, Secret, read_key, redact
+from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
 from chatops.policy.registry import HostType, ModelSpec, ModelType, Timeouts
 
+if TYPE_CHECKING:
+    from chatops.models.connection import Connection
+
 PATIENCE_S = 5.0
+_OWNERS = {
+    "llamacpp": HostType.LLAMACPP,
+    "vllm": HostType.VLLM,
+    "library": HostType.OLLAMA,
+    "organization_owner": HostType.LMSTUDIO,
+}
+"""`owned_by` in the list of models, as these servers write it and no other does."""
 
 
-class Probe(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
     """What answered: the likely kind of server, its base URL, its models in its own order."""
 
     host_type: HostType
     base_url: str
-    models: list[str]
+    models: tuple[ServedModel, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The models that can be talked to."""
+        return [model.name for model in self.models if model.chats]
 
 
 async def list_models(spec: ModelSpec) -> list[str]:
@@ -31,7 +51,7 @@ async def list_models(spec: ModelSpec) -> list[str]:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")
     url = normal_url(spec.api_url, base_path=HOSTS[spec.host_type].base_path, name=spec.name)
     key = await read_key(spec.key)
-    return await _ask(spec, url=url, key=key)
+    return [model.name for model in await _ask(spec, url=url, key=key)]
 
 
 async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -> Probe:
@@ -49,9 +69,9 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
     errors: list[ChatopsError] = []
     for candidate in candidates:
         candidate = candidate.removesuffix("/chat/completions").removesuffix("/models")
-        spec = ModelSpec(name="probe", api_url=candidate, timeouts=Timeouts(connect=PATIENCE_S))
+        secret = _secret(key)
         try:
-            names = await _ask(spec, url=candidate, key=Secret(key or NO_KEY))
+            models = await _ask(_spec(candidate), url=candidate, key=secret)
         except _Deaf as error:
             raise ChatopsError(str(error), advice=error.advice) from None
         except KeyRefused as error:
@@ -60,9 +80,24 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         except ChatopsError as error:
             errors.append(error)
             continue
-        return Probe(host_type or _guess(candidate), candidate, names)
+        host_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
+        return Probe(host_type=host_type, base_url=candidate, models=tuple(models))
     # A path that wants a key is the API; one that serves a page or nothing is only the wrong path.
     raise max(errors, key=lambda error: (isinstance(error, KeyRefused), not isinstance(error, _NoListing)))
+
+
+async def details(found: Probe, name: str, key: str = "") -> ServedModel:
+    """What the server states of one of its models; never raises for what it does not answer."""
+    model = next((model for model in found.models if model.name == name), ServedModel(name=name))
+    if found.host_type is not HostType.OLLAMA:
+        return model
+    async with _connection(_spec(found.base_url), url=found.base_url) as connection:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                address = f"{_outside_v1(found.base_url)}/api/show"
+                return with_ollama_details(model, await connection.ask(address, {"model": name}, key=_secret(key)))
+        except Exception:  # The list of models was the answer; this is more than was promised.
+            return model
 
 
 class KeyRefused(ChatopsError):
@@ -89,22 +124,88 @@ def _key_needed(host: str, error: KeyRefused, *, key: str) -> KeyRefused:
     return KeyRefused(f"{host} wants a key ({error.status}).", advice=advice)
 
 
-async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[str]:
+def _secret(key: str) -> Secret:
+    return Secret(key or NO_KEY)
+
+
+def _spec(url: str) -> ModelSpec:
+    return ModelSpec(name="probe", api_url=url, timeouts=Timeouts(connect=PATIENCE_S))
+
+
+def _outside_v1(url: str) -> str:
+    """Where servers have what is not part of OpenAI's API."""
+    return url.removesuffix("/v1")
+
+
+@asynccontextmanager
+async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[Connection]":
     await asyncio.to_thread(importlib.import_module, "chatops.models.failures")
-    from chatops.models.connection import Connection, StatusError  # heavy, therefore here
+    from chatops.models.connection import Connection  # heavy, therefore here
+
+    connection = Connection(spec, url=url, agent=AGENT)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+async def _with_details(
+    models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None
+) -> tuple[HostType, list[ServedModel]]:
+    """The kind of server, and `models` with what it states of them elsewhere than in its list."""
+    stated = host_type or _stated(models)
+    kind = stated or _guess(url)
+    if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
+        # A gateway lists models under their makers' names, so only a page of its own tells it.
+        asked = HostType.LITELLM
+    else:
+        asked = kind
+    places = {
+        HostType.LITELLM: f"{url}/model/info",
+        HostType.LMSTUDIO: f"{_outside_v1(url)}/api/v0/models",
+        HostType.OLLAMA: f"{_outside_v1(url)}/api/tags",
+    }
+    if asked not in places:
+        return kind, models
+    async with _connection(_spec(url), url=url) as connection:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                body = await connection.get(places[asked], key=key, timeout_s=PATIENCE_S)
+            if asked is HostType.LITELLM and not is_litellm(body):
+                return kind, models
+            return asked, merged(models, models_in(body))
+        except Exception:  # The list of models was the answer; this is more than was promised.
+            return kind, models
+
+
+def _stated(models: list[ServedModel]) -> HostType | None:
+    """The kind of server by what its list says, if all of it says the same."""
+    found = {_OWNERS.get(model.owner) for model in models}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_openai(url: str) -> bool:
+    return (urlsplit(url).hostname or "").endswith("openai.com")
+
+
+async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
+    async with _connection(spec, url=url) as connection:
+        return await _listed(connection, spec, url=url, key=key)
+
+
+async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
+    from chatops.models.connection import StatusError  # heavy, therefore here
     from chatops.models.deltas import BadData
     from chatops.models.errortext import looks_like_html
     from chatops.models.failures import trouble_of
-    from chatops.models.listing import model_ids
     from chatops.models.statuses import about, trouble_of_status
 
-    connection = Connection(spec, url=url, agent=AGENT)
     of = about(spec, url=url)
     body = b""
     try:
         async with asyncio.timeout(2 * PATIENCE_S):
             body = await connection.get("/models", key=key, timeout_s=PATIENCE_S)
-        names = model_ids(body)
+        return models_in(body)
     except StatusError as error:
         if error.status == 404:
             raise _NoListing(
@@ -129,20 +230,16 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[str]:
     except Exception as error:
         failure = trouble_of(error, of=of, timeouts=spec.timeouts).failure
         raise _Deaf(redact(failure.message, key.reveal()), advice=failure.advice) from None
-    finally:
-        await connection.aclose()
-    return names
 
 
 def _guess(url: str) -> HostType:
     """By name, path and usual port; people can correct it in the registry."""
     parts = urlsplit(url)
-    host, path = (parts.hostname or ""), parts.path
-    if host.endswith("openrouter.ai"):
+    if (parts.hostname or "").endswith("openrouter.ai"):
         return HostType.OPENROUTER
-    if path.endswith("/api"):
+    if parts.path.endswith("/api"):
         return HostType.OPENWEBUI
     ports = {11434: HostType.OLLAMA, 1234: HostType.LMSTUDIO, 8080: HostType.LLAMACPP, 8000: HostType.VLLM}
     ports[4000] = HostType.LITELLM
     port = int(where(url).rpartition(":")[2])
-    return HostType.OPENAI if host.endswith("openai.com") else ports.get(port, HostType.OPENAI)
+    return HostType.OPENAI if _is_openai(url) else ports.get(port, HostType.OPENAI)

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 
 from chatops.domain.model import ModelFailure
 from chatops.models.connection import Connection, StatusError
-from chatops.models.deltas import BadData, as_list, as_object, as_text, parse
-from chatops.models.errortext import plain_line
+from chatops.models.deltas import BadData
 from chatops.models.hosts import other_bases, root_of
 from chatops.models.keys import Secret
+from chatops.models.served import models_in
 from chatops.models.statuses import About
 
 QUICK_S = 3.0
@@ -18,11 +18,7 @@ SHOWN = 8
 
 def model_ids(body: bytes) -> list[str]:
     """The ids in the answer of `/models` (OpenAI, Open WebUI) or `/api/tags` (Ollama). Raises BadData."""
-    value = parse(body)
-    listing = as_list(value) or as_list(as_object(value).get("data")) or as_list(as_object(value).get("models"))
-    found = [as_object(item) for item in listing]
-    names = [as_text(item.get("id")) or as_text(item.get("name")) or as_text(item.get("model")) for item in found]
-    return [plain_line(name) for name in names if plain_line(name)]
+    return [model.name for model in models_in(body)]
 
 
 async def explain_not_found(failure: ModelFailure, connection: Connection, *, key: Secret, of: About) -> ModelFailure:

@@ -8,7 +8,11 @@ import pytest
 
 from chatops.config.registry import packaged_registry
 from tests.support.command_line import CommandLine
-from tests.support.fake_openai import FakeOpenAI, says
+from tests.support.fake_openai import FakeOpenAI, Raw, says
+
+
+def as_json(value: object) -> Raw:
+    return Raw(content_type="application/json", steps=(json.dumps(value).encode(),))
 
 
 def test_a_first_connection_writes_a_private_registry_and_is_used(chatops: CommandLine, chatops_home: Path) -> None:
@@ -81,6 +85,33 @@ def test_the_key_stays_in_its_variable(
     text = (chatops_home / "config" / "model_registry.json").read_text()
     assert "FAKE_KEY" in text
     assert "sk-secret" not in text + ran.out + ran.err
+
+
+def test_what_the_server_states_is_written(chatops: CommandLine, chatops_home: Path) -> None:
+    model = {"id": "m1", "owned_by": "vllm", "max_model_len": 32_000}
+    pages = {"/v1/models": as_json({"data": [model, {"id": "text-embedding-3-small", "owned_by": "vllm"}]})}
+    with FakeOpenAI([], pages=pages) as server:
+        ran = chatops("connect", server.root, "--name", "mine")
+    assert ran.code == 0, ran.err
+    assert "context window 32,000 tokens" in ran.err
+    entry = json.loads((chatops_home / "config" / "model_registry.json").read_text())["models"]["mine"]
+    assert entry == {
+        "type": "openai",
+        "host_type": "vllm",
+        "api_url": server.url,
+        "model_name": "m1",
+        "context_window": 32_000,
+    }
+    assert chatops("registry", "check").code == 0
+
+
+def test_an_embedding_model_is_not_offered_and_may_be_named(chatops: CommandLine) -> None:
+    pages = {"/v1/models": as_json({"data": [{"id": "text-embedding-3-small"}]})}
+    with FakeOpenAI([], pages=pages) as server:
+        offered = chatops("connect", server.root)
+        named = chatops("connect", server.root, "--model", "text-embedding-3-small")
+    assert (offered.code, named.code) == (1, 0)
+    assert "only embedding models" in offered.err
 
 
 @pytest.mark.parametrize(

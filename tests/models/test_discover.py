@@ -1,15 +1,17 @@
 """What `chatops connect URL` and `chatops models list` ask servers."""
 
+import json
 import socket
+from collections.abc import Mapping
 
 import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import FailureKind
-from chatops.models.discover import KeyRefused, list_models, probe
-from chatops.policy.registry import HostType, KeySource
+from chatops.models.discover import KeyRefused, details, list_models, probe
+from chatops.policy.registry import HostType, KeySource, Price
 from tests.models.asking import KEY, ask, spec_for
-from tests.support.fake_openai import FakeOpenAI, Raw, error
+from tests.support.fake_openai import FakeOpenAI, Raw, Reply, error
 
 
 async def test_list_models() -> None:
@@ -31,7 +33,7 @@ async def test_list_models() -> None:
 async def test_probe_finds_the_base_path(given: str, prefix: str, host_type: HostType) -> None:
     async with FakeOpenAI(models=("m1",), prefixes=(prefix,)) as server:
         found = await probe(server.root + given, KEY)
-        assert found == (host_type, server.root + prefix, ["m1"])
+        assert (found.host_type, found.base_url, found.names) == (host_type, server.root + prefix, ["m1"])
         assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in server.others)
 
 
@@ -70,7 +72,145 @@ async def test_open_webui_asks_for_a_key_behind_its_web_page(
 async def test_a_named_host_type_counts() -> None:
     async with FakeOpenAI(models=("m1",)) as server:
         found = await probe(f"{server.root}/v1", KEY, host_type=HostType.OPENWEBUI)
-    assert found == (HostType.OPENWEBUI, f"{server.root}/api", ["m1"])
+    assert (found.host_type, found.base_url) == (HostType.OPENWEBUI, f"{server.root}/api")
+
+
+def page(value: object) -> Raw:
+    return Raw(content_type="application/json", steps=(json.dumps(value).encode(),))
+
+
+def listing(*models: Mapping[str, object]) -> Raw:
+    return page({"object": "list", "data": [{"object": "model", **model} for model in models]})
+
+
+LITELLM_INFO = page(
+    {
+        "data": [
+            {
+                "model_name": "m1",
+                "litellm_params": {"model": "openai/gpt-4o"},
+                "model_info": {
+                    "max_input_tokens": 128_000,
+                    "max_output_tokens": 16_384,
+                    "input_cost_per_token": 2.5e-06,
+                    "output_cost_per_token": 1e-05,
+                    "cache_read_input_token_cost": 1.25e-06,
+                    "mode": "chat",
+                },
+            },
+            {"model_name": "m1", "litellm_params": {}, "model_info": {"max_input_tokens": 64_000}},
+            {"model_name": "e1", "litellm_params": {}, "model_info": {"mode": "embedding"}},
+        ]
+    }
+)
+LMSTUDIO = page(
+    {
+        "data": [
+            {
+                "id": "m1",
+                "type": "llm",
+                "state": "loaded",
+                "max_context_length": 131_072,
+                "loaded_context_length": 8192,
+            },
+            {"id": "e1", "type": "embeddings", "max_context_length": 2048},
+        ]
+    }
+)
+OLLAMA_TAGS = page(
+    {"models": [{"name": "m1", "details": {"families": ["qwen3"]}}, {"name": "e1", "details": {"families": ["bert"]}}]}
+)
+OPENROUTER = listing(
+    {
+        "id": "m1",
+        "context_length": 200_000,
+        "top_provider": {"context_length": 160_000, "max_completion_tokens": 64_000},
+        "pricing": {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003"},
+        "architecture": {"output_modalities": ["text"]},
+    },
+    {"id": "e1", "architecture": {"output_modalities": ["embeddings"]}},
+)
+
+
+@pytest.mark.parametrize(
+    ("pages", "host_type", "window", "output", "price"),
+    [
+        pytest.param(
+            {"/v1/models": listing({"id": "m1", "owned_by": "llamacpp", "meta": {"n_ctx": 8192, "n_ctx_train": 4096}})},
+            HostType.LLAMACPP, 8192, None, None,
+            id="llama.cpp",
+        ),
+        pytest.param(
+            {"/v1/models": listing({"id": "m1", "owned_by": "vllm", "max_model_len": 32_000})},
+            HostType.VLLM, 32_000, None, None,
+            id="vLLM",
+        ),
+        pytest.param(
+            {
+                "/v1/models": listing({"id": "m1", "owned_by": "openai"}, {"id": "e1", "owned_by": "openai"}),
+                "/v1/model/info": LITELLM_INFO,
+            },
+            HostType.LITELLM, 64_000, 16_384, Price(input=2.5, output=10.0, cached_input=1.25),
+            id="LiteLLM",
+        ),
+        pytest.param(
+            {
+                "/v1/models": listing(*({"id": id_, "owned_by": "organization_owner"} for id_ in ("m1", "e1"))),
+                "/api/v0/models": LMSTUDIO,
+            },
+            HostType.LMSTUDIO, 8192, None, None,
+            id="LM-Studio",
+        ),
+        pytest.param(
+            {
+                "/v1/models": listing(*({"id": id_, "owned_by": "library"} for id_ in ("m1", "e1"))),
+                "/api/tags": OLLAMA_TAGS,
+                "/api/show": page({"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}}),
+            },
+            HostType.OLLAMA, 40_960, None, None,
+            id="Ollama",
+        ),
+        pytest.param(
+            {
+                "/v1/models": listing({"id": "m1", "owned_by": "library"}),
+                "/api/show": page({"parameters": "stop \"x\"\nnum_ctx                        8192", "model_info": {}}),
+            },
+            HostType.OLLAMA, 8192, None, None,
+            id="Ollama-num_ctx",
+        ),
+        pytest.param(
+            {"/v1/models": OPENROUTER},
+            HostType.OPENAI, 160_000, 64_000, Price(input=3.0, output=15.0, cached_input=0.3),
+            id="OpenRouter-format",
+        ),
+        pytest.param(
+            {"/v1/models": listing({"id": "m1"}, {"id": "nomic-embed-text"})},
+            HostType.OPENAI, None, None, None,
+            id="ids-only",
+        ),
+        pytest.param(
+            {"/v1/models": listing({"id": "m1", "context_length": "big", "pricing": {"prompt": "-1"}, "meta": []})},
+            HostType.OPENAI, None, None, None,
+            id="nonsense",
+        ),
+    ],
+)  # fmt: skip
+async def test_limits_and_prices_come_from_the_server(
+    pages: dict[str, Reply], host_type: HostType, window: int | None, output: int | None, price: Price | None
+) -> None:
+    async with FakeOpenAI(pages=pages) as server:
+        found = await probe(server.root, KEY)
+        model = await details(found, "m1", KEY)
+        assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in server.others)
+    assert (found.host_type, found.names) == (host_type, ["m1"])
+    assert (model.context_window, model.max_output_tokens, model.price) == (window, output, price)
+
+
+async def test_a_limit_of_answers_as_large_as_the_context_is_not_taken() -> None:
+    models = listing({"id": "m1", "context_length": 32_768, "top_provider": {"max_completion_tokens": 32_768}})
+    async with FakeOpenAI(pages={"/v1/models": models}) as server:
+        found = await probe(server.root)
+    assert (found.models[0].context_window, found.models[0].max_output_tokens) == (32_768, None)
 
 
 NO_DATABASE = Raw(
