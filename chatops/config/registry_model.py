@@ -62,6 +62,7 @@ class TimeoutEntry(Lenient):
     connect: Seconds = 5.0
     first_token: Seconds = 120.0
     idle: Seconds = 60.0
+    total: Seconds = 3_600.0
 
 
 class ModelEntry(Lenient):

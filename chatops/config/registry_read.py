@@ -199,7 +199,10 @@ class _Reader:
             if entry.price is None
             else Price(input=entry.price.input, output=entry.price.output, cached_input=entry.price.cached_input),
             timeouts=Timeouts(
-                connect=entry.timeout_s.connect, first_token=entry.timeout_s.first_token, idle=entry.timeout_s.idle
+                connect=entry.timeout_s.connect,
+                first_token=entry.timeout_s.first_token,
+                idle=entry.timeout_s.idle,
+                total=entry.timeout_s.total,
             ),
             extra_body=json.dumps(entry.extra_body, sort_keys=True),
             headers=tuple(entry.headers.items()),

@@ -1,6 +1,7 @@
 """Reads the loose JSON of servers: what is missing, null or of another type is simply not there."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -11,6 +12,7 @@ from chatops.domain.usage import Usage
 
 JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}
+_MOST_DIGITS = 4_000
 
 
 class BadData(Exception):
@@ -28,9 +30,14 @@ def parse(data: bytes) -> object:
     except UnicodeDecodeError:
         raise BadData("invalid bytes (not UTF-8)") from None
     try:
-        return cast(object, json.loads(text, strict=False))
+        return cast(object, json.loads(text, strict=False, parse_int=_integer))
     except (ValueError, RecursionError):
         raise BadData("broken data (not JSON)") from None
+
+
+def _integer(digits: str) -> int | float:
+    """An integer, or infinity for one with more digits than Python converts: one odd number is no broken reply."""
+    return int(digits) if len(digits) < _MOST_DIGITS else math.copysign(math.inf, float(digits[:2]))
 
 
 def as_object(value: object) -> JsonObject:

@@ -51,6 +51,8 @@ class Intake:
         self._done = False
         self._sent = False
         self._last_data = self._last_sign = self._last_notice = _now()
+        self._ends = math.inf
+        """When the whole reply has to have come."""
         self.assembler = Assembler(offer)
         self.trouble: Trouble | None = None
 
@@ -58,6 +60,7 @@ class Intake:
         """The request goes out now: the clocks start."""
         self._sent = True
         self._last_data = self._last_sign = self._last_notice = _now()
+        self._ends = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
         """The reply; only after `close`, and only if there was no trouble."""
@@ -71,7 +74,7 @@ class Intake:
                 for piece in self._guarded(None):
                     yield piece
                 return
-            if isinstance(part, bytes):
+            if isinstance(part, bytes) and part:
                 for piece in self._guarded(part):
                     yield piece
             if not self._is_over() and (waiting := self._waited()) is not None:
@@ -232,7 +235,7 @@ class Intake:
 
     def _patience(self) -> float:
         now = _now()
-        due = min(self._last_data + self._limit(), self._last_notice + self._beat())
+        due = min(self._last_data + self._limit(), self._last_notice + self._beat(), self._ends)
         return max(0.0, due - now)
 
     def _waited(self) -> Waiting | None:
@@ -240,6 +243,9 @@ class Intake:
         silent = now - self._last_data
         if silent >= self._limit():
             self.trouble = self._too_slow(silent)
+            return None
+        if now >= self._ends:
+            self.trouble = self._too_long()
             return None
         if now - self._last_notice < self._beat():
             return None
@@ -259,6 +265,15 @@ class Intake:
             kind=FailureKind.TIMEOUT,
             message=f"There was {what} from {self._of.host} for {in_words(silent)}.",
             advice=f"Try again; timeout_s.{setting} in the registry allows more time.",
+        )
+        return Trouble(failure=failure)
+
+    def _too_long(self) -> Trouble:
+        """Data kept coming, so neither of the other limits applied."""
+        failure = ModelFailure(
+            kind=FailureKind.TIMEOUT,
+            message=f"The reply of {self._of.host} was not complete after {in_words(self._timeouts.total)}.",
+            advice="Ask for less at once; timeout_s.total in the registry allows more time.",
         )
         return Trouble(failure=failure)
 

@@ -235,6 +235,7 @@ class OpenAIChat:
     async def _bytes(self, body: bytes, *, key: Secret, intake: Intake) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
             intake.sent()
+            yield b""  # Nothing came; it wakes the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
             try:
                 async for part in response.aiter_bytes():

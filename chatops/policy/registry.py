@@ -33,11 +33,12 @@ class HostType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds until connected, until the first token, and between two pieces of data."""
+    """Seconds until connected, until the first token, between two pieces of data, and for the whole reply."""
 
     connect: float = 5.0
     first_token: float = 120.0
     idle: float = 60.0
+    total: float = 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

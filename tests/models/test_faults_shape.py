@@ -12,7 +12,7 @@ from chatops.domain.tools import RawCall, ToolCall
 from chatops.models.assemble import Assembler
 from chatops.models.base import TextPiece
 from tests.models.asking import ask, client_for, hear, question, spec_for
-from tests.support.fake_openai import FakeOpenAI, Raw, delta, says, stream
+from tests.support.fake_openai import FakeOpenAI, Raw, delta, says, sse, stream
 
 NO_CHOICES: list[dict[str, Any]] = [{"choices": []}, {"choices": None}, {"id": "x"}]
 FINISH = delta(finish="tool_calls")
@@ -290,6 +290,14 @@ async def test_c23_calls_written_inside_reasoning_are_not_calls() -> None:
     async with FakeOpenAI([stream(delta(thought), delta(finish="stop"))]) as server:
         reply = (await ask(server)).reply
     assert (reply.calls, reply.text) == ((), "no")
+
+
+async def test_an_integer_of_thousands_of_digits_is_no_count_and_no_broken_reply() -> None:
+    usage = '{"prompt_tokens": ' + "9" * 6_000 + ', "completion_tokens": -' + "9" * 6_000 + "}"
+    last = json.dumps({**delta(finish="stop"), "usage": None}).replace('"usage": null', f'"usage": {usage}')
+    async with FakeOpenAI([Raw(steps=(sse(delta("fine"), last),))]) as server:
+        reply = (await ask(server)).reply
+    assert (reply.text, reply.usage) == ("fine", None)
 
 
 @pytest.mark.parametrize(

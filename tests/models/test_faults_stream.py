@@ -9,6 +9,7 @@ import pytest
 
 from chatops.domain.model import FailureKind
 from chatops.models.base import Waiting
+from chatops.models.intake import Pace
 from chatops.policy.registry import Timeouts
 from tests.models.asking import IMPATIENT, Heard, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream
@@ -112,6 +113,25 @@ async def test_silence_is_shown_as_such() -> None:
     assert "no first token" in heard.failure.message
     assert not heard.failure.started
     assert not heard.retries
+
+
+async def test_the_limit_for_the_first_token_is_shorter_than_the_pace_of_waiting() -> None:
+    async with FakeOpenAI([Raw(steps=(Hang(),))]) as server, asyncio.timeout(300):
+        heard = await ask(server, timeouts=Timeouts(connect=1, first_token=0.2, idle=5), pace=Pace(waiting_s=3_000))
+    assert heard.failure.kind is FailureKind.TIMEOUT
+    assert "timeout_s.first_token" in heard.failure.advice
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_a_reply_without_an_end_is_stopped(field: str) -> None:
+    pieces = (sse(delta(**{field: f"w{number} "}), done=False) for number in range(20_000))
+    steps = tuple(step for piece in pieces for step in (piece, Pause(seconds=0.01)))
+    async with FakeOpenAI([Raw(steps=steps)]) as server, asyncio.timeout(600):
+        heard = await ask(server, timeouts=Timeouts(connect=60, first_token=60, idle=60, total=1.0))
+        assert len(server.requests) == 1
+    assert heard.failure.kind is FailureKind.TIMEOUT
+    assert "timeout_s.total" in heard.failure.advice
+    assert (heard.failure.partial_text or heard.failure.partial_reasoning).startswith("w0 w1 ")
 
 
 async def test_b17_small_pieces_and_one_huge_one() -> None:
