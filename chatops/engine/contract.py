@@ -49,7 +49,8 @@ class AnswerFacts:
     """What was read out of a reply: found by whoever performs CheckAnswer, judged by the engine.
 
     The object is looked for in this order: the whole text as strict JSON, the content of a code fence, the objects in
-    the text. The first envelope is the answer, else the first object that is not empty. Text that is JSON as a whole and no object (a list, a number) is not searched further.
+    the text. The first envelope is the answer, else the first object that is not empty. Text that is JSON as a whole
+    and no object (a list, a number) is not searched further.
     """
 
     value: str = ""
