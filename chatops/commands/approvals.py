@@ -9,12 +9,13 @@ import json
 import logging
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from chatops.commands.context import Storage, app, find_call, open_store, screen, with_app
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld, Unreadable
+from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSession, SessionHeld, Unreadable
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import CallDecided
 from chatops.engine.recovery import attempts_in_doubt
@@ -22,6 +23,7 @@ from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
 from chatops.runtime.answered import answer_to, told
+from chatops.runtime.denials import sentence, under_rights_now
 from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
@@ -101,9 +103,31 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
         )
 
 
+def check_denial(pending: PendingCall, session: str) -> None:
+    """Raises ChatopsError if the rights in force now would deny the call."""
+    if pending.denial is None:
+        return
+    call = pending.call.id
+    ways = [f"To deny it: chatops approvals deny {call} --reason TEXT"]
+    if pending.denial.could_run:
+        ways.insert(0, f"To switch the role: chatops -r {session} --role {pending.denial.could_run[0]}")
+    raise ChatopsError(
+        f"{pending.call.name} ({call}) was not approved. {sentence(pending.denial)}", advice="\n".join(ways)
+    )
+
+
+def _as_of_now(opened: App, queued: QueuedCall) -> QueuedCall:
+    """The call with the verdict of the rights in force now; as stored where its turn cannot be read."""
+    try:
+        return replace(queued, pending=under_rights_now(opened.store, queued, opened.rights))
+    except (NoSuchSession, Unreadable) as error:
+        log.info("%s is shown as stored: %s", queued.pending.call.id, error)
+        return queued
+
+
 def _list(arguments: Namespace) -> int:
     with app(arguments, via=VIA, broken_ok=True, storage=Storage.READ) as opened:
-        queue = opened.store.queue()
+        queue = [_as_of_now(opened, one) for one in opened.store.queue()]
         interrupted = list(_interrupted(opened.store))
     view = screen()
     if arguments.output_format == "json":
@@ -144,7 +168,7 @@ def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
 
 def _show(arguments: Namespace) -> int:
     with app(arguments, via=VIA, broken_ok=True, storage=Storage.READ) as opened:
-        queued = find_call(opened.store, arguments.id)
+        queued = _as_of_now(opened, find_call(opened.store, arguments.id))
     view = screen()
     if arguments.output_format == "json":
         view.line(dumps(_queued_json(queued), indent=2))
@@ -153,6 +177,8 @@ def _show(arguments: Namespace) -> int:
     call = queued.pending.call.id
     if queued.decided is not None:
         view.say(f"Already decided: {_standing(queued)}. Then: chatops resume {queued.session_id}")
+    elif queued.pending.denial is not None:
+        view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:
         shown = queued.pending.digest[:SHOWN_DIGEST]
         again = " --again" if queued.pending.in_doubt else ""
@@ -169,6 +195,8 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         if not isinstance(decision, Rejected):
             check_digest(queued.pending, arguments.digest)
             check_doubt(queued.pending, arguments)
+        if isinstance(decision, Approved) and queued.decided is None:
+            check_denial(_as_of_now(opened, queued).pending, queued.session_id)
         posted = post(opened.store, queued.pending, decision, opened.principal)
         if not posted:
             return _too_late(opened.store, queued)
@@ -275,6 +303,8 @@ def _then(queued: QueuedCall) -> str:
 
 def _standing(queued: QueuedCall) -> str:
     if queued.decided is None:
+        if queued.pending.denial is not None:
+            return "cannot run now"
         return "outcome unknown" if queued.pending.in_doubt else "waits"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 

@@ -51,6 +51,18 @@ class AskReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """Why a pending call could not run under the rights in force now, even if it were approved."""
+
+    role: str
+    """The role in force."""
+    by: str
+    """The layer that denies it, in words for the user."""
+    could_run: tuple[str, ...] = ()
+    """Roles under which it could run. The engine knows no other roles; `runtime.denials` fills them in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
     """A call that waits for a person, with all a dialog has to show."""
 
@@ -66,6 +78,8 @@ class PendingCall:
     """What the model said in that round: its words, not ours."""
     interruption: Interruption | None = None
     """What is known of an earlier attempt that may have taken effect."""
+    denial: Denial | None = None
+    """Set where an approval would let nothing run."""
 
     @property
     def in_doubt(self) -> bool:

@@ -60,7 +60,7 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
-from chatops.engine.view import may_be_retried
+from chatops.engine.view import may_be_retried, pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 
@@ -173,6 +173,7 @@ def advance(state: TurnState, event: Input) -> Step:
         case GrantNarrowed(layers=layers, answers=answers):
             if not isinstance(state.phase, Finished):
                 draft.set_grant(state.grant.narrowed(*layers).answered_by(answers))
+                _show_denials(draft, state)
         case GrantsRevoked(grants=gone):
             draft.forget(gone)
         case Recovered(grant=grant, interrupted=interrupted, copied=copied):
@@ -280,7 +281,19 @@ def _role_switched(draft: Draft, event: RoleSwitched) -> None:
     # A turn that has failed stays open to being retried, then under what is in force by now.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
+    before = draft.state
     draft.set_grant(event.grant)
     draft.count(replace(draft.state.counters, backup=0))
     draft.say(event.switch)
     draft.events.append(RoleSwitchedEvent(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
+    _show_denials(draft, before)
+
+
+def _show_denials(draft: Draft, before: TurnState) -> None:
+    """Publish the pending calls again whose denial differs under the grant in force now."""
+    phase = draft.state.phase
+    if not isinstance(phase, InRound):
+        return
+    for was, now in zip(pending_calls(before), pending_calls(draft.state), strict=True):
+        if was.denial != now.denial:
+            calls.request_approval(draft, phase.round_id, now.call)

@@ -1,9 +1,10 @@
 """What can be read off a turn's state: is it paused, what waits for a person, how did it end."""
 
-from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage
-from chatops.domain.tools import Outcome
+from chatops.domain.rights import Verdict
+from chatops.domain.tools import CallFacts, Outcome
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
@@ -34,10 +35,20 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             model=phase.model,
             said=phase.said,
             interruption=one.status.interruption,
+            denial=_denial(state, phase, one.call.name, one.status.facts),
         )
         for one in phase.calls
         if isinstance(one.status, AwaitingDecision)
     )
+
+
+def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> Denial | None:
+    """What denies a call under the grant it was proposed under or the one in force."""
+    for grant in (phase.proposed_under, state.grant):
+        judged = grant.judge(tool, facts)
+        if judged.verdict is Verdict.DENY:
+            return Denial(role=state.grant.role, by=judged.reason)
+    return None
 
 
 def in_flight(state: TurnState) -> bool:

@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
-from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.report import arguments_value, pending_json
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
+from chatops.runtime.denials import sentence
 from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
 SHOWN_IN_LISTS = 100
@@ -31,6 +32,7 @@ def describe(pending: PendingCall) -> str:
         f"Asked by: role {_one_line(pending.role)}, model {_one_line(pending.model)}",
         f"Tool:     {_one_line(pending.call.name)}",
         f"Why:      {_one_line(pending.why)}",
+        *_some("Denied:   ", [sentence(pending.denial) if pending.denial is not None else ""]),
         *_some("Note:     ", [UNKNOWN if pending.in_doubt else "", REASONS[pending.reason]]),
         *_known(pending),
         *_some("Caution:  ", [facts.caution]),
@@ -79,7 +81,12 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "sandbox": facts.sandbox,
         "network": facts.network or bool(facts.hosts),
         "said": pending.said,
+        "denial": _denial_json(pending.denial) if pending.denial is not None else None,
     }
+
+
+def _denial_json(denial: Denial) -> dict[str, JsonValue]:
+    return {"role": denial.role, "by": denial.by, "could_run": list(denial.could_run)}
 
 
 def mention(pending: PendingCall) -> str:
@@ -96,6 +103,11 @@ def beginning(pending: PendingCall) -> str:
 def answers(pending: PendingCall) -> list[str]:
     """The commands that answer a call, each with what it means where that is not plain."""
     call = pending.call.id
+    if pending.denial is not None:
+        return [
+            *([f"chatops approvals approve {call} --done     (it took effect)"] if pending.in_doubt else []),
+            f"chatops approvals deny {call} --reason TEXT",
+        ]
     if not pending.in_doubt:
         return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
     return [
@@ -116,6 +128,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str =
             *(f"    path: {show_path(path)}" for path in one.facts.paths),
             *(f"    {line}" for line in _doubt(one)),
             f"    why: {_one_line(one.why)}",
+            *([f"    denied: {_one_line(sentence(one.denial))}"] if one.denial is not None else []),
             f"    chatops approvals show {one.call.id}",
             *(f"    {line}" for line in answers(one)),
         ]
@@ -146,6 +159,8 @@ def _known(pending: PendingCall) -> list[str]:
 
 def _scope(pending: PendingCall) -> list[str]:
     """What an approval covers here, and what the chat's own dialog could grant beyond it."""
+    if pending.denial is not None:
+        return []
     if pending.in_doubt:
         return [
             "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",

@@ -9,7 +9,7 @@ from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.rights import Rights
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.runtime.standing import Standing, at_step
+from chatops.runtime.standing import Standing, at_step, revoked_tools
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.derive import TITLE_LENGTH
 
@@ -37,7 +37,7 @@ async def open_session(
         role=stored,
         model_pin=model_pin or info.model_pin,
         persona=info.persona,
-        revoked=tuple(name for name in (taken or "").split("\n") if name),
+        revoked=revoked_tools(taken),
     )
     standing, gone = _without_what_is_gone(standing, services.rights, chosen=bool(model_pin))
     session = ChatSession(services, info, standing)

@@ -23,6 +23,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.answered import answer_to
 from chatops.runtime.bus import Bus, Listener
+from chatops.runtime.denials import with_roles
 from chatops.runtime.lease import LOOK_S
 from chatops.runtime.record import Record
 from chatops.runtime.request import Handing, Request
@@ -88,7 +89,9 @@ class ReadAlong:
     @property
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls that wait for a person."""
-        return pending_calls(self.state) if self.state is not None else ()
+        if self.state is None:
+            return ()
+        return with_roles(pending_calls(self.state), self.standing, self._services.rights)
 
     @property
     def trouble(self) -> ChatopsError | None:
@@ -142,6 +145,7 @@ class ReadAlong:
             grant=self._grant_or_default(),
             persona=found.info.persona,
             rights=self._services.rights,
+            pending=self.pending,
             queued=found.kept,
             registry="",
         )

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
-from chatops.engine.view import pending_calls, settled_so_far, turn_status
+from chatops.engine.view import settled_so_far, turn_status
 from chatops.policy.grant import Grant
 from chatops.runtime.rights import Rights
 from chatops.runtime.snapshot import Snapshot
@@ -54,6 +55,7 @@ class Record:
         grant: Grant,
         persona: str,
         rights: Rights,
+        pending: tuple[PendingCall, ...],
         queued: int,
         registry: str,
         concern: str = "",
@@ -79,7 +81,7 @@ class Record:
             status=turn_status(state) if state is not None else None,
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
-            pending=pending_calls(state) if state is not None else (),
+            pending=pending,
             usage=total(self._spent, state.usage if state is not None else None),
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,

@@ -32,6 +32,7 @@ from chatops.engine.view import in_flight, pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.bus import Bus, Listener
+from chatops.runtime.denials import with_roles
 from chatops.runtime.handover import HandOver
 from chatops.runtime.kept import KeptTexts
 from chatops.runtime.perform import Performer
@@ -120,7 +121,9 @@ class ChatSession:
     @property
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls that wait for the person."""
-        return pending_calls(self.state) if self.state is not None else ()
+        if self.state is None:
+            return ()
+        return with_roles(pending_calls(self.state), self._turns.standing, self._services.rights)
 
     @property
     def trouble(self) -> ChatopsError | None:
@@ -156,6 +159,7 @@ class ChatSession:
             grant=self._turns.grant,
             persona=self._turns.standing.persona,
             rights=self._services.rights,
+            pending=self.pending,
             queued=self._kept.count,
             registry=self._switching.note,
             concern=self.unsaved or self._store_word,

@@ -46,6 +46,11 @@ class Standing:
             return stored.narrowed(role_gone(stored.role)), error
 
 
+def revoked_tools(setting: str | None) -> tuple[str, ...]:
+    """The tools in the stored setting `revoked:SESSION`, one a line."""
+    return tuple(name for name in (setting or "").split("\n") if name)
+
+
 def role_gone(role: str) -> Layer:
     """What a role that no registry has any more may do: nothing."""
     return Layer(name=f"role {role} is gone", rules=(), default=Verdict.DENY)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import REPOSITORY, CommandLine
 
 
 def test_a_list_has_the_beginning_of_a_long_call_and_says_so(chatops: CommandLine) -> None:
@@ -116,6 +116,42 @@ def test_an_edit_that_cannot_run_approves_nothing(chatops: CommandLine) -> None:
     assert not (chatops.workspace / "made.txt").exists()
     (waiting,) = chatops("approvals", "list", "--output-format", "json").json
     assert waiting["arguments"] == {"command": "touch made.txt"}
+
+
+def test_a_call_that_the_rights_in_force_now_deny_is_not_approved(chatops: CommandLine) -> None:
+    _, call = chatops.paused("run `touch made.txt`")
+    for action in (("approve", call), ("approve", call, "--edit", '{"command": "touch other.txt"}')):
+        refused = chatops("approvals", *action, "--access", "viewer")
+        assert (refused.code, refused.out) == (1, "")
+        assert "access level viewer" in refused.err
+    (listed,) = chatops("approvals", "list", "--output-format", "json").json
+    assert listed["decision"] is None
+    assert not (chatops.workspace / "made.txt").exists()
+
+
+def test_a_call_of_a_role_that_has_lost_the_tool_names_the_roles_that_could_run_it(chatops: CommandLine) -> None:
+    file = chatops.workspace.parent / "registry.json"
+    value = json.loads((REPOSITORY / "model_registry.json").read_text())
+    value |= {"roles": {"coder": value["roles"]["coder"]}, "default_role": "coder"}
+    file.write_text(json.dumps(value))
+    session, call = chatops.paused("run `touch made.txt`", "--registry", str(file))
+    value["roles"]["coder"]["tools"] = ["file_read"]
+    value["roles"]["fixer"] = {"tools": ["shell_exec"]}
+    file.write_text(json.dumps(value))
+    said = "It cannot run now, as coder. Denied by: tools of role coder. Role fixer could run it."
+    refused = chatops("approvals", "approve", call, "--registry", str(file))
+    assert (refused.code, refused.out) == (1, "")
+    assert said in refused.err
+    assert f"chatops -r {session} --role fixer" in refused.err
+    assert "Do not try it again" not in refused.err
+    shown = chatops("approvals", "show", call, "--registry", str(file))
+    assert said in shown.out
+    assert "approvals approve" not in shown.err
+    assert "cannot run now" in chatops("approvals", "list", "--registry", str(file)).out
+    (listed,) = chatops("approvals", "list", "--registry", str(file), "--output-format", "json").json
+    assert listed["denial"] == {"role": "coder", "by": "tools of role coder", "could_run": ["fixer"]}
+    assert chatops("approvals", "deny", call, "--registry", str(file)).code == 0
+    assert not (chatops.workspace / "made.txt").exists()
 
 
 def test_a_call_is_named_by_the_beginning_or_end_that_only_it_has_and_is_said_in_full(chatops: CommandLine) -> None:

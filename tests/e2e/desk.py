@@ -125,11 +125,9 @@ class ChatTerminal(Terminal):
         self.send(text)
         self.press("enter")
 
-    def dialog(self) -> str:
-        """Wait until the dialog takes an approval; the text of the dialog without its frame."""
-        return dialog_of(
-            self.wait_until(lambda text: APPROVE in dialog_of(text), what="the dialog to take an approval")
-        )
+    def dialog(self, offers: str = APPROVE) -> str:
+        """Wait until the dialog offers a key; the text of the dialog without its frame."""
+        return dialog_of(self.wait_until(lambda text: offers in dialog_of(text), what=f"the dialog to offer {offers}"))
 
     def ready(self, role: str) -> None:
         """Wait until the conversation is open in that role."""

@@ -67,7 +67,8 @@ def writes(request: SeenRequest) -> Completion:
 
 
 @pytest.mark.parametrize(("role", "effects"), [("operator", 1), ("researcher", 0)])
-def test_a_role_switch_while_a_call_waits_then_approve(role: str, effects: int, desk: Desk) -> None:
+def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, desk: Desk) -> None:
+    """Under a role that has the tool `a` runs it; under one that has not, only denying is offered."""
     with FakeOpenAI(writes) as server:
         desk.use(registry(server.url))
         with desk.open("--role", "coder") as terminal:
@@ -80,8 +81,13 @@ def test_a_role_switch_while_a_call_waits_then_approve(role: str, effects: int, 
             terminal.wait_for(f"coder → {role}")
             assert desk.count == 0
             terminal.press("ctrl+g")
-            assert "coder (local) asks to run shell_exec" in terminal.dialog()
-            terminal.press("a")
+            shown = terminal.dialog("a approve once" if effects else "d deny")
+            assert "coder (local) asks to run shell_exec" in shown
+            assert ("Denied by: tools of role researcher" in shown) is (effects == 0)
+            assert ("a approve once" in shown) is (effects == 1)
+            if not effects:
+                assert "Roles coder or operator could run" in shown
+            terminal.press("a" if effects else "d")
             terminal.wait_for("Understood.")
             assert TITLE not in terminal.text()
         last = server.requests[-1]
@@ -89,7 +95,7 @@ def test_a_role_switch_while_a_call_waits_then_approve(role: str, effects: int, 
     assert desk.count == effects
     assert len(server.requests) == 2
     (result,) = last.tool_results
-    assert ("Not permitted: shell_exec" in result) is (effects == 0)
+    assert ("Denied by the person" in result) is (effects == 0)
     assert answers_each_call_once(last)
     assert ("shell_exec" in last.tool_names) is bool(effects)
     outcomes = [row.outcome for row in desk.journal()]

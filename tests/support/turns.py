@@ -6,7 +6,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, call_id, ro
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.state import (
     AwaitingDecision,
@@ -20,6 +20,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
+from chatops.policy.verdicts import Layer
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
@@ -29,9 +30,14 @@ USAGE = Usage(input_tokens=12, output_tokens=7, reasoning_tokens=2, cost=0.5)
 
 
 def grant(*, role: str = "coder") -> Grant:
-    """A grant without tools or layers: enough to be printed."""
+    """A grant in which `shell_exec` asks."""
     return Grant(
-        role=role, level=AccessLevel.OPERATOR, models=(ModelTarget(name="demo"),), prompt="", tools=(), layers=()
+        role=role,
+        level=AccessLevel.OPERATOR,
+        models=(ModelTarget(name="demo"),),
+        prompt="",
+        tools=(ToolSpec(name="shell_exec", description="", schema="{}"),),
+        layers=(Layer(name="tool default of shell_exec", rules=(), default=Verdict.ASK),),
     )
 
 

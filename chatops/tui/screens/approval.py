@@ -23,6 +23,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.sanitize import sanitize
 from chatops.runtime.answered import told
+from chatops.runtime.denials import sentence
 from chatops.tui.screens.answers import arguments_question, exact_grant, reason_question, rule_question, scope
 from chatops.tui.screens.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
 from chatops.tui.screens.approval_text import describe, line
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
 
 _APPROVING = frozenset("asryA")
+_RUNNING = frozenset("asry")
+"""Keys that let the shown call run; `A` is about the others too."""
 
 
 class ApprovalScreen(GuardedDialog):
@@ -187,6 +190,8 @@ class ApprovalScreen(GuardedDialog):
         item = self._docket.current
         if item is None or not item.waits:
             self.say("This call has its answer. Tab shows the next.")
+        elif item.pending.denial is not None and key in _RUNNING:
+            self.say(sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
             self.say("Make the window larger: what cannot be shown cannot be approved.")
         elif key == "A":

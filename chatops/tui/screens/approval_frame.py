@@ -56,6 +56,11 @@ def keys(docket: Docket, item: Item, *, left: int, narrow: bool) -> str:
 def _long(docket: Docket, item: Item, left: int) -> str:
     more = f"{left} more line{'s' if left != 1 else ''} below"
     deny = "d deny   D deny with a reason   Esc later"
+    if item.pending.in_doubt and item.pending.denial is not None:
+        return "u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
+    if item.pending.denial is not None:
+        rest = "   A approve the rest" if docket.approvable() else ""
+        return f"e edit   {deny}{rest}"
     if item.pending.in_doubt:
         again = "y run it again" if item.seen else f"y scrolls, {more}"
         return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
@@ -66,6 +71,10 @@ def _long(docket: Docket, item: Item, left: int) -> str:
 
 
 def _short(item: Item, left: int) -> str:
+    if item.pending.in_doubt and item.pending.denial is not None:
+        return "m done\nu unknown  Esc"
+    if item.pending.denial is not None:
+        return "e d D Esc"
     if item.pending.in_doubt:
         return f"{'y again' if item.seen else f'y +{left}'}  m done\nu unknown  Esc"
     return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"

@@ -13,6 +13,7 @@ from typing import Literal
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts
+from chatops.runtime.denials import sentence
 from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
 Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
@@ -75,6 +76,8 @@ def _head(pending: PendingCall) -> Iterator[Row]:
             yield Row(text="This store was copied or moved: the call may have run in the other copy.", tone="caution")
         case AskReason.POLICY | AskReason.OUTCOME_UNKNOWN:
             pass
+    if pending.denial is not None:
+        yield Row(text=line(sentence(pending.denial)), tone="caution")
     if pending.facts.caution:
         yield Row(text=line(pending.facts.caution), tone="caution")
     for repair in pending.facts.repairs:
@@ -108,7 +111,7 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if pending.why:
         yield Row(label="why", text=line(pending.why))
-    if scope and not pending.in_doubt:
+    if scope and not pending.in_doubt and pending.denial is None:
         granted = f"{line(scope)}  (this session, as {line(pending.role)})"
         yield Row(label="s grants", text=granted, exact=True)
 

@@ -90,6 +90,9 @@ class Docket:
             elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
                 item.pending, item.mark, item.seen = call, Mark.UNDECIDED, False
                 changed = True
+            else:
+                # The rights in force may have changed since; what would run has not.
+                item.pending = call
         for item in self.items:
             if item.waits and item.pending.call.id not in waiting:
                 item.mark = Mark.ELSEWHERE
@@ -117,8 +120,8 @@ class Docket:
         return [item for item in self.waiting if not item.seen]
 
     def approvable(self) -> list[Item]:
-        """What `approve the rest` may approve: never a call whose earlier run may have taken effect."""
-        return [item for item in self.waiting if not item.pending.in_doubt]
+        """What `approve the rest` may approve: no call whose earlier run may have taken effect, none that is denied."""
+        return [item for item in self.waiting if not item.pending.in_doubt and item.pending.denial is None]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:

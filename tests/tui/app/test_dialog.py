@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from textual.events import Paste
@@ -14,7 +15,7 @@ from chatops.domain.decisions import (
     Rejected,
 )
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import ApprovalRequested, AskReason, TurnStatus
+from chatops.domain.events import ApprovalRequested, AskReason, Denial, TurnStatus
 from chatops.tui.screens.payload import PayloadView
 from chatops.tui.screens.question import Question
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
@@ -456,3 +457,44 @@ def bold(running: Stage, words: str) -> list[str]:
         if words in strip.text:
             return [one.text.strip() for one in strip if one.style is not None and one.style.bold and one.text.strip()]
     raise AssertionError(f"{words!r} is not on the screen")
+
+
+async def test_a_call_that_is_denied_now_offers_no_approval_and_names_the_role_that_could_run_it() -> None:
+    denial = Denial(role="researcher", by="tools of role researcher", could_run=("coder",))
+    async with stage() as running:
+        await asked(running, replace(pending_call(), denial=denial))
+        shown = " ".join(running.text.replace("│", "").split())
+        assert "It cannot run now, as researcher. Denied by: tools of role researcher." in shown
+        assert "Role coder could run it." in shown
+        for offered in ("a approve", "s for this session", "r make a rule", "s grants"):
+            assert offered not in shown
+        for key in "asrA":
+            await running.press(key)
+            assert running.session.taken == []
+            assert running.dialog_is_open
+        await running.press("d")
+        assert [taken.decision for taken in running.session.taken] == [Rejected()]
+
+
+async def test_rights_that_change_while_the_dialog_is_open_change_what_it_offers() -> None:
+    async with stage() as running:
+        call = pending_call()
+        await asked(running, call)
+        denied = replace(call, denial=Denial(role="coder", by="tools of your registry"))
+        running.session.change(pending=(denied,))
+        running.session.publish(ApprovalRequested(id=call.call.id, parent_id=ROUND, pending=denied))
+        await running.settle()
+        assert "Denied by: tools of your registry" in running.text
+        await running.press("a")
+        assert running.session.taken == []
+
+
+async def test_an_interrupted_call_that_is_denied_now_is_not_run_again() -> None:
+    denial = Denial(role="researcher", by="tools of role researcher")
+    async with stage() as running:
+        await asked(running, replace(pending_call(reason=AskReason.OUTCOME_UNKNOWN), denial=denial))
+        assert "y run it again" not in running.text
+        await running.press("y")
+        assert running.session.taken == []
+        await running.press("m")
+        assert [taken.decision for taken in running.session.taken] == [MarkedDone()]

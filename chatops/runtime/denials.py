@@ -1,0 +1,71 @@
+"""Pending calls that the rights in force now deny: which roles could run them, and the sentence for the user."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chatops.domain.errors import ConfigError
+from chatops.domain.events import Denial, PendingCall
+from chatops.domain.rights import Verdict
+from chatops.engine.view import pending_calls
+from chatops.runtime.rights import Rights
+from chatops.runtime.standing import Standing, at_step, revoked_tools
+from chatops.store.base import QueuedCall, Store
+
+_MOST_ROLES = 3
+
+
+def with_roles(pending: Sequence[PendingCall], standing: Standing, rights: Rights) -> tuple[PendingCall, ...]:
+    """Add to each denied call the roles that could run it. A workflow step's role is fixed, so there are none."""
+    return tuple(
+        one
+        if one.denial is None or standing.step is not None
+        else replace(one, denial=replace(one.denial, could_run=_could_run(one, standing, rights)))
+        for one in pending
+    )
+
+
+def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
+    """Judge a queued call as `chatops resume` would now. Raises NoSuchSession, Unreadable.
+
+    A process that has the session open keeps the stored grant up to date and runs the call under its own
+    registry and flags, so then only the stored grant counts.
+    """
+    info = store.session(queued.session_id)
+    state = store.load_turn(queued.turn_id)
+    standing = Standing(
+        role=state.grant.role,
+        model_pin=info.model_pin,
+        persona=info.persona,
+        revoked=revoked_tools(store.setting(f"revoked:{info.id}")),
+    )
+    if info.run is not None and not info.run.result:
+        standing = at_step(standing, store.load_run(info.id))
+    if store.held(info.id) is None:
+        now, _ = standing.grant_for(state.grant, rights)
+        state = replace(state, grant=state.grant.met(now))
+    found = [one for one in pending_calls(state) if one.call.id == queued.pending.call.id]
+    return with_roles(found, standing, rights)[0] if found else queued.pending
+
+
+def sentence(denial: Denial) -> str:
+    """Why the call cannot run, and which role could run it."""
+    reason = f"It cannot run now, as {denial.role}. Denied by: {denial.by}."
+    roles = denial.could_run[:_MOST_ROLES]
+    if not roles:
+        return reason
+    return f"{reason} Role{'s' if len(roles) > 1 else ''} {' or '.join(roles)} could run it."
+
+
+def _could_run(pending: PendingCall, standing: Standing, rights: Rights) -> tuple[str, ...]:
+    found = []
+    in_force = pending.denial.role if pending.denial is not None else ""
+    # A turn keeps what was taken from its role, so only a switch to another one helps.
+    for role in (role for role in rights.roles() if role != in_force):
+        try:
+            grant = replace(standing, role=role).grant(rights)
+        except ConfigError:
+            continue
+        if grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY:
+            found.append(role)
+    # The role that asked knows best what the call is for.
+    return tuple(sorted(found, key=lambda role: role != pending.role))
