@@ -22,7 +22,8 @@ async def open_session(
     default_role: str,
     model_pin: str = "",
 ) -> ChatSession:
-    """A conversation ready for use. A stored one keeps its role, model and persona unless others are given.
+    """A conversation ready for use. A stored one keeps its role, model and persona unless others are given; nobody
+    at the screen: also while its last turn is not finished.
 
     An unfinished turn is loaded and not resumed: call `resume` when a face listens. Raises NoSuchSession,
     SessionHeld, Unreadable, ConfigError. A run of a workflow is opened as it stands, and its next turn does not
@@ -48,7 +49,8 @@ async def open_session(
         if info.run is not None and not info.run.result:
             run = await services.offload(services.store.load_run, info.id)
             session.lead(run.spec.name, at_step(standing, run))
-        if role and role != stored:
+        # Without a user at the screen an open turn refuses the prompt, so nothing may change before that.
+        if role and role != stored and (services.attended or not session.unfinished):
             await session.switch_role(role)
     except BaseException:
         await session.aclose()

@@ -126,6 +126,11 @@ class ChatSession:
         return with_roles(pending_calls(self.state), self._turns.standing, self._services.rights)
 
     @property
+    def unfinished(self) -> bool:
+        """True while a turn is running or paused."""
+        return self._turns.unfinished
+
+    @property
     def trouble(self) -> ChatopsError | None:
         """What keeps the turn from going on here: a store that cannot be written, another process that went on."""
         return self._runner.trouble

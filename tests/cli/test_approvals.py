@@ -154,6 +154,25 @@ def test_a_call_of_a_role_that_has_lost_the_tool_names_the_roles_that_could_run_
     assert not (chatops.workspace / "made.txt").exists()
 
 
+@pytest.mark.parametrize("flags", [("--role", "researcher"), ("--model", "env"), ("--approve", "shell_exec:touch *")])
+def test_a_prompt_that_a_pending_call_refuses_changes_nothing(chatops: CommandLine, flags: tuple[str, str]) -> None:
+    session, call = chatops.paused("run `touch made.txt`")
+    before = chatops("sessions", "show", session, "--output-format", "json").json
+    queue = chatops("approvals", "list", "--output-format", "json").json
+    refused = chatops("-r", session, "-p", "x", *flags, "--output-format", "json")
+    assert refused.code == 3
+    assert "The prompt was not sent" in refused.err
+    assert (refused.json["role"], refused.json["pending"][0]["id"]) == ("coder", call)
+    assert chatops("sessions", "show", session, "--output-format", "json").json == before
+    assert chatops("approvals", "list", "--output-format", "json").json == queue
+    assert chatops("approvals", "approve", call).code == 0
+    assert chatops("resume", session, "--output-format", "json").json["calls"][0]["outcome"] == "success"
+    assert (
+        chatops("-r", session, "-p", "x", "--role", "researcher", "--output-format", "json").json["role"]
+        == "researcher"
+    )
+
+
 def test_a_call_is_named_by_the_beginning_or_end_that_only_it_has_and_is_said_in_full(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch one.txt`")
     for name in (session, call[:-2], call[-6:]):
