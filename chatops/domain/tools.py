@@ -137,6 +137,8 @@ class CallFacts:
     """What the command may read that `file_read` refuses or asks about, as a sentence: no rule that allows further
     words answers for it."""
     cwd: str = ""
+    workspace: str = ""
+    """Relative path rules start here. Not digested: `paths` are absolute."""
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     command: str = ""

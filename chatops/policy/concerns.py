@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
+from chatops.domain.decisions import ArgumentPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import parse_rule
+from chatops.policy.patterns import never_matches, parse_rule, show_rule
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec, UserSpec
 from chatops.policy.resolve import Registries, least_access
 
@@ -40,6 +41,7 @@ def registry_warnings(
             continue
         for role in registry.roles:
             out += _role(role, tools=tools)
+            out += _rules(role, specs=specs)
             out += _models(role, registries=registries)
             if personas is not None and role.persona and role.persona not in personas:
                 out.append(
@@ -47,7 +49,7 @@ def registry_warnings(
                     f"the default one speaks.{_nearest(role.persona, personas)}"
                 )
         for user in registry.users or ():
-            out += _user(user, tools=tools)
+            out += _user(user, tools=tools, specs=specs)
         out += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
     return tuple(dict.fromkeys(out))
 
@@ -96,6 +98,20 @@ def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
         yield f"Role {role.name} lists {len(listed)} tools; models choose badly among more than {MOST_TOOLS}."
 
 
+def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
+    """The role's rules that no call can match."""
+    for rule in role.rules:
+        if role.tools is not None and rule.tool not in role.tools:
+            yield f"A rule of role {role.name} can never match: the role does not list the tool {rule.tool}."
+        elif why := _never_matches(rule.tool, rule.pattern, specs=specs):
+            yield f"The rule {show_rule(rule.tool, rule.pattern)} of role {role.name} can never match: {why}."
+
+
+def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolSpec]) -> str:
+    spec = next((one for one in specs if one.name == tool), None)
+    return never_matches(tool, pattern, built_in=spec is not None and spec.source == "built-in")
+
+
 def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """The role's models of a type that is not spoken, and which one answers in their place."""
     missing = [name for name in role.models if not_spoken(name, registries=registries)]
@@ -118,14 +134,16 @@ def not_spoken(name: str, *, registries: Registries) -> bool:
     return model is not None and model.type in MISSING_TYPES
 
 
-def _user(user: UserSpec, *, tools: Sequence[str]) -> Iterator[str]:
+def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
     for text in user.confirm_allow:
         try:
-            tool, _ = parse_rule(text)
+            tool, pattern = parse_rule(text)
         except ConfigError:
             continue  # A file with such a rule is not read in the first place.
         if tool not in tools:
             yield _no_tool(tool, tools=tools, where=f"confirm_allow of {user.name}")
+        elif why := _never_matches(tool, pattern, specs=specs):
+            yield f"The rule {text} in confirm_allow of {user.name} can never match: {why}."
     for tool in user.confirm_deny:
         if tool not in tools:
             yield _no_tool(tool, tools=tools, where=f"confirm_deny of {user.name}", effect="it denies nothing")

@@ -10,17 +10,17 @@ from functools import lru_cache
 WILDCARDS = frozenset("*?")
 
 
-def path_matches(glob: str, *, path: str, cwd: str, hidden: bool = False) -> bool:
-    """Whether the absolute, resolved `path` is one that `glob` (absolute or relative to `cwd`) means."""
+def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:
+    """Whether the absolute, resolved `path` is one that `glob` (absolute or relative to `base`) means."""
     if not glob or not path.startswith("/"):
         return False
     if not glob.startswith("/"):
-        if not cwd.startswith("/"):
+        if not base.startswith("/"):
             return False
-        base = cwd.rstrip("/") + "/"
-        if not path.startswith(base):
+        folder = base.rstrip("/") + "/"
+        if not path.startswith(folder):
             return False
-        path = path[len(base) :]
+        path = path[len(folder) :]
     parts = glob.split("/")
     if ".." in parts or "." in parts or ".." in path.split("/"):
         return False

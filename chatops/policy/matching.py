@@ -35,7 +35,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
             return _argv_matches(pattern.words, facts)
         case PathPattern():
             return bool(facts.paths) and all(
-                path_matches(pattern.glob, path=path, cwd=facts.cwd) for path in facts.paths
+                path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
             )
         case HostPattern():
             return bool(facts.hosts) and all(host_matches(pattern.host, host=host) for host in facts.hosts)
@@ -49,7 +49,7 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
         case ArgvPattern():
             return _argv_covered(pattern.words, facts.argv)
         case PathPattern():
-            return any(path_matches(pattern.glob, path=path, cwd=facts.cwd, hidden=True) for path in facts.paths)
+            return any(path_matches(pattern.glob, path=path, base=facts.workspace, hidden=True) for path in facts.paths)
         case HostPattern():
             names = {name for host in facts.hosts for name in (host, _without_port(host))}
             return any(host_matches(pattern.host, host=name) for name in names)

@@ -31,6 +31,7 @@ __all__ = [
     "HOST_TOOLS",
     "RUNS_ANYTHING",
     "matches",
+    "never_matches",
     "parse_rule",
     "pattern_from_list",
     "show_rule",
@@ -41,6 +42,10 @@ __all__ = [
 ARGV_TOOLS = frozenset({"shell_exec"})
 CODE_TOOLS = frozenset({"python_exec", "code_interpreter"})
 HOST_TOOLS = frozenset({"web_fetch"})
+FILE_TOOLS = frozenset(
+    {"file_read", "file_list", "file_search", "file_write", "file_edit", "component_deploy", "validate_deployed"}
+)
+"""Built-in tools whose calls name files."""
 RUNS_ANYTHING = ARGV_TOOLS | CODE_TOOLS
 """Tools for which a rule without a pattern would permit everything."""
 
@@ -143,8 +148,21 @@ def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
     return wider if wider is not None and matches(wider, facts) else exact
 
 
+def never_matches(tool: str, pattern: ArgumentPattern, *, built_in: bool) -> str:
+    """Why no call of `tool` can match `pattern`; empty if one can. What calls of other tools name is not known."""
+    if not isinstance(pattern, PathPattern):
+        return ""
+    if built_in and tool not in FILE_TOOLS:
+        return f"calls of {tool} name no file"
+    if pattern.glob.endswith("/"):
+        return f"no path ends with a slash; write {pattern.glob}**"
+    if "//" in pattern.glob:
+        return "no path has two slashes in a row"
+    return ""
+
+
 def _folder(facts: CallFacts) -> PathPattern | None:
-    base = facts.cwd.rstrip("/") + "/"
+    base = facts.workspace.rstrip("/") + "/"
     path = facts.paths[0]
     if len(base) < 2 or not path.startswith(base):
         return None

@@ -54,6 +54,7 @@ class FunctionTool:
         facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
         if value is None or self.inspector is None:
             return facts
+        facts = replace(facts, workspace=str(context.workspace))
         try:
             return await in_thread(self.inspector, _fields(value), facts, context)
         except Exception as error:

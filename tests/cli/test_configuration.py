@@ -21,6 +21,10 @@ def registry(chatops: CommandLine, **keys: object) -> list[str]:
     return ["--registry", str(file)]
 
 
+def rule(tool: str, glob: str, **role: object) -> dict[str, object]:
+    return {"roles": {"assistant": {"rules": [{"tool": tool, "match": [glob], "verdict": "allow"}], **role}}}
+
+
 @pytest.mark.parametrize("command", DEPENDENT, ids=" ".join)
 def test_a_broken_registry_stops_what_depends_on_it(command: list[str], chatops: CommandLine) -> None:
     (chatops.workspace / "r.json").write_text('{"roles": ')
@@ -49,6 +53,14 @@ def test_a_doubtful_registry_is_spoken_of_on_stderr_once(command: list[str], cha
         ({"roles": {"assistant": {"persona": "concize"}}}, "Did you mean concise?"),
         ({"users": {"*": {"confirm_allow": ["shel_exec:git status"]}}}, "Did you mean shell_exec?"),
         ({"roles": {"assistant": {"primary": "claude_cli"}}}, "not in this version"),
+        (rule("file_write", "src/"), "file_write:src/ of role assistant can never match: no path ends with a slash"),
+        (rule("file_edit", "src//a"), "can never match: no path has two slashes"),
+        (rule("scratch_write", "notes/**"), "can never match: calls of scratch_write name no file"),
+        (rule("file_write", "src/**", tools=["file_read"]), "can never match: the role does not list"),
+        (
+            {"users": {"*": {"confirm_allow": ["scratch_read:src/**"]}}},
+            "can never match: calls of scratch_read name no",
+        ),
     ],
 )
 def test_check_says_what_a_run_would_warn_of(keys: dict[str, object], said: str, chatops: CommandLine) -> None:

@@ -180,7 +180,7 @@ def test_what_answers_an_ask() -> None:
     by_flag = grant(approvals=("shell_exec:git push",))
     assert by_flag.judge("shell_exec", PUSH).answered_by == "--approve shell_exec:git push"
     users = (UserSpec(name="*", access_level=AccessLevel.OPERATOR, confirm_allow=("file_edit:src/**",)),)
-    edit = CallFacts(arguments="{}", cwd="/w", paths=("/w/src/a",))
+    edit = CallFacts(arguments="{}", workspace="/w", paths=("/w/src/a",))
     assert grant(registry(users=users)).judge("file_edit", edit).answered_by == "confirm_allow file_edit:src/**"
 
 
@@ -217,7 +217,7 @@ def test_restricting_rules_are_read_widely() -> None:
     held = grant(registry(RoleSpec(name="coder", rules=rules)), approvals=("shell_exec:git push",))
     assert held.judge("shell_exec", PUSH).verdict is Verdict.DENY
     assert held.judge("shell_exec", STATUS).verdict is Verdict.ASK
-    both = CallFacts(arguments="{}", cwd="/w", paths=("/w/a", "/w/secret/.x"))
+    both = CallFacts(arguments="{}", workspace="/w", paths=("/w/a", "/w/secret/.x"))
     assert held.judge("file_read", both).reason == "rules of role coder"
     assert held.judge("file_read", NOTHING).verdict is Verdict.ALLOW
     site = registry(tools=(("shell_exec", ToolSetting(verdict=Verdict.ALLOW)),), users=None)

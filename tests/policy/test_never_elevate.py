@@ -103,8 +103,8 @@ facts = st.sampled_from(
             arguments='{"command":"git status -s"}', cwd="/w", command="git status -s", argv=("git", "status", "-s")
         ),
         CallFacts(arguments='{"command":"git push -f"}', cwd="/w", command="git push -f", argv=("git", "push", "-f")),
-        CallFacts(arguments='{"path":"src/a"}', cwd="/w", paths=("/w/src/a",)),
-        CallFacts(arguments='{"path":"/etc"}', cwd="/w", paths=("/w/src/a", "/w/b")),
+        CallFacts(arguments='{"path":"src/a"}', workspace="/w", paths=("/w/src/a",)),
+        CallFacts(arguments='{"path":"/etc"}', workspace="/w", paths=("/w/src/a", "/w/b")),
         CallFacts(arguments='{"url":"u"}', cwd="/w", hosts=("a.example.org",)),
         CallFacts(arguments="{}", cwd="/w", refusal="protected"),
         CallFacts(arguments="{}", cwd="/w", caution="home as workspace"),

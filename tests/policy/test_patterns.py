@@ -32,7 +32,7 @@ def shell(command: str, **more: str) -> CallFacts:
 
 
 def files(*paths: str) -> CallFacts:
-    return CallFacts(arguments=json.dumps({"path": paths[0]}), cwd=WS, paths=paths)
+    return CallFacts(arguments=json.dumps({"path": paths[0]}), workspace=WS, paths=paths)
 
 
 def web(*hosts: str) -> CallFacts:
@@ -380,7 +380,7 @@ def test_arguments_that_are_null_are_not_there() -> None:
         ("shell_exec", shell("git status", cwd="vendor")),
         ("file_edit", files(f"{WS}/a*.py")),
         ("file_edit", files(f"{WS}/a ")),
-        ("python_exec", CallFacts(arguments='{"code":"1"}', cwd=WS, paths=(f"{WS}/a",))),
+        ("python_exec", CallFacts(arguments='{"code":"1"}', workspace=WS, paths=(f"{WS}/a",))),
         ("web_fetch", web("a.org", "b.org")),
     ],
 )

@@ -114,6 +114,7 @@ def edit_facts() -> CallFacts:
     return CallFacts(
         arguments='{"new":"b = 2","old":"b = 1","path":"src/app.py"}',
         cwd="/home/ana/project",
+        workspace="/home/ana/project",
         paths=("/home/ana/project/src/app.py",),
         diff="--- src/app.py\n+++ src/app.py\n@@ -1,3 +1,3 @@\n a = 0\n-b = 1\n+b = 2\n c = 3\n",
     )
