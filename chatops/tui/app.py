@@ -15,6 +15,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.filter import ANSIToTruecolor
 from textual.screen import Screen
+from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.accidents import Accidents, Sturdy
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
+COPIED = "Copied, if this terminal lets programs do that."
 
 
 class ChatopsApp(Sturdy, App[None]):
@@ -58,12 +60,12 @@ class ChatopsApp(Sturdy, App[None]):
     ) -> None:
         """`clock` gives monotonic seconds; `traits` and `charset` say what the terminal can show; `on_painted` is
         called once after the first paint."""
+        self._traits = traits or Traits()
         super().__init__(driver_class=driver_class)
         if driver_class is None:
             self.driver_class = self._terminal_driver  # type: ignore[assignment]
         self.charset = charset
         """What the terminal can show, as a Python codec."""
-        self._traits = traits or Traits()
         if not self._traits.colours:
             self._show_no_colours()
         self._accidents = Accidents(clock=clock, say=self._say_error)
@@ -129,7 +131,13 @@ class ChatopsApp(Sturdy, App[None]):
         self._chat.warm_up()
 
     async def action_interrupt(self) -> None:
-        """ctrl+c: stop or clear the first time, quit the second."""
+        """ctrl+c: copy what is selected. With no selection, stop or clear the first time and quit the second."""
+        if selected := self._selected_text():
+            # Quitting takes two presses in a row without a selection, so this one never counts as the first.
+            self._interrupted_at = None
+            self.copy_to_clipboard(selected)
+            self.notify(COPIED, markup=False)
+            return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
         if again and not self._chat.has_text:
@@ -142,8 +150,20 @@ class ChatopsApp(Sturdy, App[None]):
         # The time to answer begins when it can be read: on a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
 
+    def _selected_text(self) -> str:
+        """Text selected in the focused field, else on the screen; empty if there is none."""
+        field = self.focused
+        if isinstance(field, TextArea | Input) and field.selected_text:
+            return field.selected_text
+        return self.screen.get_selected_text() or ""
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Hand `text` to the terminal. Whether it ends up in a clipboard is up to the terminal, which does not say."""
+        super().copy_to_clipboard(text.encode("utf-8", "replace").decode("utf-8"))
+
     def _asked_whether_to_quit(self) -> None:
-        self._interrupted_at = self._clock()
+        if self._interrupted_at is not None:
+            self._interrupted_at = self._clock()
 
     async def action_quit(self) -> None:
         """Leave: the draft is kept, and what waits keeps waiting."""
@@ -214,6 +234,15 @@ class ChatopsApp(Sturdy, App[None]):
 
         self._filters = [one for one in self._filters if isinstance(one, ANSIToTruecolor)]
         self._filters.append(WithoutColours())
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Theme variables. Without colours, a selection has to differ by brightness, to be drawn in reverse."""
+        variables = super().get_css_variables()
+        if not self._traits.colours:
+            selection = {"background": variables["foreground"], "foreground": variables["background"]}
+            for place in ("screen", "input"):
+                variables |= {f"{place}-selection-{part}": colour for part, colour in selection.items()}
+        return variables
 
     # Errors of ours
 

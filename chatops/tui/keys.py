@@ -42,7 +42,7 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="ctrl+l", does="the steps of a workflow, and what they gave", where="chat"),
     KeyHelp(keys="ctrl+p", does="all commands", where="chat"),
     KeyHelp(keys="F1", does="this help", where="chat"),
-    KeyHelp(keys="ctrl+c", does="stop the answer or clear the text; twice quits", where="chat"),
+    KeyHelp(keys="ctrl+c", does="copy what is selected; else stop or clear the text, twice quits", where="chat"),
     KeyHelp(keys="ctrl+q", does="quit; what waits for you keeps waiting", where="chat"),
     KeyHelp(keys="ctrl+z", does="to the shell; fg comes back", where="chat"),
     KeyHelp(keys="a", does="approve once", where="dialog"),

@@ -308,8 +308,9 @@ class ChatScreen(ChatSending):
 
     @on(Composer.Stop)
     async def stop(self, message: Composer.Stop) -> None:
-        """Esc stops the answer."""
+        """Esc stops the answer and drops the selection, so that ctrl+c stops and quits again."""
         message.stop()
+        self.clear_selection()
         if self._session is not None and not await self._session.cancel():
             self.update_now()
 

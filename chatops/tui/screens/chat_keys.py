@@ -62,6 +62,8 @@ class ChatKeys(ChatFace):
         """Offer, choose or close completions."""
         message.stop()
         self.drafts.changed()
+        if not message.key:
+            self.clear_selection()
         if self._completer is None:
             if not message.key and not any(sign in self.composer.text for sign in "/@"):
                 return
@@ -72,9 +74,13 @@ class ChatKeys(ChatFace):
         self._completer.handle(message.key)
 
     def on_key(self, event: events.Key) -> None:
-        """A letter that no field has taken belongs to the message: a click has put the focus elsewhere, or it was typed
-        before anything had it."""
-        if event.is_printable and event.character:
+        """A letter or Esc that no field has taken belongs to the message: a click has put the focus elsewhere, or it
+        was typed before anything had it."""
+        if event.key == "escape":
+            event.stop()
+            self.composer.focus()
+            self.composer.post_message(Composer.Stop())
+        elif event.is_printable and event.character:
             event.stop()
             self.composer.focus()
             self.composer.take_typed(event.character)

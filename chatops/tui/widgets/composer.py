@@ -88,6 +88,11 @@ class Composer(TextField):
         """What would be sent."""
         return self._folds.unfold(self.text)
 
+    @property
+    def selected_text(self) -> str:
+        """The selected text, pastes in full."""
+        return self._folds.unfold(super().selected_text)
+
     def set_history(self, entries: Sequence[str]) -> None:
         """What Up brings back, oldest first."""
         self._history = list(entries)

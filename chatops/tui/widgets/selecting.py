@@ -1,6 +1,8 @@
 """Text that is selected with the mouse: what it is, and how it looks."""
 
 from rich.style import Style
+from textual.color import Color
+from textual.css.styles import StylesBase
 from textual.selection import Selection
 from textual.strip import Strip
 
@@ -22,6 +24,17 @@ def selected_text(layout: Layout, selection: Selection) -> str:
         begin = max(begin, GUTTER) if text[:GUTTER].isspace() else begin
         lines.append(text[begin : len(text) if end == -1 else end].rstrip())
     return "\n".join(lines)
+
+
+def selection_style(styles: StylesBase, *, behind: Color) -> Style:
+    """Style for selected text, from the theme's selection colours over the background `behind`.
+
+    Many themes make the selection's foreground transparent. Rich has no transparent colour and would draw the text in
+    the colour of its background, so such text gets black or white, whichever can be read.
+    """
+    background = behind + styles.background
+    foreground = background + (styles.color if styles.color.a else background.get_contrast_text(1.0))
+    return Style(color=foreground.rich_color, bgcolor=background.rich_color, dim=False)
 
 
 def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:

@@ -19,7 +19,7 @@ from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.late import is_warm, warm_up
 from chatops.tui.blocks.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.widgets.layout import Entry, Layout
-from chatops.tui.widgets.selecting import marked, selected_text
+from chatops.tui.widgets.selecting import marked, selected_text, selection_style
 
 _SLICE_SECONDS = 0.006
 """How long one slice of drawing in the background may keep keys waiting."""
@@ -164,7 +164,8 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
             strip = self._blank(width, style) if strip is None else strip.crop_extend(0, width, style)
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(top + y)) is not None:
-            strip = marked(strip, span, self.screen.get_component_rich_style("screen--selection"))
+            styles = self.screen.get_component_styles("screen--selection")
+            strip = marked(strip, span, selection_style(styles, behind=self.background_colors[1]))
         return strip.apply_offsets(0, top + y)
 
     @property

@@ -5,9 +5,11 @@ from unittest import mock
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.color import Color
 from textual.events import MouseScrollUp
 from textual.geometry import Offset
 from textual.selection import Selection
+from textual.theme import BUILTIN_THEMES
 
 from chatops.domain.tools import Outcome
 from chatops.tui.blocks import late
@@ -71,6 +73,19 @@ def users(count: int, *, words: int = 1) -> list[Block]:
 
 def long_answers(count: int) -> list[Block]:
     return [AnswerBlock(id=f"a{number}", text=f"# Part {number}\n\n{MARKDOWN}") for number in range(count)]
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2.1, 1 to 21."""
+
+    def luminance(colour: Color) -> float:
+        red, green, blue = (
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 CARD = ToolCardBlock(
@@ -261,6 +276,23 @@ async def test_a_selection_is_drawn_and_does_not_change_the_text() -> None:
         assert marked.text == plain.text
         assert marked.cell_length == plain.cell_length
         assert marked != plain
+
+
+@pytest.mark.parametrize("theme", sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi-")))
+async def test_selected_text_can_be_read_in_every_theme(theme: str) -> None:
+    async with Host().run_test(size=(40, 12)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        app.theme = theme
+        app.transcript.set_blocks([AnswerBlock(id="a", text="words and `code`\n\n```python\nx = 1  # why\n```"), CARD])
+        await pilot.pause()
+        app.screen.selections = {app.transcript: Selection(Offset(2, 0), None)}
+        for y in range(5):
+            for text, style, _ in app.transcript.render_line(y):
+                if text.strip():
+                    assert style is not None and style.color is not None and style.bgcolor is not None
+                    front, behind = (Color.from_rich_color(colour) for colour in (style.color, style.bgcolor))
+                    assert contrast(front, behind) >= 4.5 and not style.dim, (text, front, behind)
 
 
 async def test_a_new_width_draws_everything_anew_and_keeps_the_place() -> None:
