@@ -37,6 +37,7 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="ctrl+g", does="open what waits for you: calls, or a step", where="chat"),
     KeyHelp(keys="F2", does="take over a conversation that is open elsewhere", where="chat"),
     KeyHelp(keys="PgUp, PgDn", does="scroll the conversation", where="chat"),
+    KeyHelp(keys="ctrl+Home, ctrl+End", does="its start, its end; Home, End with no text", where="chat"),
     KeyHelp(keys="ctrl+Up, ctrl+Down", does="choose a tool call; ctrl+o opens or folds it", where="chat"),
     KeyHelp(keys="ctrl+t", does="fold or open the panel of a workflow", where="chat"),
     KeyHelp(keys="ctrl+l", does="the steps of a workflow, and what they gave", where="chat"),

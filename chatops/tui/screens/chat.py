@@ -71,6 +71,7 @@ class ChatScreen(ChatSending):
     def compose(self) -> ComposeResult:
         """From top to bottom."""
         yield Static(id="empty")
+        yield Static(id="unseen")
         yield Sent(id="sent")
         yield Completions(id="completions")
         yield Banner(id="banner")

@@ -3,15 +3,18 @@
 from typing import TYPE_CHECKING
 
 from textual import events, on
+from textual.widgets import Static
 
 from chatops.tui.screens.chat_face import ChatFace
 from chatops.tui.screens.drafts import Drafts
 from chatops.tui.widgets.completions import Completions
 from chatops.tui.widgets.composer import Composer
+from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:
     from chatops.tui.screens.completing import Completer
     from chatops.tui.widgets.transcript import Transcript
+    from chatops.tui.widgets.viewport import Viewport
 
 
 class ChatKeys(ChatFace):
@@ -32,15 +35,32 @@ class ChatKeys(ChatFace):
 
     @on(Composer.Scroll)
     def scroll(self, message: Composer.Scroll) -> None:
-        """Page keys move the conversation."""
+        """Scroll the conversation without leaving the message."""
         message.stop()
         transcript = self._transcript
         if transcript is None:
             return
-        if message.pages < 0:
-            transcript.action_page_up()
-        else:
-            transcript.action_page_down()
+        match message.key:
+            case "pageup":
+                transcript.action_page_up()
+            case "pagedown":
+                transcript.action_page_down()
+            case "home":
+                transcript.action_scroll_home()
+            case _:
+                transcript.action_scroll_end()
+
+    def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
+        """Say how much came below the view while it is not at the end."""
+        message.stop()
+        line = self.query_one("#unseen", Static)
+        line.update(legend(f"↓ {message.count} new   ctrl+End shows the end"))
+        line.display = message.count > 0
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the line that counts what is new shows it."""
+        if event.widget is not None and event.widget.id == "unseen" and self._transcript is not None:
+            self._transcript.follow()
 
     @on(Composer.Card)
     def card(self, message: Composer.Card) -> None:

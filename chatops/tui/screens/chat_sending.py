@@ -111,6 +111,7 @@ class ChatSending(ChatKeys):
             self._give_back(text)
 
     async def _send(self, text: str) -> None:
+        self._show_end()
         try:
             with self.drafts.until_stored(text):
                 self.set_timer(SHOWN_S, self._show_sent)
@@ -126,6 +127,11 @@ class ChatSending(ChatKeys):
             self.say(f"Kept: it is sent when the present {'run' if leads else 'turn'} is over.")
         self.update_now()
 
+    def _show_end(self) -> None:
+        """Whoever sends something wants to see what comes of it, however far up they were reading."""
+        if self._transcript is not None:
+            self._transcript.follow()
+
     def _give_back(self, text: str) -> None:
         """Put what could not be sent where it can be corrected, unless the person has typed on."""
         if text and not self.composer.text:
@@ -135,6 +141,7 @@ class ChatSending(ChatKeys):
     def retry(self, message: Composer.Retry) -> None:
         """R goes on with a turn that failed."""
         message.stop()
+        self._show_end()
         self.run_worker(self._command("/retry"), group="submit")
 
     def update_now(self) -> None:

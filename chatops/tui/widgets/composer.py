@@ -39,11 +39,11 @@ class Composer(TextField):
         """ctrl+d with nothing typed."""
 
     class Scroll(Message):
-        """Page keys belong to the conversation; `pages` is -1 or 1."""
+        """A key that scrolls the conversation: `pageup`, `pagedown`, `home` or `end`."""
 
-        def __init__(self, pages: int) -> None:
+        def __init__(self, key: str) -> None:
             super().__init__()
-            self.pages = pages
+            self.key = key
 
     class Card(Message):
         """Keys for the tool cards of the conversation."""
@@ -151,10 +151,6 @@ class Composer(TextField):
                 self.insert("\n")
             case "escape":
                 self.post_message(self.Stop())
-            case "pageup" | "pagedown":
-                self.post_message(self.Scroll(-1 if key == "pageup" else 1))
-            case "ctrl+up" | "ctrl+down" | "ctrl+o":
-                self.post_message(self.Card(key))
             case "tab":
                 self.post_message(self.Completing("tab"))
             case "up" if self.cursor_at_first_line and self._history:
@@ -165,6 +161,18 @@ class Composer(TextField):
                 self.post_message(self.Leave())
             case "R" | "upper_r" if self.retry_offered and not self.text:
                 self.post_message(self.Retry())
+            case _:
+                return self._for_conversation(key)
+        return True
+
+    def _for_conversation(self, key: str) -> bool:
+        match key:
+            case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
+                self.post_message(self.Scroll(key.removeprefix("ctrl+")))
+            case "home" | "end" if not self.text:
+                self.post_message(self.Scroll(key))
+            case "ctrl+up" | "ctrl+down" | "ctrl+o":
+                self.post_message(self.Card(key))
             case _:
                 return False
         return True

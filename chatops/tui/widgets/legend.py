@@ -4,7 +4,7 @@ import re
 
 from textual.content import Content
 
-_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+[a-z]|[A-Za-z]"
+_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """The names of keys at the beginning of an entry; entries are parted by two spaces or more, or stand on lines."""
 

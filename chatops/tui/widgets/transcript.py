@@ -32,6 +32,8 @@ class Transcript(Viewport):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+up", "select_previous_card", "Card above", show=False),
         Binding("ctrl+down", "select_next_card", "Card below", show=False),
+        Binding("ctrl+home", "scroll_home", "Start", show=False),
+        Binding("ctrl+end", "scroll_end", "End", show=False),
         Binding("enter,space", "toggle_card", "Open or fold the card", show=False),
     ]
 
@@ -55,8 +57,7 @@ class Transcript(Viewport):
         """Show these blocks instead, at their end."""
         self._selected = ""
         self._layout_of.reset(list(blocks))
-        self._following = True
-        self._show_changes()
+        self.follow()
         self._draw_rest_later()
 
     def clear(self) -> None:
@@ -68,8 +69,14 @@ class Transcript(Viewport):
         if not self._layout_of.width:
             self._measure()
         touched: dict[str, None] = {}
+        grown: set[str] = set()
         for op in ops:
-            touched.update(dict.fromkeys(self._apply(op)))
+            keys = self._apply(op)
+            touched.update(dict.fromkeys(keys))
+            if isinstance(op, Append | Extend):
+                grown.update(keys)
+        if not self._following:
+            self._note_unseen((self._unseen | grown) & self._layout_of.index.keys())
         self._redraw_keeping_place([key for key in touched if key in self._layout_of.index])
 
     def toggle(self, block_id: str) -> None:
@@ -133,12 +140,18 @@ class Transcript(Viewport):
 
     # Cards
 
+    def follow(self) -> None:
+        """Go to the end and stay there; the keyboard leaves the cards."""
+        if self._selected:
+            self.select_card("")
+        super().follow()
+
     def action_select_previous_card(self) -> None:
-        """Go to the card above, from the end if none is selected."""
+        """Go to the card above, from the newest one if none is selected."""
         self._select_card(-1)
 
     def action_select_next_card(self) -> None:
-        """Go to the card below."""
+        """Go to the card below, from the newest one to the end."""
         self._select_card(1)
 
     def action_toggle_card(self) -> None:
@@ -158,14 +171,19 @@ class Transcript(Viewport):
             self._bring_into_view(layout.index[self._selected])
 
     def _select_card(self, step: int) -> None:
-        entries = self._layout_of.entries
-        start = self._layout_of.index.get(self._selected, len(entries) if step < 0 else -1)
-        place = start + step
+        layout, entries = self._layout_of, self._layout_of.entries
+        place = layout.index.get(self._selected, len(entries))
+        if self._following and place < layout.at(self.scroll_offset.y):
+            # At the end of the conversation a card far above is no place to start from.
+            place = len(entries)
+        place += step
         while 0 <= place < len(entries):
             if can_open(entries[place].block):
                 self.select_card(entries[place].block.id)
                 return
             place += step
+        if step > 0:
+            self.follow()
 
     def _bring_into_view(self, index: int) -> None:
         layout = self._layout_of

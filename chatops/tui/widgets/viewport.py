@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -29,6 +30,13 @@ _PAUSE_SECONDS = 0.01
 class Viewport(Sturdy, ScrollView, can_focus=True):
     """Shows what its layout holds. Draws nothing that has not changed, keeps no timer when idle."""
 
+    class Unseen(Message):
+        """The number of blocks that came or grew since the view left the end has changed; 0 while it is there."""
+
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.count = count
+
     ALLOW_SELECT = True
     DEFAULT_CSS = """
     Viewport {
@@ -45,6 +53,7 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._layout_of = Layout()
         self._following = True
+        self._unseen: set[str] = set()
         self._placing = False
         self._slicing = False
 
@@ -216,6 +225,8 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         if not self._placing:
             self._following = round(new_value) >= self.max_scroll_y
+            if self._following:
+                self._note_unseen(set())
             if round(old_value) != round(new_value):
                 self._draw_newly_visible()
 
@@ -230,9 +241,16 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         top = self.scroll_offset.y
         return layout.entries[layout.at(top) : layout.at(top + self.size.height) + 1]
 
+    def _note_unseen(self, keys: set[str]) -> None:
+        """Take over which blocks have come or grown below the view."""
+        changed, self._unseen = len(keys) != len(self._unseen), keys
+        if changed:
+            self.post_message(self.Unseen(len(keys)))
+
     def follow(self) -> None:
         """Go to the end and stay there."""
         self._following = True
+        self._note_unseen(set())
         self._show_changes()
 
     def action_scroll_home(self) -> None:

@@ -1,0 +1,103 @@
+"""Reading what was said before, while more comes: the way back to the end is one key, and sending goes there."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Wait, call, calls, delta, says, sse
+
+LINES = "\n\n".join(f"Line {number} of the answer." for number in range(60))
+HOME, END, CTRL_HOME, CTRL_END, CTRL_UP = "\x1b[H", "\x1b[F", "\x1b[1;5H", "\x1b[1;5F", "\x1b[1;5A"
+
+
+class Server:
+    """Answers `long` with many lines, `wait` when `goes_on` is set, `read` with a call, the rest by repeating it."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        match request.last_user.split()[0]:
+            case "long":
+                return says(LINES)
+            case "wait":
+                begun = sse(delta("It has begun. "), done=False)
+                return Raw(steps=(begun, Wait(event=self.goes_on), sse(delta("It is over."), delta(finish="stop"))))
+            case "read" if request.messages[-1]["role"] != "tool":
+                return calls(call("file_read", path="note.txt"))
+            case _:
+                return says(f"You said: {request.last_user}.")
+
+
+@contextmanager
+def opened(desk: Desk, server: Server) -> Iterator[ChatTerminal]:
+    with FakeOpenAI(server) as running:
+        desk.use(registry(running.url))
+        with desk.open("--role", "coder", cols=80, rows=24) as terminal:
+            terminal.ready("coder")
+            yield terminal
+
+
+def test_sending_shows_the_end_wherever_one_was_reading(desk: Desk) -> None:
+    with opened(desk, Server()) as terminal:
+        terminal.say("long answer")
+        terminal.wait_for("Line 59")
+        terminal.send(CTRL_HOME)
+        terminal.wait_for("Line 1 ")
+        terminal.say("hello")
+        terminal.wait_for("You said: hello.")
+
+
+def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(desk: Desk) -> None:
+    server = Server()
+    with opened(desk, server) as terminal:
+        terminal.say("long answer")
+        terminal.wait_for("Line 59")
+        terminal.say("wait for it")
+        terminal.wait_for("It has begun")
+        terminal.send(CTRL_HOME)
+        terminal.wait_for("Line 1 ")
+        assert "↓" not in terminal.text()
+        server.goes_on.set()
+        before = terminal.wait_for("↓ 1 new")
+        assert "Line 1 " in before and "It is over" not in before, "the view stays"
+        terminal.send(CTRL_END)
+        terminal.wait_for("It is over.")
+        terminal.wait_gone("↓ 1 new")
+
+
+def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text(desk: Desk) -> None:
+    with opened(desk, Server()) as terminal:
+        terminal.say("long answer")
+        terminal.wait_for("Line 59")
+        terminal.send(HOME)
+        terminal.wait_for("Line 1 ")
+        terminal.send(END)
+        terminal.wait_for("Line 59")
+        terminal.send("bc")
+        terminal.wait_for("bc")
+        terminal.send(HOME)
+        terminal.wait_until(lambda _: terminal.cursor() == (22, 1), what="the cursor at the start")
+        terminal.send("a")
+        terminal.wait_for("abc")
+        assert "Line 59" in terminal.text()
+        terminal.send(CTRL_HOME)
+        terminal.wait_for("Line 1 ")
+        terminal.send(CTRL_END)
+        assert "abc" in terminal.wait_for("Line 59"), "with a text too"
+
+
+def test_choosing_a_card_starts_from_the_newest_one(desk: Desk) -> None:
+    with opened(desk, Server()) as terminal:
+        terminal.say("read one")
+        terminal.wait_for("You said: read one.")
+        terminal.send(CTRL_UP)
+        terminal.wait_for("▌ ✓ file_read")
+        terminal.say("long answer")
+        terminal.wait_for("Line 59")
+        terminal.say("read two")
+        shown = terminal.wait_for("You said: read two.")
+        assert "read one" not in shown
+        terminal.send(CTRL_UP)
+        assert "You said: read two." in terminal.wait_for("▌ ✓ file_read"), "the old card is far above"
