@@ -84,7 +84,7 @@ async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
             opened = await opener()
     except (ChatopsError, TimeoutError):
         return False
-    leave_behind(text, opened)
+    leave_behind(text, opened.host, opened.session)
     return True
 
 

@@ -1,18 +1,23 @@
-"""Messages that a person sent while a turn was in the way: stored at once, sent one after the other when it is over."""
+"""Queued messages: stored when they are sent during a turn, sent one by one after it, in the order of typing."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, NotSaved
-from chatops.domain.ids import SessionId
+from chatops.domain.errors import ChatopsError, NotSaved, Unreadable
+from chatops.domain.events import TurnStatus
+from chatops.engine.view import turn_status
 from chatops.runtime.services import Services
 from chatops.runtime.turns import Turns
+from chatops.store.base import SessionInfo
+
+HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
+"""A turn that ends like this holds the queue until the user goes on."""
 
 
 class KeptTexts:
-    """The messages that wait for the turns of one conversation. A text is forgotten in the commit that begins its
-    turn, so it is sent exactly once."""
+    """The queue of one session. A message leaves it in the commit that begins its turn, so it is sent exactly once."""
 
     def __init__(
         self,
@@ -29,36 +34,79 @@ class KeptTexts:
         self._taking = taking
         self._tell = tell
         self._hindered = hindered
-        self.count = 0
-        """How many are not yet sent."""
+        self.texts: tuple[str, ...] = ()
+        """As stored, oldest first."""
+        self.held = False
+        """True after an interrupted or failed turn: nothing is sent until the user sends, resumes or retries."""
         self.waits = False
         """Whether the next one is to be sent as soon as saving works."""
 
-    async def recall(self, session: SessionId) -> None:
-        """What an earlier process kept."""
-        self.count = len(await self._services.offload(self._services.store.kept_texts, session))
+    async def recall(self, info: SessionInfo) -> None:
+        """Load the queue of an earlier process. It is held if the last turn held it."""
+        await self._reload(info)
+        self.held = bool(self.texts) and await self._services.offload(_last_turn_holds, self._services, info)
 
-    async def keep(self, session: SessionId, text: str) -> None:
-        """Store a text behind the others."""
-        await self._services.offload(self._services.store.queue_text, session, text)
-        self.count += 1
+    async def submit(self, info: SessionInfo, text: str) -> bool:
+        """Begin a turn with `text`; if a turn, a run or older messages come first, queue it and return False.
+
+        Where no user is present the queue stays as it is. The caller holds the lock.
+        """
+        blocked = bool(self._turns.leader) or self._turns.unfinished
+        with suppress(NotSaved):
+            await self._reload(info)
+        if not blocked and not (self.texts and self._services.attended):
+            await self._turns.start(info, text)
+            return True
+        await self._services.offload(self._services.store.queue_text, info.id, text)
+        self.texts = (*self.texts, text)
+        if not blocked:
+            self.held = False
+            await self._send_next()
+        return False
+
+    async def take_last(self, *, into: str) -> str:
+        """Remove the newest message and return it; it is stored as setting `into`. Empty if nothing is queued."""
+        async with self._taking:
+            info = self._turns.info
+            if info is None:
+                return ""
+            text = await self._services.offload(self._services.store.take_queued_text, info.id, into=into)
+            await self._reload(info)
+            return text or ""
 
     async def send_next(self) -> None:
-        """Begin the next turn with the oldest one. What cannot be sent stays kept, and is told."""
+        """Begin the next turn with the oldest message, unless the queue is held."""
         async with self._taking:
-            self.waits = False
-            turns, services = self._turns, self._services
-            if turns.leader or not services.attended or turns.info is None or turns.unfinished:
-                return
-            try:
-                texts = await services.offload(services.store.kept_texts, turns.info.id)
-                self.count = len(texts)
-                if texts:
-                    reach("sending_kept")
-                    await turns.start(turns.info, texts[0], kept=True)
-                    self.count -= 1
-            except NotSaved as error:
-                self.waits = True
-                self._hindered(error)
-            except ChatopsError as error:
-                self._tell(f"A message that was kept could not be sent: {error}", advice=error.advice)
+            await self._send_next()
+
+    async def _send_next(self) -> None:
+        """Begin the next turn. A message that cannot be sent stays queued, with a notice."""
+        self.waits = False
+        turns = self._turns
+        if turns.leader or not self._services.attended or turns.info is None or turns.unfinished:
+            return
+        try:
+            await self._reload(turns.info)
+            if self.texts and not self.held:
+                reach("sending_kept")
+                await turns.start(turns.info, self.texts[0], kept=True)
+                self.texts = self.texts[1:]
+        except NotSaved as error:
+            self.waits = True
+            self._hindered(error)
+        except ChatopsError as error:
+            self.held = True
+            self._tell(f"A queued message could not be sent: {error}", advice=error.advice)
+
+    async def _reload(self, info: SessionInfo) -> None:
+        self.texts = await self._services.offload(self._services.store.kept_texts, info.id)
+
+
+def _last_turn_holds(services: Services, info: SessionInfo) -> bool:
+    if info.last_turn is None:
+        return False
+    try:
+        return turn_status(services.store.load_turn(info.last_turn)) in HOLDING
+    except Unreadable:
+        # Nobody knows how it ended: the user decides.
+        return True

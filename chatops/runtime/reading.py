@@ -48,7 +48,7 @@ class _Stored:
     """Of all turns but the one that `state` is of."""
     state: TurnState | None
     run: WorkflowState | None
-    kept: int
+    kept: tuple[str, ...]
 
 
 class ReadAlong:
@@ -217,6 +217,14 @@ class ReadAlong:
         """Raises SessionHeld."""
         raise self._elsewhere("The message was not sent")
 
+    async def take_queued(self, *, into: str) -> str:
+        """Raises SessionHeld."""
+        raise self._elsewhere("The queue was not changed")
+
+    async def resume_queue(self) -> None:
+        """Raises SessionHeld."""
+        raise self._elsewhere("The queue was not sent")
+
     async def switch_role(self, name: str) -> None:
         """Raises SessionHeld."""
         raise self._elsewhere("The role was not switched")
@@ -340,5 +348,5 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         spent=spent,
         state=state,
         run=store.load_run(info.id) if info.run is not None else None,
-        kept=len(store.kept_texts(info.id)),
+        kept=store.kept_texts(info.id),
     )

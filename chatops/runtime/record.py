@@ -56,8 +56,9 @@ class Record:
         persona: str,
         rights: Rights,
         pending: tuple[PendingCall, ...],
-        queued: int,
+        queued: tuple[str, ...],
         registry: str,
+        queue_held: bool = False,
         concern: str = "",
     ) -> Snapshot:
         """The conversation with the turn `state`; `grant` is what the next one would have."""
@@ -86,6 +87,7 @@ class Record:
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,
             queued=queued,
+            queue_held=queue_held,
             registry=registry,
             concern=concern,
             notices=rights.notices(),

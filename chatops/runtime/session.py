@@ -18,7 +18,7 @@ from chatops.domain.events import (
     ToolFinished,
     TurnFinished,
     TurnPaused,
-    TurnStatus,
+    TurnStarted,
 )
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.inputs import (
@@ -34,7 +34,7 @@ from chatops.policy.prompt import PromptLayer
 from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.denials import with_roles
 from chatops.runtime.handover import HandOver
-from chatops.runtime.kept import KeptTexts
+from chatops.runtime.kept import HOLDING, KeptTexts
 from chatops.runtime.perform import Performer
 from chatops.runtime.posted import PostedDecisions
 from chatops.runtime.rights import RegistryNews
@@ -165,7 +165,8 @@ class ChatSession:
             persona=self._turns.standing.persona,
             rights=self._services.rights,
             pending=self.pending,
-            queued=self._kept.count,
+            queued=self._kept.texts,
+            queue_held=self._kept.held and not self._turns.unfinished,
             registry=self._switching.note,
             concern=self.unsaved or self._store_word,
         )
@@ -188,22 +189,30 @@ class ChatSession:
     # what can be asked of it
 
     async def submit(self, text: str) -> bool:
-        """Take a message. False: a turn or a run is in the way, the message is kept and sent after it."""
+        """Take a message. False: it is queued behind a turn, a run or older messages, and sent after them."""
         if not text.strip():
             return True
         self._tell_unheard()
         self._store_word = ""
         async with self._taking:
             try:
-                info = await self._turns.stored()
-                if self._turns.leader or self._turns.unfinished:
-                    await self._kept.keep(info.id, text)
-                    return False
-                await self._turns.start(info, text)
+                return await self._kept.submit(await self._turns.stored(), text)
             except NotSaved as error:
                 self._runner.hindered(error)
                 raise
-            return True
+
+    async def take_queued(self, *, into: str) -> str:
+        """Take the newest message out of the queue; it is stored as setting `into` instead. Empty if there is none.
+
+        Raises Conflict once another process owns the session, and StoreError.
+        """
+        self._hands.must_be_here()
+        return await self._kept.take_last(into=into)
+
+    async def resume_queue(self) -> None:
+        """Send what is queued, also after a turn that failed or was interrupted."""
+        self._kept.held = False
+        await self._kept.send_next()
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Answer a pending call as shown (`digest`). False: it no longer waits for that.
@@ -252,8 +261,11 @@ class ChatSession:
         await self._switching.revoke(name)
 
     async def cancel(self) -> bool:
-        """Stop the answer or the running tools. False: nothing was running."""
+        """Stop the answer or the running tools, and hold the queue. False: nothing was running."""
         state = self.state
+        if not self.pending and not self._turns.leader:
+            # Also where the turn ends, or the next one is about to begin, while the key is on its way.
+            self._kept.held = True
         if state is None or not in_flight(state):
             return False
         text, reasoning = self._performer.partial()
@@ -263,6 +275,7 @@ class ChatSession:
         """Go on with a turn that failed, or save what could not be saved. False: there is nothing to retry."""
         if await self._runner.retry_unsaved():
             return True
+        self._kept.held = False
         self._turns.grant = self._turns.standing.grant(self._services.rights)
         return await self._runner.take(TurnRetried(grant=self._turns.grant))
 
@@ -335,7 +348,7 @@ class ChatSession:
         any case. Raises SessionHeld, Unreadable."""
         await self._turns.load()
         if self._turns.info is not None:
-            await self._kept.recall(self.session_id)
+            await self._kept.recall(self._turns.info)
 
     # led by a run, for `runtime.workflow`
 
@@ -379,7 +392,11 @@ class ChatSession:
         match published.event:
             case TurnPaused() if self._watching is None or self._watching.done():
                 self._watching = self._spawn(self._posted.watch())
-            case TurnFinished(result=result) if result is not TurnStatus.FAILED:
+            case TurnStarted():
+                self._kept.held = False
+            case TurnFinished(result=result) if result in HOLDING:
+                self._kept.held = True
+            case TurnFinished():
                 self._spawn(self._kept.send_next())
             case Notice() if self._kept.waits and self._runner.trouble is None:
                 self._spawn(self._kept.send_next())

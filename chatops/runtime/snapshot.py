@@ -36,9 +36,11 @@ class Snapshot:
     context_used: int
     """Estimated tokens the next request holds."""
     context_window: int
-    queued: int
-    """Messages kept for after the present turn."""
+    queued: tuple[str, ...]
+    """Messages that are sent after the present turn, oldest first."""
     notices: tuple[str, ...]
+    queue_held: bool = False
+    """True if the queue waits for the user: the last turn failed or was interrupted."""
     concern: str = ""
     """What is the matter with the store, for as long as the person should see it; empty if all is well."""
     registry: str = ""

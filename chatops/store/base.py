@@ -283,6 +283,11 @@ class Store(Protocol):
         (`Step.takes_kept`), so that it is sent exactly once."""
         ...
 
+    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
+        """Remove the newest kept text and return it; the same transaction stores it as setting `into`. None, and no
+        change, if nothing is kept. Raises NoSuchSession."""
+        ...
+
     # who drives a session
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Take or renew the lease on a session. Raises SessionHeld while a live process of this host, or any

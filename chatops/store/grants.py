@@ -81,5 +81,14 @@ def forget_text(rows: Connection, session_id: SessionId) -> None:
     )
 
 
+def take_text(rows: Connection, session_id: SessionId) -> str | None:
+    """Forget the newest kept text and return it."""
+    newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
+    if newest is None:
+        return None
+    rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
+    return text(newest[1])
+
+
 def _key(session_id: SessionId, grant: RememberedGrant) -> tuple[Value, ...]:
     return (session_id, grant.role, grant.tool, encode_pattern(grant.pattern), grant.source_call)

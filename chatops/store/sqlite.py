@@ -229,6 +229,14 @@ class SqliteStore:
         with self._rows.read():
             return remembered.kept_texts(self._rows, sessions.full_id(self._rows, session_id))
 
+    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
+        """See `Store.take_queued_text`."""
+        with self._rows.write():
+            taken = remembered.take_text(self._rows, sessions.full_id(self._rows, session_id))
+            if taken is not None:
+                remembered.set_setting(self._rows, into, taken)
+            return taken
+
     # leases
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """See `Store.hold`."""

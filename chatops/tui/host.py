@@ -99,6 +99,11 @@ class Host(Protocol):
         """Store what was typed and not sent; empty text forgets it."""
         ...
 
+    async def take_queued(self, session: "Conversation") -> str:
+        """Take the newest message out of the session's queue and return it; it is its draft from the same moment on.
+        Empty if nothing is queued."""
+        ...
+
     def roles(self) -> Sequence[RoleRow]:
         """The roles of this person here, in registry order."""
         ...

@@ -24,12 +24,13 @@ PLACES: dict[Place, str] = {
 }
 
 KEYS: tuple[KeyHelp, ...] = (
-    KeyHelp(keys="Enter", does="send the message", where="message"),
+    KeyHelp(keys="Enter", does="send the message, or with no text the queue on hold", where="message"),
     KeyHelp(keys="ctrl+j, shift+Enter, \\ Enter", does="new line", where="message"),
+    KeyHelp(keys="Up", does="with no text: take back the last queued message", where="message"),
     KeyHelp(keys="Up, Down", does="earlier messages, at the first or last line", where="message"),
     KeyHelp(keys="/", does="commands; Tab completes", where="message"),
     KeyHelp(keys="@", does="complete a file of the workspace", where="message"),
-    KeyHelp(keys="Esc", does="stop the answer", where="message"),
+    KeyHelp(keys="Esc", does="stop the answer and hold the queue", where="message"),
     KeyHelp(keys="R", does="with no text: try again after an error", where="message"),
     KeyHelp(keys="ctrl+d", does="with no text: quit", where="message"),
     KeyHelp(keys="ctrl+_", does="undo; ctrl+y does it again", where="message"),

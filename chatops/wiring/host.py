@@ -104,6 +104,10 @@ class TuiHost(HostRuns, HostTexts):
         """See `tui.host.Host.keep_draft`."""
         self._app.settings.set(self._draft_key(session_id, reading=reading), text)
 
+    async def take_queued(self, session: Conversation) -> str:
+        """See `tui.host.Host.take_queued`."""
+        return await session.take_queued(into=self._draft_key(session.session_id, reading=False))
+
     def roles(self) -> Sequence[RoleRow]:
         """The roles of this person here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]

@@ -64,7 +64,7 @@ class Scripted(ChatSession):
         return Snapshot(
             session_id=SESSION, title="", workspace="/w", role="coder", roles=("coder",), level=AccessLevel.OPERATOR,
             model="demo", model_label="Demo", is_demo=True, persona="", messages=(), status=None, detail="", advice="",
-            pending=(), usage=None, context_used=0, context_window=1, queued=0, notices=(),
+            pending=(), usage=None, context_used=0, context_window=1, queued=(), notices=(),
         )  # fmt: skip
 
     def subscribe(self, listener: Callable[[Published], None]) -> Callable[[], None]:

@@ -107,10 +107,10 @@ async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored
         assert await settled(session) is TurnStatus.ANSWERED
         await until(lambda: session._kept.waits or len(users(session)) > 1)
         assert users(session) == ["run `touch one`"]
-        assert session.snapshot().queued == 2
+        assert session.snapshot().queued == ("and this", "and that")
         make_room(app)
         assert await session.retry()
-        await until(lambda: session.snapshot().queued == 0 and session.snapshot().status is TurnStatus.ANSWERED)
+        await until(lambda: not session.snapshot().queued and session.snapshot().status is TurnStatus.ANSWERED)
         assert users(session) == ["run `touch one`", "and this", "and that"]
         assert [m.text for m in stored(app, session) if isinstance(m, UserMessage)] == users(session)
         assert app.store.kept_texts(session.session_id) == ()

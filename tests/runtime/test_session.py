@@ -27,12 +27,12 @@ async def test_what_is_sent_while_a_call_waits_is_sent_after_it(tmp_path: Path) 
         await session.submit("run `touch one`")
         assert await settled(session) is TurnStatus.PAUSED
         assert await session.submit("list .") is False
-        assert session.snapshot().queued == 1
+        assert session.snapshot().queued == ("list .",)
         (pending,) = session.pending
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await until(lambda: len(users(session)) == 2 and session.snapshot().status is TurnStatus.ANSWERED)
         assert users(session) == ["run `touch one`", "list ."]
-        assert session.snapshot().queued == 0
+        assert session.snapshot().queued == ()
         assert (tmp_path / "one").exists()
 
 
@@ -53,7 +53,7 @@ async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
 
         monkeypatch.setattr(app.store, "commit", refuse_new_turns)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        await heard(told, "kept")
+        await heard(told, "could not be sent")
         assert app.store.kept_texts(session.session_id) == ("and this",)
 
 

@@ -220,7 +220,7 @@ async def test_what_is_typed_into_a_run_is_sent_when_it_is_over_and_to_a_plain_c
     replies = [calls(call("shell_exec", command="true")), answer(1), answer(2), says("You are welcome.")]
     async with bench(tmp_path, replies) as (at, server), at.run(spec, attended=True) as run:
         assert await run.session.submit("thank you") is False
-        assert run.session.snapshot().queued == 1
+        assert run.session.snapshot().queued == ("thank you",)
         await decide(run, Approved())
         await until(lambda: len(server.requests) == 4 and run.session.snapshot().status is TurnStatus.ANSWERED)
         said = [m.text for m in run.session.snapshot().messages if isinstance(m, UserMessage)]

@@ -221,6 +221,17 @@ class MemoryStore:
             full = sessions.full_id(memory, session_id)
             return tuple(text for owner, text in memory.texts if owner == full)
 
+    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
+        """See `Store.take_queued_text`."""
+        with self._write() as memory:
+            full = sessions.full_id(memory, session_id)
+            kept = [at for at, (owner, _) in enumerate(memory.texts) if owner == full]
+            if not kept:
+                return None
+            _, taken = memory.texts.pop(kept[-1])
+            memory.settings[into] = taken
+            return taken
+
     # leases
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """See `Store.hold`."""

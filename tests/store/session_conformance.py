@@ -240,6 +240,20 @@ class SessionConformance:
             with pytest.raises(NoSuchSession):
                 wrong(SessionId("nope"))
 
+    def test_the_newest_text_is_taken_out_and_becomes_a_setting(self, store: Store, session: SessionInfo) -> None:
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        for text in ["one", "two", "one"]:
+            store.queue_text(session.id, text)
+        store.queue_text(other.id, "theirs")
+        assert store.take_queued_text(session.id, into="draft") == "one"
+        assert store.kept_texts(session.id) == ("one", "two")
+        assert store.setting("draft") == "one"
+        assert [store.take_queued_text(session.id, into="draft") for _ in range(3)] == ["two", "one", None]
+        assert store.setting("draft") == "one", "nothing was taken, nothing is stored"
+        assert store.kept_texts(other.id) == ("theirs",)
+        with pytest.raises(NoSuchSession):
+            store.take_queued_text(SessionId("nope"), into="draft")
+
     def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:

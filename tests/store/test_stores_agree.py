@@ -235,6 +235,10 @@ class StoresAgree(RuleBasedStateMachine):
     def keep_text(self, pick: int, text: str) -> None:
         self.both(lambda store: store.queue_text(self.session_id(pick), text))
 
+    @rule(pick=picks)
+    def take_text(self, pick: int) -> None:
+        self.both(lambda store: store.take_queued_text(self.session_id(pick), into="draft"))
+
     @invariant()
     def both_tell_the_same(self) -> None:
         self.both(lambda store: store.sessions())

@@ -28,6 +28,17 @@ def greeting(snapshot: "Snapshot") -> Said:
     return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"
 
 
+def queue_heading(snapshot: "Snapshot", *, led: bool, reading: bool) -> str:
+    """What happens to the queued messages, and how to change that. `led`: a run of a workflow is in progress."""
+    if not snapshot.queued:
+        return ""
+    if reading:
+        return "Queued in the other window:"
+    if snapshot.queue_held:
+        return "Queue on hold. Enter sends it, Up takes back the last message:"
+    return f"Queued until this {'run' if led else 'turn'} ends. Up takes back the last message:"
+
+
 def no_tool_works(trouble: str) -> Said:
     """The workspace was deleted or moved."""
     return sanitize(trouble, newlines=False), "error"

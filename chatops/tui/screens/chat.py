@@ -271,6 +271,7 @@ class ChatScreen(ChatSending):
         snapshot = self._session.snapshot()
         running = snapshot.status is TurnStatus.RUNNING and not self.reads_along
         self.query_one(StatusLine).show(snapshot, sandbox=self.host.sandbox(), running=running)
+        self.show_queue()
         if self.board is not None:
             self.board.update()
         failed = snapshot.status is TurnStatus.FAILED and not self.reads_along

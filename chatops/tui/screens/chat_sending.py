@@ -3,16 +3,21 @@
 import asyncio
 import contextlib
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from textual import on
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command, run_command
+from chatops.tui.screens import banner_text
 from chatops.tui.screens.chat_keys import ChatKeys
 from chatops.tui.widgets.banner import Banner
 from chatops.tui.widgets.composer import Composer
 from chatops.tui.widgets.sent import Sent
 from chatops.tui.widgets.status import StatusLine
+
+if TYPE_CHECKING:
+    from chatops.runtime.conversation import Conversation
 
 SHOWN_S = 0.2
 """Seconds after which what was sent and is not taken yet is shown by itself: most is taken sooner."""
@@ -30,6 +35,8 @@ class ChatSending(ChatKeys):
         self._unsent: list[str] = []
         """What was sent while there is no conversation to take it, oldest first."""
         self._failed = False
+        self._takes_back = False
+        """A queued message is on its way back into the composer."""
 
     @property
     def has_text(self) -> bool:
@@ -73,7 +80,7 @@ class ChatSending(ChatKeys):
         if self._unsent:
             self.composer.put(self.unkept)
         self._unsent.clear()
-        self._show_sent()
+        self.show_queue()
 
     @on(Composer.Submitted)
     def submitted(self, message: Composer.Submitted) -> None:
@@ -88,7 +95,7 @@ class ChatSending(ChatKeys):
             return
         if self._host is None:
             self._unsent.append(text)
-            self.set_timer(SHOWN_S, self._show_sent)
+            self.set_timer(SHOWN_S, self.show_queue)
             self._hurry.set()
             self.say("It is sent as soon as the conversation is open.")
             return
@@ -102,9 +109,18 @@ class ChatSending(ChatKeys):
         for text in waited:
             self._submit(text)
 
-    def _show_sent(self) -> None:
-        if self.is_attached:
-            self.query_one(Sent).show([*self._unsent, *self.drafts.on_its_way])
+    def show_queue(self) -> None:
+        """Show the messages that are not in the transcript yet."""
+        if not self.is_attached:
+            return
+        queued: tuple[str, ...] = ()
+        heading = ""
+        if self._session is not None:
+            snapshot = self._session.snapshot()
+            queued, led = snapshot.queued, self.run is not None and not self.run.over
+            heading = banner_text.queue_heading(snapshot, led=led, reading=self.reads_along)
+        self.composer.queue_offered = bool(queued) and not self.reads_along
+        self.query_one(Sent).show([*queued, *self._unsent, *self.drafts.on_its_way], heading=heading)
 
     async def _command(self, text: str) -> None:
         if not await run_command(self, text):
@@ -114,17 +130,14 @@ class ChatSending(ChatKeys):
         self._show_end()
         try:
             with self.drafts.until_stored(text):
-                self.set_timer(SHOWN_S, self._show_sent)
-                taken = await self.session.submit(text.strip())
+                self.set_timer(SHOWN_S, self.show_queue)
+                await self.session.submit(text.strip())
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
             self._give_back(text)
             return
         finally:
-            self._show_sent()
-        if not taken:
-            leads = self.run is not None and not self.run.over
-            self.say(f"Kept: it is sent when the present {'run' if leads else 'turn'} is over.")
+            self.show_queue()
         self.update_now()
 
     def _show_end(self) -> None:
@@ -136,6 +149,44 @@ class ChatSending(ChatKeys):
         """Put what could not be sent where it can be corrected, unless the person has typed on."""
         if text and not self.composer.text:
             self.composer.put(text)
+
+    @on(Composer.TakeBack)
+    def take_back(self, message: Composer.TakeBack) -> None:
+        """Up with nothing typed takes the newest queued message back into the composer."""
+        message.stop()
+        if not self._takes_back:
+            self._takes_back = True
+            self.run_worker(self._take_back(self.session), group="take back")
+
+    async def _take_back(self, session: "Conversation") -> None:
+        try:
+            text = await self.host.take_queued(session)
+        except ChatopsError as error:
+            self.say(f"{error} {error.advice}".strip())
+            return
+        finally:
+            self._takes_back = False
+        if session is not self._session:
+            self.drafts.leave(text, session)
+        elif text:
+            self.drafts.put_before(text)
+        else:
+            self.composer.recall()
+        self.update_now()
+
+    @on(Composer.ResumeQueue)
+    def resume_queue(self, message: Composer.ResumeQueue) -> None:
+        """Enter with nothing typed sends a queue that is on hold."""
+        message.stop()
+        if self._session is not None and self._session.snapshot().queued and not self.reads_along:
+            self.run_worker(self._resume_queue(self._session), group="submit")
+
+    async def _resume_queue(self, session: "Conversation") -> None:
+        try:
+            await session.resume_queue()
+        except ChatopsError as error:
+            self.say(f"{error} {error.advice}".strip())
+        self.update_now()
 
     @on(Composer.Retry)
     def retry(self, message: Composer.Retry) -> None:

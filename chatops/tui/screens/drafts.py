@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
     from chatops.runtime.conversation import Conversation
-    from chatops.tui.host import Opened
+    from chatops.tui.host import Host
     from chatops.tui.screens.chat_face import ChatFace
 
 KEEP_S = 0.5
@@ -74,6 +74,15 @@ class Drafts:
         if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
             self._chat.host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
 
+    def put_before(self, text: str) -> None:
+        """Put `text` before what is typed, and store both."""
+        self._chat.composer.put(_together(text, self._chat.composer.full_text))
+        self.keep()
+
+    def leave(self, text: str, session: "Conversation") -> None:
+        """Keep `text` as a draft of a session that is no longer shown."""
+        leave_behind(text, self._chat.host, session)
+
     def keep(self) -> None:
         """Store what there is now; what was sent is forgotten."""
         self._due = False
@@ -91,13 +100,13 @@ class Drafts:
         self._under = now if text else None
 
 
-def leave_behind(text: str, opened: "Opened") -> None:
-    """Store `text` behind what is kept for a conversation that was opened and never shown here."""
+def leave_behind(text: str, host: "Host", session: "Conversation") -> None:
+    """Store `text` behind what is kept for a conversation that is not shown here."""
     from chatops.runtime.reading import ReadAlong
 
-    host, session_id, reading = opened.host, opened.session.session_id, isinstance(opened.session, ReadAlong)
+    session_id, reading = session.session_id, isinstance(session, ReadAlong)
     kept = host.draft(session_id, reading=reading)
-    if not _holds(kept, text):
+    if text and not _holds(kept, text):
         host.keep_draft(session_id, reading=reading, text=_together(kept, text))
 
 

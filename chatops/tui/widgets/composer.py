@@ -35,6 +35,12 @@ class Composer(TextField):
     class Retry(Message):
         """R with nothing typed."""
 
+    class TakeBack(Message):
+        """Up with nothing typed, while messages are queued."""
+
+    class ResumeQueue(Message):
+        """Enter with nothing typed."""
+
     class Leave(Message):
         """ctrl+d with nothing typed."""
 
@@ -69,6 +75,8 @@ class Composer(TextField):
         """When the last key was typed here; None after sending, when nobody is in the middle of a word."""
         self.retry_offered = False
         """Whether R alone means: try again."""
+        self.queue_offered = False
+        """Whether Up with nothing typed takes back a queued message."""
         self.popup_open = False
         """Whether Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._folds = Folds()
@@ -103,6 +111,11 @@ class Composer(TextField):
         if text.strip() and (not self._history or self._history[-1] != text):
             self._history.append(text)
         self._at = len(self._history)
+
+    def recall(self) -> None:
+        """Show the message sent before."""
+        if self._history:
+            self._browse(-1)
 
     def put(self, text: str) -> None:
         """Replace what is typed; long text is folded."""
@@ -153,8 +166,8 @@ class Composer(TextField):
                 self.post_message(self.Stop())
             case "tab":
                 self.post_message(self.Completing("tab"))
-            case "up" if self.cursor_at_first_line and self._history:
-                self._browse(-1)
+            case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
+                self._up()
             case "down" if self.cursor_at_last_line and self._at < len(self._history):
                 self._browse(1)
             case "ctrl+d" if not self.text:
@@ -177,6 +190,12 @@ class Composer(TextField):
                 return False
         return True
 
+    def _up(self) -> None:
+        if self.queue_offered and not self.text:
+            self.post_message(self.TakeBack())
+        else:
+            self.recall()
+
     def _enter(self) -> None:
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
@@ -187,8 +206,10 @@ class Composer(TextField):
         self.send()
 
     def send(self) -> None:
-        """Post what is typed, if anything, and begin anew."""
-        if self.text.strip():
+        """Post what is typed and clear it; with nothing typed, resume the queue."""
+        if not self.text:
+            self.post_message(self.ResumeQueue())
+        elif self.text.strip():
             text = self.clear_all()
             self.typed_at = None
             self.post_message(self.Submitted(text))

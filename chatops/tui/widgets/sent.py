@@ -1,4 +1,4 @@
-"""What was sent and is in no conversation yet, so that it is never nowhere to be seen."""
+"""Messages that were sent and are not in the transcript yet: the queue, and what is being stored."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,26 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
 
+MOST_LINES = 3
+"""Messages that get a line of their own."""
 _MOST = 200
 """Characters of a text that are shown: enough to know it again."""
 
 
 class Sent(Sturdy, Static):
-    """Shown only while something is on its way; the beginning of each text, on a line of its own."""
+    """One line for each message, under a line that says what happens to them. Hidden while there is none."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
 
-    def show(self, texts: Sequence[str]) -> None:
-        """These texts, oldest first; none hides it."""
+    def show(self, texts: Sequence[str], *, heading: str = "") -> None:
+        """Show the beginnings of `texts`, oldest first; of many, the ones next to be sent and to be taken back."""
         self.display = bool(texts)
-        self.update(Content("\n".join(f"❯ {_beginning(text)}" for text in texts)))
+        lines = [f"❯ {_beginning(text)}" for text in texts]
+        if len(lines) > MOST_LINES:
+            lines[1:-1] = [f"  … {len(lines) - 2} more"]
+        self.update(Content("\n".join([heading, *lines] if heading else lines)))
 
 
 def _beginning(text: str) -> str:

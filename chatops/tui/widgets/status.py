@@ -41,7 +41,7 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
         far = f", {count(written)} characters" if written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{far}, Esc stops", 2))
     if snapshot.queued:
-        parts.append(_Part(f"{snapshot.queued} queued", 2))
+        parts.append(_Part(f"{len(snapshot.queued)} queued", 2))
     if snapshot.context_window:
         parts.append(_Part(f"context {_percent(snapshot.context_used, snapshot.context_window)}", 4))
     if usage is not None:

@@ -46,6 +46,8 @@ class RunSession(FakeSession):
 
     async def submit(self, text: str) -> bool:
         self.submitted.append(text)
+        if self.played.turn is not None:
+            self.change(queued=(*self.now.queued, text))
         return self.played.turn is None
 
     async def switch_role(self, name: str) -> None:

@@ -171,7 +171,7 @@ class FakeSession(ChatSession):
             usage=Usage(input_tokens=12_400, output_tokens=830),
             context_used=8_192,
             context_window=32_768,
-            queued=0,
+            queued=(),
             notices=(),
         )
 
@@ -235,6 +235,15 @@ class FakeSession(ChatSession):
             raise self.refuse
         self.submitted.append(text)
         return True
+
+    async def take_queued(self, *, into: str) -> str:
+        *rest, last = self.now.queued or ("",)
+        self.change(queued=tuple(rest))
+        return last
+
+    async def resume_queue(self) -> None:
+        self.submitted += self.now.queued
+        self.change(queued=(), queue_held=False)
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         await asyncio.sleep(0)
@@ -331,6 +340,9 @@ class FakeHost:
 
     def _drafts(self, *, reading: bool) -> dict[str, str]:
         return self.read_along_drafts if reading else self.drafts
+
+    async def take_queued(self, session: Conversation) -> str:
+        return await session.take_queued(into="")
 
     def roles(self) -> Sequence[RoleRow]:
         return (

@@ -183,7 +183,7 @@ class Conversation:
             usage=None,
             context_used=0,
             context_window=0,
-            queued=0,
+            queued=(),
             notices=(),
         )
 

@@ -83,7 +83,7 @@ class Watched(Played):
             usage=None,
             context_used=0,
             context_window=0,
-            queued=0,
+            queued=(),
             notices=(),
         )
         return pictures(Projector().load(snapshot, None if copied else heads_of(self.state)))

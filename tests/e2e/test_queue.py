@@ -1,0 +1,127 @@
+"""Messages typed during an answer: they are seen, taken back, held and sent in the order of typing."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, Reset, SeenRequest, Wait, delta, says, sse
+
+STORY = "Once upon a time"
+HELD = "Queue on hold"
+
+
+def tells_a_story(request: SeenRequest) -> Reply:
+    """Begins a story that does not end; answers anything else at once."""
+    return says(STORY, wait=Hang()) if request.last_user == "go" else says(f"You said: {request.last_user}")
+
+
+def asked(server: FakeOpenAI) -> list[str]:
+    return [request.last_user for request in server.requests]
+
+
+@contextmanager
+def telling(desk: Desk, server: FakeOpenAI, *queued: str) -> Iterator[ChatTerminal]:
+    """A chat in the middle of an answer, with messages queued behind it."""
+    desk.use(registry(server.url))
+    with desk.open() as terminal:
+        terminal.ready("assistant")
+        terminal.say("go")
+        terminal.wait_for(STORY)
+        for number, text in enumerate(queued, start=1):
+            terminal.say(text)
+            terminal.wait_for(f"{number} queued")
+        yield terminal
+
+
+def test_queued_messages_are_shown_taken_back_and_held_by_escape(desk: Desk) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as terminal:
+        terminal.wait_for("Queued until this turn ends. Up takes back the last message:\n ❯ second\n ❯ third\n")
+        terminal.press("up")
+        terminal.wait_for("1 queued")
+        assert "❯ third" not in terminal.text()
+        terminal.say(", edited")
+        terminal.wait_for("❯ second\n ❯ third, edited\n")
+        terminal.press("escape")
+        terminal.wait_for(f"{HELD}. Enter sends it")
+        terminal.wait_gone("Esc stops")
+        assert asked(server) == ["go"], "Esc sends nothing"
+        terminal.say("fourth")
+        terminal.wait_for("You said: fourth")
+        terminal.wait_gone("queued")
+        assert asked(server) == ["go", "second", "third, edited", "fourth"]
+        assert server.violations == []
+
+
+def test_up_recalls_what_was_sent_once_the_queue_is_empty(desk: Desk) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second") as terminal:
+        terminal.press("up")
+        terminal.wait_gone("queued")
+        terminal.press("ctrl+c")
+        terminal.wait_gone(STORY + " second")
+        terminal.press("escape", "up", "up")
+        terminal.wait_for(re.compile(r"^ go$", re.MULTILINE))
+        assert asked(server) == ["go"]
+
+
+def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk: Desk) -> None:
+    breaks = threading.Event()
+
+    def breaks_off(request: SeenRequest) -> Reply:
+        if request.last_user == "go":
+            return Raw(steps=(sse(delta(STORY), done=False), Wait(event=breaks), Reset()))
+        return says(f"You said: {request.last_user}")
+
+    with FakeOpenAI(breaks_off) as server, telling(desk, server, "second") as terminal:
+        breaks.set()
+        terminal.wait_for("Press R to retry")
+        terminal.wait_for(HELD)
+        terminal.say("third")
+        terminal.wait_for("You said: third")
+        assert asked(server)[-2:] == ["second", "third"]
+
+
+def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(desk: Desk) -> None:
+    with FakeOpenAI(tells_a_story) as server:
+        with telling(desk, server, "second", "third") as terminal:
+            terminal.press("escape")
+            terminal.wait_for(HELD)
+            terminal.kill9()
+        with desk.open("-c") as terminal:
+            terminal.wait_for(HELD)
+            terminal.wait_for("❯ second\n ❯ third\n")
+            assert asked(server) == ["go"]
+            terminal.press("enter")
+            terminal.wait_for("You said: third")
+            terminal.wait_gone("queued")
+        assert asked(server) == ["go", "second", "third"]
+
+
+def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(desk: Desk) -> None:
+    with FakeOpenAI(tells_a_story) as server:
+        with telling(desk, server, "second", "third") as terminal:
+            terminal.press("up")
+            terminal.wait_for("1 queued")
+            terminal.kill9()
+        with desk.open("-c") as terminal:
+            terminal.wait_for("❯ second\n")
+            terminal.wait_for(re.compile(r"^ third$", re.MULTILINE))
+            assert "❯ third" not in terminal.text()
+
+
+def test_another_window_sees_the_queue_and_gets_it_with_the_session(desk: Desk) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as first:
+        first.press("escape")
+        first.wait_for(HELD)
+        with desk.open("-c") as second:
+            second.wait_for("Queued in the other window:\n ❯ second\n ❯ third\n")
+            second.press("enter", "up")
+            second.wait_for(re.compile(r"^ third$", re.MULTILINE))
+            assert "❯ third" in second.text(), "Up takes nothing out of another window's queue"
+            second.press("ctrl+c", "f2")
+            second.wait_for(HELD)
+            assert asked(server) == ["go"]
+            second.press("enter")
+            second.wait_for("You said: third")
+        assert asked(server) == ["go", "second", "third"]
