@@ -137,8 +137,12 @@ class Host(Protocol):
         ...
 
     async def waiting(self) -> SessionId | None:
-        """The conversation of this workspace whose call has waited longest for a decision, else one that waits for a
-        word or was interrupted, if any."""
+        """The session of this workspace used last in which a call is pending, else a run to review, else an
+        interrupted session, if any."""
+        ...
+
+    async def pending(self) -> Sequence[SessionRow]:
+        """All sessions of this workspace with a call to decide or a step to review, the one used last first."""
         ...
 
     async def open_session(self, session_id: SessionId) -> "Conversation":

@@ -149,12 +149,21 @@ class TuiHost(HostRuns, HostTexts):
         return [_session(info, left_off(store, info)) for info in store.sessions(workspace=str(self._app.workspace))]
 
     async def waiting(self) -> SessionId | None:
-        """The conversation of this workspace whose call has waited longest, else a run that waits for a review, else
-        the one that was interrupted last."""
+        """The session of this workspace used last in which a call is pending, else a run to review, else the session
+        interrupted last."""
         left = await asyncio.to_thread(self._left)
         reviews = await asyncio.to_thread(self.to_review)
-        wanted = [*(info for info, _ in left if info.pending), *reversed(reviews), *(info for info, _ in left)]
+        wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
         return wanted[0].id if wanted else None
+
+    async def pending(self) -> Sequence[SessionRow]:
+        """All sessions of this workspace with something to decide, the one used last first."""
+        return await asyncio.to_thread(self._pending_rows)
+
+    def _pending_rows(self) -> list[SessionRow]:
+        found = {info.id: info for info in (*self._undecided(), *self.to_review())}
+        rows = sorted(found.values(), key=_used_at, reverse=True)
+        return [_session(info, left_off(self._app.store, info)) for info in rows]
 
     async def open_session(self, session_id: SessionId) -> Conversation:
         """Open a stored conversation; one that another process has is read along with."""
@@ -239,16 +248,22 @@ class TuiHost(HostRuns, HostTexts):
         return f'Left off in "{shown}": {state}{more} – ctrl+g'
 
     def _left(self) -> list[tuple[SessionInfo, str]]:
-        """The conversations of this workspace that are not finished and that nobody drives, each with how it stands:
-        those first in which a call waits, the longest first, then the others, newest first."""
+        """The unfinished sessions of this workspace that no process owns, each with how it stands: those with a call
+        to decide first, and of these and of the others the one used last first."""
         store = self._app.store
-        order = [one.session_id for one in store.queue() if one.decided is None]
-        found = [
+        found = (*self._undecided(), *store.sessions(workspace=str(self._app.workspace)))
+        return [
             (info, state)
-            for info in store.sessions(workspace=str(self._app.workspace))
+            for info in {info.id: info for info in found}.values()
             if (state := left_off(store, info)) and store.held(info.id) is None
         ]
-        return sorted(found, key=lambda one: order.index(one[0].id) if one[0].id in order else len(order))
+
+    def _undecided(self) -> list[SessionInfo]:
+        """The sessions of this workspace with a call to decide, the one used last first."""
+        store, here = self._app.store, str(self._app.workspace)
+        ids = dict.fromkeys(one.session_id for one in store.queue() if one.decided is None)
+        found = [info for info in map(store.session, ids) if info.workspace == here]
+        return sorted(found, key=_used_at, reverse=True)
 
     def _role(self, name: str) -> RoleRow:
         try:
@@ -257,6 +272,10 @@ class TuiHost(HostRuns, HostTexts):
             return RoleRow(name=name, model="", tools=(), description=str(error))
         model = grant.models[0]
         return RoleRow(name=name, model=model.label or model.name, tools=tuple(t.name for t in grant.tools))
+
+
+def _used_at(info: SessionInfo) -> float:
+    return info.updated_at
 
 
 def _write(workspace: Path, name: str, text: str) -> str:

@@ -73,6 +73,10 @@ class Face(Protocol):
         """Show what waits for the person: calls, or a step of a run."""
         ...
 
+    def list_pending(self) -> None:
+        """Let the user choose among the sessions of the workspace with something to decide."""
+        ...
+
     def show_step(self, index: int) -> None:
         """Let the person read what a step of the run gave."""
         ...

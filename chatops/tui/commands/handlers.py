@@ -44,8 +44,8 @@ async def persona(face: Face, argument: str) -> None:
 
 
 async def pending(face: Face, argument: str) -> None:
-    """The dialog."""
-    face.open_pending()
+    """All that is pending in this workspace."""
+    face.list_pending()
 
 
 async def reload(face: Face, argument: str) -> None:

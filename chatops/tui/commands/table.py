@@ -38,7 +38,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         help="what no longer asks, and what is taken away",
         run=handlers.permissions,
     ),
-    SlashCommand(name="pending", help="the calls that wait for you", run=handlers.pending),
+    SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="begin an empty conversation", run=handlers.new),
     SlashCommand(name="sessions", help="choose another conversation", run=handlers.sessions),
     SlashCommand(name="resume", args="[ID]", help="go on with a conversation", run=handlers.resume),

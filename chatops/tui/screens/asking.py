@@ -77,6 +77,9 @@ class Asking:
                 chat.say("Nothing waits for you.")
             else:
                 await chat.change_session(chat.host.open_session(waiting))
+                if self.waits_here:
+                    # By itself it would not open over a draft.
+                    self.open()
         except ChatopsError as error:
             chat.say(f"{error} {error.advice}".strip())
 

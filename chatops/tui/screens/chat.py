@@ -59,6 +59,10 @@ class ChatScreen(ChatSending):
         self._asking = Asking(self)
         self._update_due = False
         self._elsewhere = ""
+        self._changing = False
+        """True while another session is being opened."""
+        self._pending_asked = False
+        """True if ctrl+g was pressed meanwhile."""
         self._going = False
         """Whether it is being exchanged for reading along with it."""
         self._cleared = ""
@@ -101,6 +105,8 @@ class ChatScreen(ChatSending):
         self.send_what_waited()
         if opened.pick:
             self.open_sessions()
+        else:
+            self._show_pending_if_asked()
 
     def _follow(self, session: "Conversation") -> None:
         self._unsubscribe()
@@ -164,11 +170,16 @@ class ChatScreen(ChatSending):
 
     async def change_session(self, opening: "Awaitable[Conversation]") -> None:
         """Show another conversation; what waits in the present one keeps waiting, what was typed is its draft."""
-        following = await opening
-        self.drafts.keep()
-        self.composer.clear_all()
-        await self._show_instead(following)
-        self.drafts.recall()
+        self._changing = True
+        try:
+            following = await opening
+            self.drafts.keep()
+            self.composer.clear_all()
+            await self._show_instead(following)
+            self.drafts.recall()
+        finally:
+            self._changing = False
+            self._show_pending_if_asked()
 
     async def exchange(self, opening: "Awaitable[Conversation]") -> None:
         """Go on with the same conversation in another way: driven from here, or read along with. What is typed
@@ -342,10 +353,18 @@ class ChatScreen(ChatSending):
 
     def action_pending(self) -> None:
         """ctrl+g: the calls that wait here, else those of an earlier conversation."""
-        if self._session is not None and not self._asking.waits_here:
+        if not self.opened or self._changing:
+            self._pending_asked = True
+        elif not self._asking.waits_here:
             self.run_worker(self._asking.open_elsewhere(), group="sessions", exclusive=True)
         else:
             self.open_pending()
+
+    def _show_pending_if_asked(self) -> None:
+        """ctrl+g was pressed while the session was being opened: it acts now."""
+        asked, self._pending_asked = self._pending_asked, False
+        if asked:
+            self.action_pending()
 
     def action_take_over(self) -> None:
         """F2: go on here with a conversation that is open elsewhere."""

@@ -172,6 +172,10 @@ class ChatFace(Standing, Screen[None]):
         """Let the person choose a conversation."""
         self.run_worker(windows.push_sessions(self.app, self), group="sessions", exclusive=True)
 
+    def list_pending(self) -> None:
+        """Let the user choose among the sessions of the workspace with something to decide."""
+        self.run_worker(windows.push_pending(self.app, self), group="sessions", exclusive=True)
+
     def use_theme(self, name: str) -> None:
         """Draw in that theme."""
         if name in self.app.available_themes:

@@ -175,6 +175,28 @@ async def push_sessions(app: "App[Any]", face: Face) -> None:
     app.push_screen(session_picker(rows, current=current), _then(app, face, chosen))
 
 
+async def push_pending(app: "App[Any]", face: Face) -> None:
+    """Choose a session with something to decide; without a choice to make, decide here."""
+    from chatops.tui.screens.sessions import pending_picker
+
+    current = face.session.snapshot().session_id
+    try:
+        rows = await face.host.pending()
+    except ChatopsError as error:
+        face.say(f"{error} {error.advice}".strip())
+        return
+    if all(row.id == current for row in rows):
+        face.open_pending()
+        return
+
+    async def chosen(key: str) -> None:
+        if key != current:
+            await face.change_session(face.host.open_session(SessionId(key)))
+        face.open_pending()
+
+    app.push_screen(pending_picker(rows, current=current), _then(app, face, chosen))
+
+
 def _then(app: "App[Any]", face: Face, chosen: Callable[[str], Awaitable[None]]) -> Callable[[str | None], None]:
     """What to do with a picker's result; an error is a sentence for the person."""
 

@@ -318,6 +318,7 @@ class FakeHost:
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[int] = field(default_factory=list)
     waits: SessionId | None = None
+    undecided: list[SessionRow] = field(default_factory=list)
     known: list[WorkflowRow] = field(default_factory=list)
     left: list[RunRow] = field(default_factory=list)
     led: list[WorkflowRun] = field(default_factory=list)
@@ -372,6 +373,9 @@ class FakeHost:
 
     async def waiting(self) -> SessionId | None:
         return self.waits
+
+    async def pending(self) -> Sequence[SessionRow]:
+        return tuple(self.undecided)
 
     async def sessions(self) -> Sequence[SessionRow]:
         return (

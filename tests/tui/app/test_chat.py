@@ -10,8 +10,10 @@ from chatops.commands import chat
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
+from chatops.runtime.conversation import Conversation
 from chatops.tui.app import ChatopsApp
-from chatops.tui.host import Opened, Opener
+from chatops.tui.host import Opened, Opener, SessionRow
+from chatops.tui.screens.approval import ApprovalScreen
 from chatops.tui.screens.text import TextScreen
 from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
@@ -406,6 +408,76 @@ async def test_ctrl_g_opens_the_calls_of_an_earlier_conversation() -> None:
         assert running.dialog_is_open
         assert running.session.closed
         assert running.app.chat.session is cast(object, other)
+
+
+async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_letters_decide_nothing() -> None:
+    session, other, gate = FakeSession(), FakeSession(), asyncio.Event()
+    other.change(session_id=SessionId("20261120-091000-a1b2"))
+    other.ask(pending_call())
+    host = FakeHost(
+        others={"20261120-091000-a1b2": other},
+        drafts={"20261120-091000-a1b2": "begun there"},
+        waits=SessionId("20261120-091000-a1b2"),
+    )
+
+    async def slowly() -> Opened:
+        await gate.wait()
+        return Opened(session=session, host=host)
+
+    app = ChatopsApp(slowly)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+g", *"aad")
+        gate.set()
+        await until(lambda: isinstance(app.screen, ApprovalScreen))
+        assert other.taken == []
+        assert host.drafts[SESSION] == "aad"
+        assert app.chat.composer.text == "begun there"
+
+
+async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_one() -> None:
+    other, gate = FakeSession(), asyncio.Event()
+    other.change(session_id=SessionId("20261120-091000-a1b2"))
+    other.ask(pending_call())
+    host = FakeHost(drafts={"20261120-091000-a1b2": "begun there"})
+
+    async def slowly() -> Conversation:
+        await gate.wait()
+        return other
+
+    async with stage(host=host) as running:
+        running.session.change(pending=(pending_call(2),))
+        opening = asyncio.create_task(running.app.chat.change_session(slowly()))
+        await running.app._press_keys(["ctrl+g"])
+        assert not running.dialog_is_open
+        gate.set()
+        await opening
+        await until(lambda: running.dialog_is_open)
+        assert running.app.chat.session is cast(object, other)
+        assert (running.session.taken, other.taken) == ([], [])
+
+
+async def test_pending_lists_the_sessions_and_opens_the_dialog_of_the_chosen_one() -> None:
+    other = FakeSession()
+    other.change(session_id=SessionId("20261120-091000-a1b2"))
+    other.ask(pending_call())
+    rows = [
+        SessionRow(id=SESSION, title="Release notes", when="today 10:15", messages=2, pending=1),
+        SessionRow(id=other.session_id, title="Fix the parser", when="today 9:10", messages=2, pending=1),
+    ]
+    host = FakeHost(others={other.session_id: other}, undecided=rows)
+    for keys, shown in (((), None), (("down",), other)):
+        session = FakeSession()
+        async with stage(session, host=host) as running:
+            session.ask(pending_call())
+            await running.settle()
+            await running.press("escape")
+            await send(running, "/pending")
+            assert [running.text.index(row.title) for row in rows] == sorted(
+                running.text.index(row.title) for row in rows
+            )
+            await running.press(*keys, "enter")
+            assert running.dialog_is_open
+            assert running.app.chat.session is cast(object, shown or session)
 
 
 async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
