@@ -1,27 +1,42 @@
-"""What every test gets: a home of its own, no keys and no proxies, and a patient hypothesis."""
+"""Give every test a home of its own, no keys, no proxies, default signal handling and a patient hypothesis."""
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
 from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
 # A slow machine is no failure. Under CI the same examples every time; `--hypothesis-profile fuzz` looks further.
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.register_profile("fuzz", deadline=None, max_examples=5000, print_blob=True)
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
+settings.register_profile("fuzz", settings.get_profile("default"), max_examples=5000, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _FOREIGN = ("CHATOPS_", "OPENAI_", "GEMINI_", "ANTHROPIC_", "BRAVE_", "TAVILY_", "WOLFRAM_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _FOR_TESTS = frozenset({"CHATOPS_AIMOCK"})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_signals() -> None:
+    """Let programs that tests start get the default handling of signals, also under `nohup` or as a shell's job.
+
+    Ignored signals are inherited, handlers are not. So a handler that does nothing keeps this process as safe from the
+    signal as it was.
+    """
+    python_ignores = {signal.SIGPIPE, signal.SIGXFSZ}
+    for number in signal.valid_signals() - python_ignores:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.tools.function import FunctionTool
+from tests.support.waiting import PATIENCE
 
 
 def search(query: str) -> str:
@@ -139,5 +140,7 @@ def test_importing_the_package_loads_nothing_of_it_and_its_names_no_screen_and_n
         "except AttributeError as error: assert 'nothing' in str(error)\n"
         "else: raise AssertionError\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr

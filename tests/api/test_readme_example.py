@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.api.conftest import Stage, answers
 from tests.support import document
 from tests.support.fake_openai import call, calls
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,7 @@ def test_the_readmes_program_proves_its_plan_asks_and_prints_the_result(stage: S
         input="yes\n",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

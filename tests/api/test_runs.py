@@ -21,6 +21,7 @@ from tests.api import ordering
 from tests.api.conftest import Stage, answers
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import call, calls, says
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,7 +167,7 @@ def test_a_yes_to_everything_does_not_repeat_a_call_that_may_have_taken_effect(
     log = stage.workspace / "log"
     program = [sys.executable, "-m", "tests.api.ordering", str(stage.workspace)]
     environment = {**os.environ, "CHATOPS_FAILPOINT": "after_tool", "PYTHONPATH": str(ROOT)}
-    died = subprocess.run(program, cwd=ROOT, env=environment, timeout=60, check=False)
+    died = subprocess.run(program, cwd=ROOT, env=environment, timeout=PATIENCE, check=False)
     assert died.returncode == -signal.SIGKILL and log.read_text() == "timer\n"
     with open_store() as store:
         (session,) = store.sessions(limit=5)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 PURE = ["chatops.domain", "chatops.policy", "chatops.dialects", "chatops.engine"]
 # What a rule, a right or a turn could only need in order to act by itself.
 IMPURE = {"asyncio", "sqlite3", "subprocess", "socket", "textual", "rich", "openai", "httpx2", "pydantic", "yaml"}
@@ -25,7 +27,11 @@ _REPORT = "\nimport json, sys; print('\\n' + json.dumps(sorted(sys.modules)))"
 def _loaded(program: str, *arguments: str) -> set[str]:
     """Names of the modules loaded after `program`, in an interpreter that has done nothing else."""
     done = subprocess.run(
-        [sys.executable, "-c", program + _REPORT, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program + _REPORT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))

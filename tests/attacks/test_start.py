@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import REPOSITORY
+from tests.support.waiting import PATIENCE
 
 SHADOWED = ("textual", "openai", "pydantic", "select", "sqlite3", "json", "platformdirs", "yaml", "sitecustomize")
 
@@ -26,7 +27,7 @@ def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import document
 from tests.support.command_line import CommandLine, Ran, program, program_environment
+from tests.support.waiting import PATIENCE
 
 TOOLS = {"get_weather": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -166,7 +167,7 @@ class Open:
 
     def end(self) -> Ran:
         """Wait for the end."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return Ran(code=self.process.returncode, out=out.decode(), err=err.decode())
 
 
@@ -190,7 +191,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_word(workspace: Path) -> None
     opened.process.stdout.close()
     opened.process.stdin.write(b'{"text": "two"}\n')
     opened.process.stdin.close()
-    assert opened.process.wait(timeout=60) == 0
+    assert opened.process.wait(timeout=PATIENCE) == 0
     assert opened.process.stderr.read() == b""
     opened.process.stderr.close()
 
@@ -209,7 +210,7 @@ def test_it_starts_without_screen_client_store_or_configuration(workspace: Path)
         text=True,
         cwd=workspace,
         env=program_environment(),
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     loaded = set(done.stdout.split())

@@ -17,6 +17,7 @@ from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine, program, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, SeenRequest
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 
 def test_context_from_standard_input_follows_the_prompt(workspace: Path) -> None:
@@ -101,9 +102,9 @@ def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> No
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             cwd=workspace, env=program_environment(),
         )  # fmt: skip
-        assert arrived.wait(timeout=30)
+        assert arrived.wait(timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert json.loads(out)["status"] == "cancelled"
     assert "Traceback" not in err

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command_line import CommandLine, program_environment
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, SeenRequest
+from tests.support.waiting import PATIENCE
 from tests.support.workflows import WorkflowDesk, answer, step
 
 RUN = ("workflow", "run", "flow", "x", "--output-format")
@@ -38,9 +39,9 @@ def interrupted(at: WorkflowDesk, model: Silence, number: signal.Signals, output
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         cwd=at.workspace, env=program_environment(),
     )  # fmt: skip
-    assert model.reached.wait(timeout=60)
+    assert model.reached.wait(timeout=PATIENCE)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.desk import ALLOWED_TO_CODER, ALLOWED_TO_RESEARCHER, CODER_SAYS, EFFECT, RESEARCHER_SAYS, Desk, registry
+from tests.support.waiting import PATIENCE
 
 CLI = os.environ.get("CHATOPS_AIMOCK", "")
 NODE = shutil.which("node")
@@ -57,7 +58,7 @@ def aimock(tmp_path: Path) -> Iterator[str]:
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -8,6 +8,7 @@ from chatops.domain.tools import Outcome
 from tests.e2e.desk import EFFECT, TITLE, Desk, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 
 def asks(request: SeenRequest) -> Completion:
@@ -54,7 +55,7 @@ def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(desk: Desk) -> None:
 
 def all_gone(terminal: Terminal) -> None:
     """Wait until the program's children have followed it; its terminal is closed by then."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while terminal.processes():
         assert time.monotonic() < deadline, f"still there: {terminal.processes()}"
         time.sleep(0.05)

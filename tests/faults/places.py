@@ -16,6 +16,7 @@ from typing import Self
 
 from tests.e2e.desk import ChatTerminal, Desk
 from tests.support.command_line import Ran, program_environment
+from tests.support.waiting import PATIENCE
 
 
 @cache
@@ -107,7 +108,7 @@ def run(desk: Desk, *arguments: str, before: list[str], env: Mapping[str, str] |
         text=True,
         cwd=desk.workspace,
         env=program_environment() | dict(env or {}),
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -18,6 +18,7 @@ from tests.faults.terminals import chat_in
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls, says
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 MESSAGE = "Grüße – 日本 😀"
 ANSWER = "Antwort: **é** → `x`…\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
@@ -41,7 +42,7 @@ def piped(
         cwd=desk.workspace,
         env=small_environment(desk) | dict(env),
         start_new_session=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

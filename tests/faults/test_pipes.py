@@ -8,6 +8,7 @@ import pytest
 from tests.faults.doors import Pipe
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import says
+from tests.support.waiting import PATIENCE
 
 LONG = "a line of the answer\n" * 5_000
 """More than a pipe holds."""
@@ -23,7 +24,7 @@ def shell(pipe: Pipe, line: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         cwd=pipe.desk.workspace,
         env=program_environment() | {"CHATOPS_HOME": str(pipe.desk.home)},
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -15,6 +15,7 @@ from tests.faults.doors import FaultyChat, Pipe, flat, patient_registry
 from tests.faults.shapes import FINISH, STOP, fn, no_calls, one_call, piece, two_calls, words
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Hang, Raw, delta, sse, stream
+from tests.support.waiting import PATIENCE
 
 SHELL = {"command": EFFECT}
 SAID = "The invoice is due on Friday."
@@ -380,11 +381,11 @@ def test_c28_one_word_for_ever_is_counted_and_stopped_by_a_key_or_by_itself(seen
     seen.wait_for(r"the the the .*working, 10\.0k characters, Esc stops")
     seen.terminal.press("escape")
     seen.wait_for(r"the the the .*Stopped by the person")
-    assert seen.asked[0].gone.wait(5)
+    assert seen.asked[0].gone.wait(PATIENCE)
     seen.say("for ever again", Raw(steps=(*ENDLESS * 60, Hang())))
     shown = seen.wait_for(r"wrote 'the' over and over, 5\d,\d\d\d characters of it; the reply was stopped")
     assert flat(shown).count("over and over") == 1
-    assert seen.asked[0].gone.wait(5)
+    assert seen.asked[0].gone.wait(PATIENCE)
     seen.assert_well()
     ran = pipe.ask("go", Raw(steps=(*ENDLESS * 60, Hang())), more=AS_JSON)
     assert (ran.code, ran.json["status"]) == (4, "limit")

@@ -14,6 +14,7 @@ from tests.e2e.desk import EFFECT
 from tests.faults.doors import FaultyChat
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Completion, Raw, SeenRequest, Wait, call, calls, delta, says, sse
+from tests.support.waiting import PATIENCE
 
 
 def peak_memory(pid: int) -> int:
@@ -42,7 +43,7 @@ class Over:
         return says(self._text)
 
     def wait(self) -> None:
-        assert self._asked.wait(60), f"the server was not asked for {self._text!r}"
+        assert self._asked.wait(PATIENCE), f"the server was not asked for {self._text!r}"
 
 
 @pytest.mark.fault("F08")

@@ -22,6 +22,7 @@ from tests.support.fake_openai import (
     says,
     sse,
 )
+from tests.support.waiting import PATIENCE
 
 SAID = "first half, "
 HALF = sse(delta(SAID), done=False)
@@ -179,7 +180,7 @@ def test_esc_in_the_middle_of_a_reply_keeps_what_has_come_and_closes_the_connect
     assert not asked.gone.is_set()
     stage.chat.terminal.press("escape")
     stage.seen("stop me", r"first half, \[cut off here…\] · Stopped by the person\.")
-    assert asked.gone.wait(30)
+    assert asked.gone.wait(PATIENCE)
     stored = partial_of(stage.chat_history())
     assert stored is not None and stored.text == SAID
     stage.chat.assert_well()
@@ -192,5 +193,5 @@ def test_esc_works_while_nothing_comes(stage: Stage) -> None:
     stage.chat.terminal.wait_until(lambda _: bool(stage.chat.asked), what="the question to be asked")
     stage.chat.terminal.press("escape")
     stage.seen("stop me before you speak", r"Stopped by the person\.")
-    assert stage.chat.asked[0].gone.wait(30)
+    assert stage.chat.asked[0].gone.wait(PATIENCE)
     stage.chat.assert_well()

@@ -5,6 +5,7 @@ All 24 with and 24 without a sandbox belong to the tier `kill`; a few of each ar
 
 import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -12,13 +13,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.confinement import Bench, can_hide_bubblewrap, naming, needs_sandbox, sleeping
-from tests.faults.doors import FaultyChat, Provider
+from tests.faults.doors import FaultyChat, Provider, flat
 from tests.support.fake_openai import call, calls
 from tests.support.figures import Count
+from tests.support.waiting import GROWING, PATIENCE
 
 LIMIT_S = 3
-PATIENCE_S = 10
-"""Until a process that should be gone is called a survivor."""
 TRICKS = {
     "foreground": ("sleep {n}", 1),
     "background": ("echo so far {n}; sleep {n} & wait", 1),
@@ -69,8 +69,8 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @needs_sandbox
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=True))
 def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, figure: Count) -> None:
-    number = begun(confined.chat, trick, end, sandbox="bubblewrap: workspace writable")
-    ended(confined, trick, end, number)
+    number, limit = begun(confined.chat, trick, end, sandbox="bubblewrap: workspace writable")
+    ended(confined, trick, end, number, limit)
     left = survivors(number)
     figure("survivors (bubblewrap)", bad=bool(left), of=1)
     confined.left(end)
@@ -82,8 +82,8 @@ def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, fi
 @pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=False))
 def test_nothing_survives_without_a_sandbox(free: Bench, trick: str, end: str, figure: Count) -> None:
-    number = begun(free.chat, trick, end, sandbox="off (bubblewrap is not installed)")
-    ended(free, trick, end, number)
+    number, limit = begun(free.chat, trick, end, sandbox="off (bubblewrap is not installed)")
+    ended(free, trick, end, number, limit)
     left = survivors(number)
     figure("survivors (no sandbox)", bad=bool(left), of=1)
     free.left(end)
@@ -91,27 +91,39 @@ def test_nothing_survives_without_a_sandbox(free: Bench, trick: str, end: str, f
     free.chat.assert_well()
 
 
-def begun(chat: FaultyChat, trick: str, end: str, *, sandbox: str) -> str:
-    """Have the command run, and all its processes be up; the number that they sleep for."""
-    limit = LIMIT_S if end == "timeout" else 600
-    number = f"{60_000 + next(NUMBERS)}.{os.getpid()}{time.monotonic_ns() % 1000}"
+def begun(chat: FaultyChat, trick: str, end: str, *, sandbox: str) -> tuple[str, int]:
+    """Have the command run, and all its processes be up; the number that they sleep for, and the time limit."""
     command, processes = TRICKS[trick]
-    chat.say(f"go {number}", calls(call("shell_exec", command=command.format(n=number), timeout_s=limit)))
-    assert sandbox in chat.terminal.dialog()
-    chat.terminal.press("a")
-    chat.terminal.wait_until(lambda text: len(sleeping(number)) >= processes, what="the command's processes")
-    return number
+    number, limit = "", 0
+    for limit in [LIMIT_S * factor for factor in GROWING] if end == "timeout" else [600]:
+        number = f"{60_000 + next(NUMBERS)}.{os.getpid()}{time.monotonic_ns() % 1000}"
+        chat.say(f"go {number}", calls(call("shell_exec", command=command.format(n=number), timeout_s=limit)))
+        assert sandbox in chat.terminal.dialog()
+        chat.terminal.press("a")
+        if up(chat, number, processes, stopped=rf"go {number}.*stopped after {limit} s"):
+            break
+        chat.wait_for(f"You said: go {number}")
+    return number, limit
 
 
-def ended(bench: Bench, trick: str, end: str, number: str) -> None:
+def up(chat: FaultyChat, number: str, processes: int, *, stopped: str) -> bool:
+    """Wait until so many processes sleep; False if the command was stopped before that."""
+    chat.terminal.wait_until(
+        lambda text: len(sleeping(number)) >= processes or re.search(stopped, flat(text)) is not None,
+        what="the command's processes",
+    )
+    return len(sleeping(number)) >= processes
+
+
+def ended(bench: Bench, trick: str, end: str, number: str, limit: int) -> None:
     """End it, and see that the end is told."""
     terminal = bench.chat.terminal
     match end, QUITS[trick]:
         case "timeout", _:
-            bench.chat.wait_for(rf"stopped after {LIMIT_S} s.*You said: go {number}")
+            bench.chat.wait_for(rf"stopped after {limit} s.*You said: go {number}")
             (*_, told) = bench.provider.requests[-1].tool_results
             assert told.startswith(f"so far {number}" if trick != "foreground" else "[")
-            assert told.endswith("[stopped after 3 s: the time limit; above is the output so far]")
+            assert told.endswith(f"[stopped after {limit} s: the time limit; above is the output so far]")
         case "cancel", _:
             terminal.press("escape")
             bench.chat.wait_for(rf"go {number}.*interrupted.*Stopped")
@@ -131,7 +143,7 @@ def ended(bench: Bench, trick: str, end: str, number: str) -> None:
 
 def survivors(number: str) -> list[int]:
     """What still names the number after a while; it does not outlive the test."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE
     while (left := naming(number)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for pid in left:

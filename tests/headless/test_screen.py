@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from chatops.headless.screen import Screen
+from tests.support.waiting import PATIENCE
 
 
 class Terminal(io.StringIO):
@@ -53,6 +54,6 @@ def test_a_closed_pipe_ends_output_without_noise_and_without_ending_the_program(
     os.close(writing)
     os.read(reading, 10)
     os.close(reading)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert err == "came to the end\n"
     assert process.returncode == 0

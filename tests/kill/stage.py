@@ -11,9 +11,8 @@ from tests.e2e.zygote import Child, ForkedTerminal, Zygote
 from tests.kill.scene import Scene
 from tests.support import processes
 from tests.support.command_line import Ran
+from tests.support.waiting import PATIENCE
 
-PATIENCE_S = 30.0
-"""A program that has come to nothing by then is stuck."""
 LOOK_S = 0.005
 KILLED = -9
 EMPTY = "Message (Enter sends"
@@ -29,7 +28,7 @@ class ForkedChat(ForkedTerminal, ChatTerminal):
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
         """Wait until `holds` is true of the screen; False if the program is dead before. Raises Stuck."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + PATIENCE
         while not holds(text := self.text()):
             if not processes.running(self.pid):
                 return False
@@ -98,7 +97,7 @@ class Command:
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
         """Wait until `holds` is true of its output; False if it has ended before. Raises Stuck."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + PATIENCE
         while not holds(self.out):
             if self._child.poll() is not None:
                 return False
@@ -109,5 +108,5 @@ class Command:
 
     def ended(self) -> Ran:
         """How it ended."""
-        code = self._child.wait(PATIENCE_S)
+        code = self._child.wait(PATIENCE)
         return Ran(code=code, out=self.out, err=self._err.read_text())

@@ -66,7 +66,7 @@ def spec_for(server: FakeOpenAI, **changes: object) -> ModelSpec:
         name="test",
         api_url=server.url,
         model_name="fake-model",
-        timeouts=Timeouts(connect=1.0, first_token=2.0, idle=2.0),
+        timeouts=Timeouts(connect=5.0, first_token=60.0, idle=60.0),
     )
     return replace(spec, **changes)  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ from chatops.models.intake import Pace
 from chatops.policy.registry import Timeouts
 from tests.models.asking import IMPATIENT, Heard, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream
+from tests.support.waiting import PATIENCE
 
 HALF = sse(delta("first half "), done=False)
 END = sse(delta(finish="stop"))
@@ -52,7 +53,8 @@ async def test_partial_is_kept_and_nothing_is_asked_again(
     steps: tuple[Step, ...], kind: FailureKind, words: str
 ) -> None:
     async with FakeOpenAI([Raw(steps=steps), says("must not be asked")]) as server:
-        heard = await ask(server, timeouts=Timeouts(connect=1, first_token=1, idle=0.15))
+        idle = 0.15 if kind is FailureKind.TIMEOUT else 60
+        heard = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=idle))
         assert len(server.requests) == 1
     assert heard.failure.kind is kind
     assert words in heard.failure.message
@@ -96,9 +98,9 @@ async def test_b13_lone_surrogate_is_replaced() -> None:
     "sign", [b": PROCESSING\n\n", sse({"choices": [{"index": 0, "delta": {"content": ""}}]}, done=False)]
 )
 async def test_b06_signs_of_life_do_not_reset_the_clock(sign: bytes) -> None:
-    steps = (HALF, *(step for _ in range(40) for step in (sign, Pause(seconds=0.01))))
+    steps = (HALF, *(step for _ in range(100) for step in (sign, Pause(seconds=0.01))))
     async with FakeOpenAI([Raw(steps=steps)]) as server:
-        heard = await ask(server, timeouts=Timeouts(connect=1, first_token=5, idle=0.15), pace=IMPATIENT)
+        heard = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=0.5), pace=IMPATIENT)
     waits = [event for event in heard.events if isinstance(event, Waiting)]
     assert any(wait.alive for wait in waits)
     assert heard.failure.kind is FailureKind.TIMEOUT
@@ -207,7 +209,7 @@ async def test_b21_stopping_closes_the_connection() -> None:
         stream_ = client.stream(question())
         first = await anext(stream_)
         # Nothing more ever comes: whoever waited for it here would wait in vain.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await stream_.aclose()
         assert await server.requests[0].left()
         await client.aclose()

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 from tests.support import document
+from tests.support.waiting import PATIENCE
 
 
 class Shell:
@@ -37,7 +38,7 @@ class Shell:
 
     def close(self) -> None:
         """End the shell."""
-        self._bash.communicate(timeout=60)
+        self._bash.communicate(timeout=PATIENCE)
 
 
 def follow(block: str, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import document
+from tests.support.waiting import PATIENCE
 
 ROOT = document.README.parent
 
@@ -24,7 +25,7 @@ def test_the_registry_entries_are_accepted(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

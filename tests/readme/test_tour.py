@@ -11,6 +11,7 @@ from tests.readme.shell import follow
 from tests.support import document
 from tests.support.document import Action
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 # Seconds: a person looks before doing anything, and the dialog insists on it.
 READING = 0.7
@@ -79,7 +80,7 @@ def _on_the_screen(folder: Path) -> None:
 
 
 def _wait_until_written(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while path.read_text() != text:
         if time.monotonic() > deadline:
             pytest.fail(f"{path.name} holds {path.read_text()!r} and not {text!r}")

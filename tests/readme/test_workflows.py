@@ -9,6 +9,7 @@ from tests.readme.shell import follow
 from tests.support import document
 from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
+from tests.support.waiting import PATIENCE
 from tests.support.workflows import answer
 
 
@@ -20,7 +21,7 @@ def chatops(*arguments: str, cwd: Path) -> Ran:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)

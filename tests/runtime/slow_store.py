@@ -6,6 +6,7 @@ import pytest
 
 from chatops.engine.effects import Step
 from chatops.wiring import App
+from tests.support.waiting import PATIENCE
 
 
 class SlowStore:
@@ -22,5 +23,5 @@ class SlowStore:
         self._left -= 1
         if self._left == 0:
             self.begun.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(PATIENCE)
         self._commit(step)

@@ -11,6 +11,7 @@ from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.runtime.attempt import attempt
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
+from tests.support.waiting import PATIENCE
 from tests.tools.toolkit import context_for
 
 Body = Callable[[ToolContext], Awaitable[str]]
@@ -95,11 +96,11 @@ async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
     def change() -> str:
         """Change something slowly."""
         entered.set()
-        leave.wait(30)
+        leave.wait(PATIENCE)
         return "done"
 
     running = asyncio.ensure_future(attempt(change, NO_ARGUMENTS, context_for(tmp_path)))
-    await asyncio.to_thread(entered.wait, 30)
+    await asyncio.to_thread(entered.wait, PATIENCE)
     running.cancel()
     result = await running
     leave.set()

@@ -15,7 +15,7 @@ from chatops.engine.view import turn_status
 from chatops.runtime.session import ChatSession
 from chatops.wiring import App, Options
 from tests.runtime.slow_store import SlowStore
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 EFFECT = "printf x >> count.txt"
 STEPS = 7
@@ -49,7 +49,7 @@ async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_o
         session = await app.open_session(None, attended=True)
         slow = SlowStore(app, monkeypatch, at=1)
         sending = asyncio.create_task(session.submit(f"run `{EFFECT}`"))
-        assert await asyncio.to_thread(slow.begun.wait, 30)
+        assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
@@ -73,7 +73,7 @@ async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_s
         session = await app.open_session(None, attended=True)
         slow = SlowStore(app, monkeypatch, at=number)
         turn = asyncio.create_task(send(session))
-        assert await asyncio.to_thread(slow.begun.wait, 30)
+        assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
         closing = asyncio.create_task(session.aclose())
         await asyncio.sleep(0)
         turn.cancel()
@@ -114,10 +114,10 @@ async def test_whoever_decides_hears_what_became_of_it_although_everything_is_cl
             asyncio.create_task(session.decide(pending.call.id, digest=pending.digest, decision=decision))
             for decision in (Approved(), Rejected())
         )
-        assert await asyncio.to_thread(slow.begun.wait, 30)
+        assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
         closing = asyncio.create_task(session.aclose())
         await asyncio.sleep(0)
         slow.go_on.set()
         await closing
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             assert (await first, await second) == (True, False)

@@ -20,7 +20,7 @@ from chatops.store.sqlite import SqliteStore
 from chatops.wiring import App
 from tests.runtime.slow_store import SlowStore
 from tests.runtime.talk import settled, talking, users
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 
 def fill_up(app: App) -> None:
@@ -244,7 +244,7 @@ async def test_a_result_that_waits_is_stored_with_whatever_is_stored_next(
 ) -> None:
     async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
         assert await session.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await until(lambda: session.snapshot().status is TurnStatus.CANCELLED)
         assert outcomes(app, session) == [Outcome.SUCCESS]
 
@@ -320,7 +320,7 @@ async def test_what_is_stored_when_nobody_waits_for_it_any_more_is_not_stored_ag
         make_room(app)
         slow = SlowStore(app, monkeypatch, at=1)
         saving = asyncio.create_task(session.retry())
-        assert await asyncio.to_thread(slow.begun.wait, 30)
+        assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
         saving.cancel()
         await asyncio.gather(saving, return_exceptions=True)
         slow.go_on.set()

@@ -10,6 +10,7 @@ from chatops.domain.events import ToolFinished, TurnStatus
 from chatops.domain.tools import Outcome
 from chatops.runtime.session import ChatSession
 from tests.runtime.talk import settled, talking
+from tests.support.waiting import PATIENCE
 
 
 async def approve(session: ChatSession) -> None:
@@ -27,7 +28,7 @@ async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_mod
         session._performer._may_start = cannot_tell
         await session.submit("run `touch made.txt`")
         await approve(session)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert await settled(session) is TurnStatus.ANSWERED
         (ended,) = (event for event in told if isinstance(event, ToolFinished))
         assert ended.outcome is Outcome.FAILED
@@ -47,7 +48,7 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_its_start_is_over(t
         session._performer._may_start = never_answers
         await session.submit("run `touch made.txt`")
         await approve(session)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asked.wait()
             assert await session.cancel()
             assert await settled(session) is TurnStatus.CANCELLED

@@ -25,6 +25,7 @@ from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, waiting
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -254,7 +255,7 @@ def test_two_processes_mend_a_file_once(path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = sorted(process.communicate(timeout=30)[0] for process in crowd)
+    said = sorted(process.communicate(timeout=PATIENCE)[0] for process in crowd)
     assert said == ["0 2\n", "0 2\n", "1 2\n"]
     assert [file.name for file in path.parent.iterdir() if "bad" in file.name] == ["chatops.db.bad-1"]
 
@@ -331,7 +332,7 @@ def test_two_processes_with_a_deleted_file_go_on_with_one_and_the_same(path: Pat
             assert other.stdout.readline() == "open\n"
             path.unlink()
             store.append_message(session_id, kit.user(session_id, "ours", 1))
-            assert other.communicate("go\n", timeout=30)[0] == "1\n"
+            assert other.communicate("go\n", timeout=PATIENCE)[0] == "1\n"
         assert store.setting("theirs") == "kept"
         assert texts(store.history(session_id)) == ["ours"]
 

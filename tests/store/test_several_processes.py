@@ -23,6 +23,7 @@ from chatops.store.schema import migrate
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 from tests.store.filekit import a_session
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +73,7 @@ def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=30)[0].split() for process in crowd]
+    said = [process.communicate(timeout=PATIENCE)[0].split() for process in crowd]
     assert [notices for _, notices in said] == ["()"] * 4
     with closing(SqliteStore(path)) as store:
         assert len({store.session(SessionId(made)).id for made, _ in said}) == 4
@@ -101,7 +102,7 @@ def test_of_two_processes_on_one_turn_one_wins_and_there_is_one_intent(path: Pat
                 assert racer.stdin is not None
                 racer.stdin.write("go\n")
                 racer.stdin.flush()
-            said = sorted(racer.communicate(timeout=30)[0] for racer in racers)
+            said = sorted(racer.communicate(timeout=PATIENCE)[0] for racer in racers)
             assert said == ["conflict\n", "won\n"]
             assert len(store.journal(turn)) == 1
             assert store.load_turn(turn).seq == 1
@@ -131,7 +132,7 @@ def test_no_kill_loses_what_was_acknowledged(path: Path) -> None:
                     _must_be_stored(store, what, turn)
                 _finish(store, session_id)
     for victim in victims.values():
-        victim.communicate(timeout=30)
+        victim.communicate(timeout=PATIENCE)
     with closing(SqliteStore(path)) as store:
         assert store.check() == []
         for session_id in session_ids:

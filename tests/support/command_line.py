@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chatops.cli import main
+from tests.support.waiting import PATIENCE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -50,7 +51,7 @@ class CommandLine:
         return ran.json["session_id"], ran.json["pending"][0]["id"]
 
 
-def program(*arguments: str, stdin: str | None = None, cwd: Path, timeout: float = 60) -> Ran:
+def program(*arguments: str, stdin: str | None = None, cwd: Path, timeout: float = PATIENCE) -> Ran:
     """Run the real program. stdin None: there is nothing to read."""
     done = subprocess.run(
         [sys.executable, "-m", "chatops", *arguments],
@@ -73,7 +74,7 @@ def program_environment() -> dict[str, str]:
 
 def registry_for(workspace: Path, url: str, *, tools: list[str] | None = None) -> str:
     """A registry beside the workspace whose only role, coder, talks to `url`; everyone is operator."""
-    model = {"type": "openai", "api_url": url, "model_name": "m", "timeout_s": {"connect": 2, "first_token": 10}}
+    model = {"type": "openai", "api_url": url, "model_name": "m", "timeout_s": {"connect": 5, "first_token": 60}}
     value = {
         "version": 3,
         "default_role": "coder",

@@ -25,6 +25,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tests.support.waiting import PATIENCE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -380,7 +382,7 @@ class FakeOpenAI:
 
         self._thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True, name="fake-openai")
         self._thread.start()
-        assert ready.wait(10), "the fake server did not start"
+        assert ready.wait(PATIENCE), "the fake server did not start"
         return self
 
     def __exit__(self, *_: object) -> None:

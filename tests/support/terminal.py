@@ -29,9 +29,7 @@ from typing import Protocol, Self
 
 from tests.support import processes
 from tests.support.emulator import Cell, Emulator
-
-PATIENCE = 90.0
-"""Seconds to wait for something that is sure to come: never reached unless something is wrong."""
+from tests.support.waiting import PATIENCE
 
 _ESCAPE_REST = 0.3
 # A new session leader whose standard input is the terminal has to ask for it as its controlling one.
@@ -106,6 +104,8 @@ class Terminal:
         self._raw = bytearray()
         self._changed = threading.Condition()
         self._writing = threading.Lock()
+        self._written_at = 0.0
+        """When the program wrote last."""
         self._ended = False
         self._deaf = False
         self._known: set[processes.Process] = set()
@@ -208,6 +208,13 @@ class Terminal:
                 # In slices, for `holds` may look at more than the screen.
                 self._changed.wait(min(left, 0.1))
         return text
+
+    def wait_quiet(self, seconds: float) -> None:
+        """Wait until the program has written nothing for so long, at most ten times as long."""
+        give_up = time.monotonic() + 10 * seconds
+        with self._changed:
+            while not self._ended and (now := time.monotonic()) < give_up and now - self._written_at < seconds:
+                self._changed.wait(0.1)
 
     def send(self, text: str) -> None:
         """Type `text` as it is; control characters are keys."""
@@ -321,6 +328,7 @@ class Terminal:
                 data = b""
             with self._changed:
                 self._raw += data
+                self._written_at = time.monotonic()
                 answers = self._emulator.feed(data)
                 if not data:
                     self._ended = True

@@ -1,6 +1,5 @@
 """What the tests of tools that start programs share: with and without a sandbox, and what is left running."""
 
-import asyncio
 import os
 import signal
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.sandbox import SandboxMode, probe
+from tests.support.waiting import until
 
 SANDBOXED = not probe()[1]
 needs_sandbox = pytest.mark.skipif(not SANDBOXED, reason=f"no sandbox here: {probe()[1]}")
@@ -38,9 +38,9 @@ def sleepers(mark: str) -> list[int]:
 
 
 async def none_left(mark: str) -> bool:
-    """Whether all processes of that mark are gone, at once or in a moment."""
-    for _ in range(50):
-        if not sleepers(mark):
-            return True
-        await asyncio.sleep(0.01)
-    return False
+    """Return True once all processes of that mark are gone; False if some stay."""
+    try:
+        await until(lambda: not sleepers(mark))
+    except TimeoutError:
+        return False
+    return True

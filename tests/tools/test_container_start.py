@@ -8,6 +8,7 @@ import pytest
 
 from chatops.tools.process import GO, READY, Command, clean_environment, run_command
 from chatops.tools.sandbox import ShellSettings, level_for, sandboxed
+from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
 
 pytestmark = needs_sandbox
@@ -42,7 +43,7 @@ def test_it_waits_to_be_told_and_ends_itself_if_nobody_is_there(tmp_path: Path, 
         if told:
             ours.sendall(GO)
         ours.shutdown(socket.SHUT_WR)
-        code = process.wait(30)
+        code = process.wait(PATIENCE)
     assert (code == 0, (tmp_path / "made").exists()) == (told, told)
 
 

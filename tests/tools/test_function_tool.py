@@ -17,6 +17,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.function import tool
+from tests.support.waiting import PATIENCE
 from tests.tools.toolkit import context_for, done, inspected
 
 
@@ -154,7 +155,11 @@ print("over")
 """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE,
     )
     assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
 
@@ -211,12 +216,12 @@ async def test_a_cancelled_change_in_a_thread_has_ended_when_the_cancellation_is
     def change() -> str:
         """Change something slowly."""
         entered.set()
-        leave.wait(5)
+        leave.wait(PATIENCE)
         ended.set()
         return "done"
 
     running = asyncio.ensure_future(done(change, context_for(tmp_path), {}))
-    await asyncio.to_thread(entered.wait, 5)
+    await asyncio.to_thread(entered.wait, PATIENCE)
     running.cancel()
     asyncio.get_running_loop().call_later(0.05, leave.set)
     with pytest.raises(asyncio.CancelledError):

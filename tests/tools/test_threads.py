@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.threads import Escaped, LooseThreads
+from tests.support.waiting import PATIENCE
 
 HANGS = """
 import asyncio, threading
@@ -35,7 +36,7 @@ print("over")
 def test_a_loops_own_threads_do_not_hold_the_end_of_the_program() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(
-        [sys.executable, "-c", HANGS], capture_output=True, text=True, env=environment, timeout=60, check=False
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from chatops.tui.outlet import BEHIND, MOST, Outlet
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30.0
 _SET_PIPE_SIZE = 1031
 
 

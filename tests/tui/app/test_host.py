@@ -20,6 +20,7 @@ from chatops.tui.screens.roles import model_choices
 from chatops.wiring import background
 from chatops.wiring.app import App, Options
 from chatops.wiring.host import TuiHost
+from tests.support.waiting import PATIENCE
 
 
 @dataclass
@@ -189,6 +190,6 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
     monkeypatch.setattr(desk.host.app, "look_at_registry", look)
     monkeypatch.setattr(desk.host.app, "look_at_workspace", other)
     desk.host.background.watch_files()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await looked.wait()
     assert [record.message for record in caplog.records] == ["files cannot be watched for now"]

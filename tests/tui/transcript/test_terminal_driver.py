@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 PROGRAM = """
 import sys, threading
 from textual.app import App
@@ -50,7 +52,7 @@ class Terminal:
 
     def wait_for(self, text: bytes) -> None:
         while text not in self.seen:
-            ready, _, _ = select.select([self.master], [], [], 30)
+            ready, _, _ = select.select([self.master], [], [], PATIENCE)
             assert ready, self.seen[-500:]
             self.seen += os.read(self.master, 65536)
 
@@ -76,7 +78,7 @@ def test_leaving_restores_the_terminal_and_leaves_no_thread(terminal: Terminal) 
     terminal.wait_for(b"got x")
     os.write(terminal.master, b"q")
     terminal.wait_for(b"threads ['MainThread']")
-    assert terminal.process.wait(timeout=30) == 0
+    assert terminal.process.wait(timeout=PATIENCE) == 0
     assert termios.tcgetattr(terminal.slave) == terminal.before
     for mode in (b"?1049l", b"?25h", b"?1000l", b"?1003l", b"?2004l", b"?1004l", b"\x1b[<u"):
         assert mode in terminal.seen.rpartition(b"got x")[2], mode
@@ -88,7 +90,7 @@ def test_broken_utf8_does_not_end_the_app(terminal: Terminal) -> None:
     os.write(terminal.master, b"y")
     terminal.wait_for(b"got y")
     os.write(terminal.master, b"q")
-    assert terminal.process.wait(timeout=30) == 0
+    assert terminal.process.wait(timeout=PATIENCE) == 0
 
 
 def test_another_program_gets_the_keys_while_the_app_is_suspended(terminal: Terminal) -> None:
@@ -102,5 +104,5 @@ def test_another_program_gets_the_keys_while_the_app_is_suspended(terminal: Term
     os.write(terminal.master, b"z")
     terminal.wait_for(b"got z")
     os.write(terminal.master, b"q")
-    assert terminal.process.wait(timeout=30) == 0
+    assert terminal.process.wait(timeout=PATIENCE) == 0
     assert termios.tcgetattr(terminal.slave) == terminal.before
