@@ -22,7 +22,7 @@ from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.mounts import network_drive
 from chatops.store.place import Place, arrive, place_of
-from chatops.store.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, SCHEMA_VERSION, application_id, migrate, user_version
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +149,6 @@ def sound(path: Path, *, vfs: str = "") -> bool:
         return False
 
 
-# Of the file's first 100 bytes, see "Database File Format", section 1.3.
-_MAGIC = b"SQLite format 3\x00"
-_HEADER_LENGTH, _USER_VERSION, _APPLICATION_ID = 100, 60, 68
-
-
 def refuse_newer(path: Path) -> None:
     """Raise Unreadable for a store of a newer version, having read no more than the first bytes of the file.
 
@@ -167,22 +162,17 @@ def refuse_newer(path: Path) -> None:
 def version_in_header(path: Path) -> int | None:
     """The version that the file's first bytes name; None if they are not those of a store, or cannot be read.
 
-    Nor is a file read that is open in this process: closing it here would give up the locks that SQLite holds on it.
+    A store whose first bytes are damaged still names it. A file that is open in this process is not read: closing it
+    here would give up the locks that SQLite holds on it.
     """
     if OPEN_HERE[identity(path)] > 0:
         return None
     try:
         with path.open("rb") as file:
-            header = file.read(_HEADER_LENGTH)
+            header = file.read(HEADER_LENGTH)
     except OSError:
         return None
-    if not header.startswith(_MAGIC) or _big_endian(header, _APPLICATION_ID) != APPLICATION_ID:
-        return None
-    return _big_endian(header, _USER_VERSION)
-
-
-def _big_endian(header: bytes, offset: int) -> int:
-    return int.from_bytes(header[offset : offset + 4], "big")
+    return user_version(header) if application_id(header) == APPLICATION_ID else None
 
 
 def _refuse_newer(path: Path, version: int) -> None:

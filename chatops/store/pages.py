@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.store.connection import Row, Value
+from chatops.store.schema import APPLICATION_ID, MAGIC, application_id
 
 PAGE = 4096
 """Bytes of a page of every store."""
@@ -51,6 +52,26 @@ def rows_on_pages(path: Path) -> Iterator[Found]:
             found = _told_apart(_record(cell, page, pages))
             if found is not None:
                 yield found
+
+
+def image_with_magic(path: Path) -> bytes | None:
+    """The database of a file and the log beside it, if nothing but the first bytes of its header need be restored.
+
+    None if the header is as it should be, or names no store. The file must not be open in this process. Raises OSError.
+    """
+    data = path.read_bytes()
+    if data.startswith(MAGIC) or application_id(data) != APPLICATION_ID:
+        return None
+    log = Path(f"{path}-wal")
+    pages = _pages(data) | (_logged(log.read_bytes()) if log.exists() else {})
+    if 1 not in pages:
+        return None
+    first = bytearray(pages[1])
+    first[: len(MAGIC)] = MAGIC
+    # Rollback mode: a database in memory has no log.
+    first[18:20] = b"\x01\x01"
+    pages[1] = bytes(first)
+    return b"".join(pages.get(number, bytes(PAGE)) for number in range(1, max(pages) + 1))
 
 
 def _pages(data: bytes) -> dict[int, bytes]:

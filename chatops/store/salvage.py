@@ -7,11 +7,12 @@ database's own trees and never off loose pages, where some may lie that have lon
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chatops.store.connection import Row, Value, bound
-from chatops.store.pages import COLUMNS, rows_on_pages
+from chatops.store.connection import Row, Value, bound, prepared
+from chatops.store.pages import COLUMNS, image_with_magic, rows_on_pages
 from chatops.store.transaction import transaction
 
 BATCH = 500
@@ -60,11 +61,11 @@ def carry_over(
 ) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the present version, in one transaction.
 
-    `tables`: only these; empty for all. `file`: where `source` lies, to read what was said straight off its pages if
-    its tables cannot be read to their end; it is not open in this process. Both are `connection.prepared`. Raises
-    sqlite3.Error for `target` alone, OSError for `file`.
+    `tables`: only these; empty for all. `file`: where `source` lies, to restore the first bytes of its header, and to
+    read what was said straight off its pages if its tables cannot be read to their end; it is not open in this process.
+    Both are `connection.prepared`. Raises sqlite3.Error for `target` alone, OSError for `file`.
     """
-    with transaction(target, unchecked=True):
+    with _with_header(source, file) as source, transaction(target, unchecked=True):
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
         if file is not None and not (read["messages"] and read["sessions"]):
             _take_from_pages(file, target)
@@ -80,6 +81,18 @@ def carry_over(
             whole=all(read.values()),
         )
     return salvage
+
+
+@contextmanager
+def _with_header(source: sqlite3.Connection, file: Path | None) -> Iterator[sqlite3.Connection]:
+    """`source`, or what lies in `file` if only the first bytes of its header keep SQLite from reading it."""
+    image = None if file is None else image_with_magic(file)
+    if image is None:
+        yield source
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as restored:
+        restored.deserialize(image)
+        yield prepared(restored)
 
 
 def _take_from_pages(file: Path, target: sqlite3.Connection) -> None:

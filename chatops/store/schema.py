@@ -13,6 +13,10 @@ from chatops.store.transaction import transaction
 APPLICATION_ID = 0x63686F70
 """``chop``: says in the file's header whose it is."""
 
+# Of the file's first 100 bytes, see "Database File Format", section 1.3.
+MAGIC = b"SQLite format 3\x00"
+HEADER_LENGTH = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
@@ -210,6 +214,16 @@ def migrate(raw: sqlite3.Connection) -> None:
                     raw.execute(statement)
                 raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 raw.execute(f"PRAGMA user_version = {migration.version}")
+
+
+def user_version(header: bytes) -> int:
+    """The version of a store, as the first bytes of its file name it."""
+    return int.from_bytes(header[60:64], "big")
+
+
+def application_id(header: bytes) -> int:
+    """The program that a database belongs to, as the first bytes of its file name it."""
+    return int.from_bytes(header[68:72], "big")
 
 
 def _version(raw: sqlite3.Connection) -> int:
