@@ -84,9 +84,15 @@ def _options(
 
 
 def _waited(work: Coroutine[None, None, WorkflowResult]) -> WorkflowResult:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _in_a_loop():
         return asyncio.run(work)
     work.close()
     raise RuntimeError("An event loop runs here already: await asyncio.to_thread(workflow.run, …) instead.")
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -47,10 +47,8 @@ MAX_BYTES = 4_000_000
 KNOWN_TOOLS = (
     "file_read file_list file_search file_write file_edit scratch_write scratch_read web_search web_fetch"
     " knowledge_search memory_read memory_write wolfram_alpha shell_exec python_exec code_interpreter"
-    " component_search component_details validate_minimal validate_full component_deploy validate_deployed"
 ).split()
-"""The built-in tools of surface, section 4, and those of the workflow components: a near miss of one of them, where
-rights are set, is an error."""
+"""The built-in tools of surface, section 4: a near miss of one of them, where rights are set, is an error."""
 
 BUILT_IN_MODELS = ("default", "env", "demo", "claude_cli")
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."

@@ -19,10 +19,29 @@ from chatops.config.paths import Paths
 from chatops.config.site import NotTrusted, SitePlace, read_trusted
 from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize
-from chatops.policy.registry import Registry
-from chatops.policy.resolve import role_names
+from chatops.policy.registry import Registry, RoleSpec
+from chatops.policy.resolve import Registries, role_names
 from chatops.policy.workflow_definition import Definition
 
+_BUILDER = RoleSpec(
+    name="builder",
+    tools=(
+        "component_search",
+        "component_details",
+        "validate_minimal",
+        "validate_full",
+        "component_deploy",
+        "validate_deployed",
+    ),
+    system_append=(
+        "You are in building mode: you make flows from the components of a catalogue. "
+        "Take names and properties from the catalogue and make none up."
+    ),
+)
+_BROUGHT = {"components": _BUILDER}
+"""By packaged workflow, the role that its steps name and that comes with it."""
+BROUGHT_TOOLS = frozenset(tool for role in _BROUGHT.values() for tool in role.tools or ())
+"""Tools that exist only in the packaged workflow that brings them."""
 FOLDER = "workflows"
 ENDINGS = (".json", ".yaml", ".yml")
 MAX_FILES = 200
@@ -101,13 +120,27 @@ def find_workflows(
             found.append(one)
         else:
             unusable.append(one)
-    roles = role_names((site, own))
     for path in _files(packaged) if packaged is not None else ():
         # One of hers under the same name counts instead, and nobody has to be told.
         ours = _definition(path, _read_packaged) if path.stem not in taken else None
-        if isinstance(ours, Definition) and all(step.role in roles for step in ours.spec.steps):
-            found.append(ours)
+        if isinstance(ours, Definition):
+            roles = role_names(with_brought_role((site, own), ours.name))
+            if all(step.role in roles for step in ours.spec.steps):
+                found.append(ours)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
+
+
+def with_brought_role(registries: Registries, workflow: str) -> Registries:
+    """`registries` with the role that a packaged workflow brings; it is in force in that workflow only.
+
+    Its models are those of the default role, without which there is none. A registry's own role of its name counts.
+    """
+    site, own = registries
+    role = _BROUGHT.get(workflow)
+    default = own.role(own.default_role) or (site.role(own.default_role) if site is not None else None)
+    if role is None or default is None or role.name in role_names(registries):
+        return registries
+    return site, replace(own, roles=(*own.roles, replace(role, models=default.models)))
 
 
 def strangers(workspace: Path, *, used: Path) -> list[str]:

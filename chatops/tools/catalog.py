@@ -31,8 +31,17 @@ class CatalogSettings:
 class Catalog:
     """The tools that exist here. Which of them a role may use is the policy's matter."""
 
-    def __init__(self, tools: Sequence[Tool], *, absent: Mapping[str, str] | None = None) -> None:
-        """Raises ValueError if two tools have one name: the second would act under the first one's rights."""
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        *,
+        absent: Mapping[str, str] | None = None,
+        brought: Sequence[Tool] = (),
+    ) -> None:
+        """`brought` are tools that packaged workflows bring: they exist only there, and give way to one of their name.
+
+        Raises ValueError if two of `tools` have one name: the second would act under the first one's rights.
+        """
         self._tools = {tool.spec.name: tool for tool in tools}
         if len(self._tools) != len(tools):
             names = [tool.spec.name for tool in tools]
@@ -40,19 +49,25 @@ class Catalog:
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
         """Built-in tools that cannot be offered here, each with the reason and the way to get it."""
+        self._brought = {tool.spec.name: tool for tool in brought if tool.spec.name not in self._tools}
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
         """This catalog with further tools. Raises ValueError as above."""
-        return Catalog([*self._tools.values(), *tools], absent=self.absent)
+        return Catalog([*self._tools.values(), *tools], absent=self.absent, brought=[*self._brought.values()])
 
     def get(self, name: str) -> Tool | None:
         """The tool of exactly that name."""
-        return self._tools.get(name)
+        return self._tools.get(name) or self._brought.get(name)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """All tools, in a fixed order."""
+        """All tools, in a fixed order, without those that a workflow brings."""
         return tuple(tool.spec for tool in self._tools.values())
+
+    def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
+        """All tools, and those that the packaged `workflow` brings; empty: in a chat."""
+        bound = (tool.spec for tool in self._brought.values())
+        return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
 
 def builtin_catalog(settings: CatalogSettings) -> Catalog:
@@ -65,9 +80,8 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
         *python_tools(settings.shell),
         *web_tools(settings.web),
         *scratch_tools(settings.scratch_dir),
-        *component_tools(),
     ]
     backend = choose_backend(settings.environ)
     if backend is None:
-        return Catalog(tools, absent={"web_search": NO_BACKEND})
-    return Catalog([*tools, *search_web_tools(backend)])
+        return Catalog(tools, absent={"web_search": NO_BACKEND}, brought=component_tools())
+    return Catalog([*tools, *search_web_tools(backend)], brought=component_tools())

@@ -15,6 +15,7 @@ from chatops.config.paths import find_paths
 from chatops.config.person import current_person
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import SITE_REGISTRY, Loaded, load_registry
+from chatops.config.workflow_files import BROUGHT_TOOLS
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
@@ -112,7 +113,7 @@ class App:
             coming=self._coming,
             broken=lambda: self._registry.broken_note,
             person=self.person,
-            specs=lambda: self.catalog.specs,
+            specs=lambda workflow: self.catalog.specs_for(workflow),
             absent=lambda: self.catalog.absent,
             personas=lambda: self.personas,
             default_model=lambda: self.settings.get(DEFAULT_MODEL_KEY),
@@ -211,7 +212,10 @@ class App:
         registries, specs = self._registries(), self.catalog.specs
         if self._doubts is None or (self._doubts[0], self._doubts[1]) != (registries, specs):
             found = registry_warnings(
-                registries, specs=specs, absent=self.catalog.absent, personas=self.rights.personas()
+                registries,
+                specs=specs,
+                absent=(*self.catalog.absent, *BROUGHT_TOOLS),
+                personas=self.rights.personas(),
             )
             self._doubts = (registries, specs, found)
         return (*self._doubts[2], *self.rights.default_concern(), *self.personas.warnings)

@@ -7,10 +7,10 @@ from chatops.config.paths import Paths
 from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
-from chatops.config.workflow_files import FOLDER, find_workflows
+from chatops.config.workflow_files import BROUGHT_TOOLS, FOLDER, find_workflows, with_brought_role
 from chatops.policy.concerns import registry_warnings, withheld_tools
 from chatops.policy.registry import Registry, SandboxSpec
-from chatops.policy.resolve import Registries, resolve_grant
+from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow_checks import Known
 from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
@@ -26,7 +26,9 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (
-        *registry_warnings(registries, specs=catalog.specs, absent=catalog.absent, personas=personas),
+        *registry_warnings(
+            registries, specs=catalog.specs, absent=(*catalog.absent, *BROUGHT_TOOLS), personas=personas
+        ),
         *_withheld(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
@@ -55,13 +57,13 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iter
         return
     from chatops.config.workflow_problems import check  # what it needs takes time, and few registries have workflows
 
-    known = Known(
-        tools=catalog.specs,
-        roles=tuple(role.name for role in registry.roles),
-        models=tuple(model.name for model in registry.models),
-        absent=catalog.absent,
-    )
     for definition in workflows.found:
+        known = Known(
+            tools=catalog.specs_for(definition.name),
+            roles=role_names(with_brought_role((None, registry), definition.name)),
+            models=tuple(model.name for model in registry.models),
+            absent=catalog.absent,
+        )
         checked = check(definition, known=known)
         yield from (f"{error} {CANNOT_RUN}" for error in checked.errors)
         yield from checked.warnings

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
+from chatops.config.workflow_files import BROUGHT_TOOLS, with_brought_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -15,6 +16,7 @@ from chatops.engine.workflow.prompt import step_prompt
 from chatops.policy.concerns import MISSING_TYPES, model_named, not_spoken, withheld_tools
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import step_layers
+from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
 from chatops.policy.resolve import (
@@ -56,7 +58,7 @@ class RegistryRights:
         coming: Callable[[], Registries | None],
         broken: Callable[[], str],
         person: Person,
-        specs: Callable[[], Sequence[ToolSpec]],
+        specs: Callable[[str], Sequence[ToolSpec]],
         absent: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
         default_model: Callable[[], str | None],
@@ -88,9 +90,9 @@ class RegistryRights:
             for registries in self._all()
         )
 
-    def roles(self) -> tuple[str, ...]:
-        """The names of all roles, the person's registry first."""
-        return role_names(self._registries())
+    def roles(self, workflow: str = "") -> tuple[str, ...]:
+        """The names of all roles, the user's registry first; with the one that the packaged `workflow` brings."""
+        return role_names(with_brought_role(self._registries(), workflow))
 
     def personas(self) -> tuple[str, ...]:
         """The names of all personas."""
@@ -190,16 +192,18 @@ class RegistryRights:
     def _under(
         self, registries: Registries, role: str, *, model_pin: str, persona: str, step: StepRights | None
     ) -> Grant:
+        workflow = "" if step is None else step.workflow.name
+        registries = with_brought_role(registries, workflow)
         spec = find_role(role, registries=registries)
         grant = resolve_grant(
             registries=registries,
             role=role,
             person=self._person,
             access_cap=self._access_cap(),
-            specs=self._specs(),
+            specs=self._specs(workflow),
             models=self._targets(spec, model_pin),
             prompt="",
-            approvals=self._limits.approvals,
+            approvals=self._approvals(workflow),
             extra_layers=_step_layers(step),
             at=None if step is None else step.place,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
@@ -216,7 +220,9 @@ class RegistryRights:
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[PromptLayer, ...]:
         """The system prompt's layers, named, as `grant` composes them."""
-        spec = find_role(role, registries=self._registries())
+        spec = find_role(
+            role, registries=with_brought_role(self._registries(), "" if step is None else step.workflow.name)
+        )
         grant = self.grant(role, model_pin=model_pin, persona=persona, step=step)
         return self._layers(spec, persona, tools_on_offer=bool(grant.tools), step=step)
 
@@ -227,7 +233,7 @@ class RegistryRights:
             find_role(role, registries=registries),
             grant=self.grant(role, model_pin="", persona=""),
             registries=registries,
-            specs=self._specs(),
+            specs=self._specs(""),
             absent=self._absent(),
         )
 
@@ -242,6 +248,12 @@ class RegistryRights:
             if name == tool.name and setting.timeout_s
         ]
         return min(limits, default=tool.timeout_s)
+
+    def _approvals(self, workflow: str) -> tuple[str, ...]:
+        """The rules of this run, without those for tools that another workflow than `workflow` brings."""
+        known = {spec.name for spec in self._specs(workflow)}
+        given = ((text, parse_rule(text)[0]) for text in self._limits.approvals)
+        return tuple(text for text, tool in given if tool in known or tool not in BROUGHT_TOOLS)
 
     def _rounds(self, said: int, step: StepRights | None) -> int:
         limits = [said, self._limits.max_rounds, step.step.max_iterations if step is not None else None]

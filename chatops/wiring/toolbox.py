@@ -54,6 +54,10 @@ class Toolbox:
         """All tools, in a fixed order."""
         return self._catalog().specs
 
+    def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
+        """All tools, and those that the packaged `workflow` brings; empty: in a chat."""
+        return self._catalog().specs_for(workflow)
+
     @property
     def absent(self) -> Mapping[str, str]:
         """Built-in tools that cannot be offered here, each with the reason and the way to get it."""

@@ -17,8 +17,8 @@ def check_here(app: App, definition: Definition, *, role: str) -> Checked:
     such role."""
     app.rights.grant(role, model_pin="", persona="")
     known = Known(
-        tools=app.catalog.specs,
-        roles=app.rights.roles(),
+        tools=app.catalog.specs_for(definition.name),
+        roles=app.rights.roles(definition.name),
         models=tuple(model.name for model in app.rights.models()),
         absent=app.catalog.absent,
         grants=_grants(app, definition.spec, role=role),

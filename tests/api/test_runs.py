@@ -395,3 +395,21 @@ def test_a_program_cannot_validate_by_any_command(stage: Stage) -> None:
     step = Step("look", "Look.", tools=["shell_exec"], validation_tools=["shell_exec"])
     with pytest.raises(ConfigError, match="passes with whatever the model runs"):
         Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace)
+
+
+def test_a_function_may_have_the_name_of_a_tool_of_a_packaged_workflow(stage: Stage) -> None:
+    @tool(verdict="allow", read_only=True)
+    def validate_minimal(days: int) -> dict[str, Any]:
+        """Check the days."""
+        return {"valid": days <= 3}
+
+    stage.plays(calls(call("validate_minimal", days=2)), answers("done"))
+    step = Step("plan", "Plan it.", tools=[validate_minimal], validation_tools=[validate_minimal])
+    assert Workflow("trip", [step]).run("x", model="fake", workspace=stage.workspace).success
+
+
+def test_an_error_of_a_run_has_one_traceback(stage: Stage) -> None:
+    stage.plays()
+    with pytest.raises(ConfigError) as caught:
+        Workflow("trip", [Step("plan", "Plan it.", tools=["no_such_tool"])]).run("x", workspace=stage.workspace)
+    assert caught.value.__context__ is None

@@ -82,8 +82,12 @@ def test_they_are_there_on_a_machine_as_it_comes_and_can_run(demo: Operator) -> 
 def test_their_tools_are_in_no_role_of_a_chat(demo: Operator) -> None:
     roles = demo("roles", "list", *JSON).json
     assert not {tool for role in roles for tool in role["tools"]} & {"component_search", "component_deploy"}
-    explained = demo("policy", "explain", "--role", "builder", "component_deploy")
-    assert "deny, decided by the steps that the tool is bound to" in explained.out
+    assert "builder" not in [role["role"] for role in roles]
+    listed = {one["tool"] for one in demo("tools", "list", *JSON).json}
+    assert not listed & {"component_search", "component_deploy", "validate_minimal"}
+    assert demo("-p", "hello", "--role", "builder").code == 2
+    explained = demo("policy", "explain", "--role", "coder", "component_deploy")
+    assert "deny" in explained.out
 
 
 # on the demo

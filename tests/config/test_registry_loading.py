@@ -52,8 +52,7 @@ def test_the_packaged_registry_loads_without_a_word(place: Place) -> None:
     assert all(len(role.tools or ()) <= 8 and role.system_append for role in names.values())
     exist = set(
         "file_read file_list file_search file_write file_edit shell_exec web_fetch web_search scratch_write"
-        " scratch_read component_search component_details validate_minimal validate_full component_deploy"
-        " validate_deployed".split()
+        " scratch_read".split()
     )
     assert all(set(role.tools or ()) <= exist for role in names.values())
 

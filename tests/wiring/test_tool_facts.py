@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatops.config.registry_read import KNOWN_TOOLS
+from chatops.config.workflow_files import BROUGHT_TOOLS
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, CallFacts, ToolCall, tool_name
 from chatops.engine.view import WORKSPACE_READERS
@@ -41,7 +42,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     )
     catalog = builtin_catalog(settings)
     assert not catalog.absent
-    found = [catalog.get(spec.name) for spec in catalog.specs]
+    found = [catalog.get(spec.name) for spec in catalog.specs_for("components")]
     return [tool for tool in found if tool is not None]
 
 
@@ -61,7 +62,8 @@ def facts(tools: list[Tool], tmp_path: Path) -> dict[str, CallFacts]:
 
 def test_every_tool_is_known_to_the_registry_and_nothing_else_is(tools: list[Tool]) -> None:
     names = {tool.spec.name for tool in tools}
-    assert set(KNOWN_TOOLS) == names | NOT_YET | set(ALIASES)
+    assert set(KNOWN_TOOLS) == (names - BROUGHT_TOOLS) | NOT_YET | set(ALIASES)
+    assert names >= BROUGHT_TOOLS
     assert not names & (NOT_YET | set(ALIASES))
     assert set(ALIASES.values()) <= names
 
