@@ -1,9 +1,9 @@
-"""The demo model at the steps of workflows. It plays those of the workflows that come with chatops, each with one
-mistake that the machine catches; at any other it says that it cannot.
+"""The demo model at the steps of workflows. It plays the packaged workflows and the README's `trip`, each with one
+mistake that the machine catches. `cannot_play` says before a run what it cannot do.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.models.deltas import as_list, as_object, as_text
@@ -18,6 +18,12 @@ MOST_WORDS = 6
 _FORM = 'I understand one kind of change only, written like: replace "this" with "that" in FILE'
 _TESTS = "the tests do not pass"
 _NOT_MADE = "the edit was not made"
+_NO_WORD = "there is no word in the request that I could search for"
+_NO_CITY = "I plan one kind of trip only, asked for like: A weekend in Lisbon"
+_NOT_BOOKED = "the trip was not booked"
+_DAYS = (4, 2)
+"""The days of a trip as the demo tries them; the first are too many for the README's budget."""
+_CITY = re.compile(r"\bin (?P<city>[A-Z][\w-]+(?: [A-Z][\w-]+)*)")
 _MATCH = re.compile(r"^(?P<path>[^:\n]+):\d+: ", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]{3,}")
 _COMMON = frozenset(
@@ -35,8 +41,23 @@ def play(body: Mapping[str, object]) -> Answer | None:
     return player(scene) if player is not None else give_up(_CANNOT)
 
 
+def cannot_play(workflow: str, steps: Sequence[str], request: str) -> str:
+    """Why the demo cannot play these steps of a workflow for a request; empty if it can, as far as that shows."""
+    if any((workflow, step) not in _PLAYERS for step in steps):
+        return _CANNOT
+    match workflow:
+        case "code-change" if not _edits(request):
+            return _FORM
+        case "research" if not _keywords(request):
+            return _NO_WORD
+        case "trip" if _CITY.search(request) is None:
+            return _NO_CITY
+        case _:
+            return ""
+
+
 def _read_code(scene: Scene) -> Answer:
-    edits = _edits(scene)
+    edits = _edits(scene.request)
     if not edits:
         return give_up(_FORM)
     reads = scene.made("file_read")
@@ -52,7 +73,7 @@ def _read_code(scene: Scene) -> Answer:
 
 def _edit_code(scene: Scene) -> Answer:
     """Edits before it has read, which the order of the step does not allow; then reads, then edits."""
-    edits = _edits(scene)
+    edits = _edits(scene.request)
     if not edits:
         return give_up(_FORM)
     if scene.has_failed_with("did not pass the gate", _TESTS):
@@ -74,7 +95,7 @@ def _edit_code(scene: Scene) -> Answer:
 
 
 def _sum_up_code(scene: Scene) -> Answer:
-    edits = _edits(scene)
+    edits = _edits(scene.request)
     told = f"{_told(edits)} The tests pass." if edits else "The change has been made."
     return finish(f"(demo) {told}", "from the request and from what the steps before gave")
 
@@ -82,7 +103,7 @@ def _sum_up_code(scene: Scene) -> Answer:
 def _search_sources(scene: Scene) -> Answer:
     words = _keywords(scene.request)
     if not words:
-        return give_up("there is no word in the request that I could search for")
+        return give_up(_NO_WORD)
     searches = scene.made("file_search")
     if not searches:
         return ask(scene, action("file_search", pattern=_pattern(words)))
@@ -133,8 +154,36 @@ def _write_notes(scene: Scene) -> Answer:
     return finish(text, "written from the facts that were read, and kept in the scratchpad")
 
 
-def _edits(scene: Scene) -> list[Action]:
-    return [one for together in plan(scene.request) for one in together if one.tool == "file_edit"]
+def _plan_trip(scene: Scene) -> Answer:
+    """Try too many days, which the validation refuses; then fewer."""
+    city = _CITY.search(scene.request)
+    if city is None:
+        return give_up(_NO_CITY)
+    checks = scene.made("check_days")
+    if checks and not checks[-1].failed:
+        days = checks[-1].arguments.get("days")
+        return finish(
+            {"city": city["city"], "days": days if isinstance(days, int) else 0}, "as many days as the budget allows"
+        )
+    if len(checks) == len(_DAYS):
+        return give_up(checks[-1].why)
+    return ask(scene, action("check_days", days=_DAYS[len(checks)]))
+
+
+def _book_trip(scene: Scene) -> Answer:
+    if scene.has_failed_with(_NOT_BOOKED):
+        return give_up(f"{_NOT_BOOKED}, and I do not ask for it again by myself")
+    trip, booked = scene.output("plan"), scene.made("book")
+    if not booked:
+        days = trip.get("days")
+        return ask(scene, action("book", city=as_text(trip.get("city")), days=days if isinstance(days, int) else 0))
+    if booked[-1].failed:
+        return give_up(f"{_NOT_BOOKED}: {booked[-1].why}")
+    return finish(f"(demo) {booked[-1].content}", "booked as planned")
+
+
+def _edits(request: str) -> list[Action]:
+    return [one for together in plan(request) for one in together if one.tool == "file_edit"]
 
 
 def _reads(edits: list[Action]) -> list[Action]:
@@ -175,9 +224,11 @@ _PLAYERS: Mapping[tuple[str, str], Callable[[Scene], Answer]] = {
     ("research", "search"): _search_sources,
     ("research", "read"): _read_sources,
     ("research", "note"): _write_notes,
+    ("trip", "plan"): _plan_trip,
+    ("trip", "book"): _book_trip,
 }
 _CANNOT = (
     "I am the built-in demo and no language model: of workflows I play only those that come with chatops, "
-    f"{', '.join(dict.fromkeys(workflow for workflow, _ in _PLAYERS))}. "
+    f"{', '.join(dict.fromkeys(workflow for workflow, _ in _PLAYERS if workflow != 'trip'))}, and the README's trip. "
     "To run this one, connect a model: chatops connect URL"
 )

@@ -17,7 +17,7 @@ from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import SITE_REGISTRY, Loaded, load_registry
 from chatops.config.workflow_files import BROUGHT_TOOLS
 from chatops.domain.decisions import Principal
-from chatops.domain.errors import ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import ToolSpec
@@ -29,7 +29,7 @@ from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.offload import Offload
 from chatops.runtime.opening import new_run, open_run, open_session
-from chatops.runtime.rights import RegistryNews
+from chatops.runtime.rights import RegistryNews, StepRights
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.workflow import WorkflowRun
@@ -261,16 +261,29 @@ class App:
         self, workflow: WorkflowSpec, query: str, *, attended: bool, role: str = "", model: str = ""
     ) -> WorkflowRun:
         """A run of a workflow that has been checked, in a session of its own; without `role` and `model` those of the
-        command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError."""
+        command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError, and
+        ChatopsError where the demo would answer and cannot play it."""
         default = self.default_role() if attended else self.loaded.registry.default_role
-        run = await new_run(
-            self._services(attended=attended),
-            workflow.without(self.catalog.absent),
-            query=query,
-            role=role or self.options.role or default,
-            model=model or self.options.model or "",
-        )
+        role, model = role or self.options.role or default, model or self.options.model or ""
+        workflow = workflow.without(self.catalog.absent)
+        self._check_demo(workflow, query, role=role, model=model)
+        run = await new_run(self._services(attended=attended), workflow, query=query, role=role, model=model)
         return self._led(run)
+
+    def _check_demo(self, workflow: WorkflowSpec, query: str, *, role: str, model: str) -> None:
+        """Say before a run what the demo cannot play: it would fail each attempt in the same way."""
+        played = []
+        for step in workflow.steps:
+            place = StepRights(workflow=workflow, step=step)
+            grant = self.rights.grant(step.role or role, model_pin=step.model or model, persona="", step=place)
+            if self.rights.is_demo(grant.models[0].name):
+                played.append(step.name)
+        if not played:
+            return
+        from chatops.models.demo_workflows import cannot_play  # only where the demo answers
+
+        if reason := cannot_play(workflow.name, played, query):
+            raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """A stored run, by id or unique prefix. Raises NoSuchSession for a session that is none."""

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.api.conftest import Stage, answers
 from tests.support import document
 from tests.support.fake_openai import call, calls
@@ -47,3 +49,25 @@ def test_the_readmes_program_proves_its_plan_asks_and_prints_the_result(stage: S
         "city": "Lisbon",
         "days": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("typed", "printed"),
+    [("yes", "(demo) booked: 2 days in Lisbon"), ("no", "Step book failed: (demo) the trip was not booked")],
+)
+def test_the_readmes_program_runs_on_the_demo(typed: str, printed: str, tmp_path: Path, chatops_home: Path) -> None:
+    program = tmp_path / "trip.py"
+    program.write_text("\n".join(document.block("python")))
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=f"{typed}\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"book? {printed}")
+    assert done.stdout.count("book?") == 1

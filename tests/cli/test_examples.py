@@ -189,6 +189,22 @@ def test_a_workflow_of_ones_own_is_not_pretended_to(demo: Operator, chatops_home
     ran = demo("workflow", "run", "mine", "read note.txt")
     assert ran.code == 1
     assert "(demo) I am the built-in demo and no language model" in ran.err
+    assert "attempt" not in ran.err, "it is said before the run"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "request_", "told"),
+    [
+        ("code-change", "make hello.py say goodbye", 'written like: replace "this" with "that" in FILE'),
+        ("research", "what is it about?", "there is no word in the request that I could search for"),
+    ],
+)
+def test_the_demo_says_at_once_what_it_can_play(workflow: str, request_: str, told: str, demo: Operator) -> None:
+    ran = demo("workflow", "run", workflow, request_)
+    assert (ran.code, ran.out) == (1, "")
+    assert told in ran.err and "Nothing was run." in ran.err
+    assert "attempt" not in ran.err
+    assert demo("sessions", "list", *JSON).json == []
 
 
 # on a server

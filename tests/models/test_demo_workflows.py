@@ -19,7 +19,7 @@ from chatops.engine.workflow import texts
 from chatops.engine.workflow.prompt import step_prompt
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
 from chatops.models.demo_plan import Answer
-from chatops.models.demo_workflows import play
+from chatops.models.demo_workflows import cannot_play, play
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 
 FILES = sorted(packaged_workflows().glob("*.yaml"))
@@ -340,3 +340,25 @@ def test_it_forgets_a_source_and_names_it_when_the_answer_is_refused() -> None:
 )
 def test_without_what_the_step_before_gave_it_gives_up(workflow: str, step: str) -> None:
     Stage(workflow, step, "x").gives_up("the step before")
+
+
+# before a run
+
+
+@pytest.mark.parametrize(
+    ("workflow", "steps", "request_", "word"),
+    [
+        ("code-change", ["read", "edit"], "replace a with b in c.txt", ""),
+        ("code-change", ["read", "edit"], "make c.txt say goodbye", "one kind of change only"),
+        ("research", ["search"], "when is the invoice due?", ""),
+        ("research", ["search"], "what is it?", "no word in the request"),
+        ("components", ["discover"], "make tea", ""),
+        ("trip", ["plan", "book"], "A weekend in Lisbon", ""),
+        ("trip", ["plan", "book"], "a weekend", "one kind of trip only"),
+        ("trip", ["plan", "pay"], "A weekend in Lisbon", "no language model"),
+        ("mine", ["read"], "read a.txt", "no language model"),
+    ],
+)
+def test_what_it_cannot_play_is_known_before_a_run(workflow: str, steps: list[str], request_: str, word: str) -> None:
+    said = cannot_play(workflow, steps, request_)
+    assert word in said and bool(said) is bool(word)
