@@ -198,7 +198,7 @@ def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text, ""
     if kind is None:
         return (value if step.output_schema or isinstance(value, dict | list) else text), ""

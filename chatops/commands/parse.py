@@ -28,6 +28,8 @@ from chatops.dialects import read_calls
 from chatops.dialects.reading import Confidence, Reading, Tools
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.headless.formats import dumps
+from chatops.headless.report import arguments_value
 from chatops.headless.screen import Screen
 
 
@@ -54,7 +56,7 @@ def _answer(line: bytes, offered: Tools) -> str:
         answer = {"error": str(error)}
     except Exception as error:  # Ours; one text must not cost the others their answers.
         answer = {"error": f"this should not have happened: {type(error).__name__}: {error}"}
-    return json.dumps(answer)
+    return dumps(answer)
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
@@ -83,7 +85,7 @@ def _read(value: Mapping[str, Any], offered: Tools) -> dict[str, JsonValue]:
 def _told(reading: Reading) -> dict[str, JsonValue]:
     sure = all(call.confidence is Confidence.HIGH for call in reading.calls)
     return {
-        "calls": [{"name": call.name, "arguments": json.loads(call.arguments)} for call in reading.calls],
+        "calls": [{"name": call.name, "arguments": arguments_value(call.arguments)} for call in reading.calls],
         "content": reading.content,
         "reasoning": reading.reasoning,
         "format": reading.format,

@@ -7,7 +7,7 @@ white space, text as it is (RFC 8785 in spirit; numbers keep Python's spelling).
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 """Any value that JSON can hold."""
@@ -28,6 +28,37 @@ def parsed(text: str) -> JsonValue:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
+
+
+MOST_NESTED = 200
+"""Levels of nesting that are written again: Python's own writer gives up at a depth that depends on its caller."""
+
+
+def json_or_text(text: str) -> JsonValue:
+    """The value that `text` spells, or `text` itself where that value cannot be written again as standard JSON.
+
+    What a model wrote may be text, hold NaN or numbers out of range, give a key twice, or be nested without end.
+    """
+    try:
+        value = parsed(text)
+    except ValueError:
+        return text
+    return text if _too_deep(value) else value
+
+
+def _too_deep(value: JsonValue) -> bool:
+    level = [value]
+    for _ in range(MOST_NESTED):
+        level = [inner for one in level for inner in _inside(one) if isinstance(inner, Mapping | list)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _unambiguous(pairs: list[tuple[str, JsonValue]]) -> JsonValue:

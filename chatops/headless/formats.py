@@ -1,12 +1,13 @@
 """The three output formats. A reporter follows the events of a turn and prints its end."""
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, assert_never
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import MOST_NESTED, JsonValue
 from chatops.domain.endings import ending_of
 from chatops.domain.events import CallDecided, Notice, Published, Status, ToolFinished, ToolStarted, TurnStatus
 from chatops.engine.state import TurnState
@@ -139,8 +140,27 @@ def reporter(kind: OutputFormat, screen: Screen) -> Reporter:
 
 
 def dumps(value: JsonValue, *, indent: int | None = None) -> str:
-    """JSON that is safe on any stream and any terminal: ASCII only, and never ``NaN``."""
-    return json.dumps(value, indent=indent, allow_nan=False)
+    """JSON that is safe on any stream and any terminal: ASCII only, and never ``NaN``.
+
+    A value that JSON cannot hold (a number out of range, nesting without end) does not end a command: it is left out.
+    """
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except (ValueError, RecursionError):
+        return json.dumps(_holdable(value, MOST_NESTED), indent=indent, allow_nan=False)
+
+
+def _holdable(value: JsonValue, levels: int) -> JsonValue:
+    """`value` with null for what JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
+        return value
+    if levels == 0:
+        return None
+    if isinstance(value, Mapping):
+        return {name: _holdable(one, levels - 1) for name, one in value.items()}
+    return [_holdable(one, levels - 1) for one in value]
 
 
 def progress(screen: Screen, published: Published) -> None:

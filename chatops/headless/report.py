@@ -1,13 +1,12 @@
 """The one object that `--output-format json` prints, read off a turn's state (surface, section 1)."""
 
-import json
 import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import assert_never
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.interruption import Interruption
@@ -220,11 +219,8 @@ def _interrupted_json(known: Interruption) -> JsonValue:
 
 
 def arguments_value(text: str) -> JsonValue:
-    """Arguments as the object they spell, or as the text they are if they spell none."""
-    try:
-        value: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    """Arguments as the object they spell, or as the text they are if they spell none that JSON can hold."""
+    value = json_or_text(text)
     return value if isinstance(value, Mapping) else text
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.events import Published, TurnStatus
 from chatops.domain.fields import as_fields
 from chatops.engine.state import Finished, TurnState
@@ -112,9 +113,5 @@ def run_reporter(
 
 def readable(answer: str) -> str:
     """A result that a person is to accept, exactly: an object or a list over several lines, anything else as it is."""
-    if answer[:1] not in ("{", "["):
-        return answer
-    try:
-        return json.dumps(json.loads(answer), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return answer
+    value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,11 +1,10 @@
 """The one object that `--output-format json` prints of a run of a workflow, read off the run and its turns."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.usage import Usage, total
@@ -135,11 +134,7 @@ def output_value(step: StepReport) -> JsonValue:
     """A step's result as the value it spells: what has a schema is JSON, anything else if it is an object or list."""
     if not step.has_schema and step.output[:1] not in ("{", "["):
         return step.output
-    try:
-        value: JsonValue = json.loads(step.output)
-    except (ValueError, RecursionError):
-        return step.output
-    return value
+    return json_or_text(step.output)
 
 
 def _review_json(value: RunReport, review: AwaitingReview) -> dict[str, JsonValue]:

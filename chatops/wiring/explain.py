@@ -73,6 +73,7 @@ async def explain_call(
 async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallFacts:
     try:
         value: JsonValue = json.loads(text)
+        spelled = canonical(value)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The arguments are no JSON: {error}.", advice=ADVICE) from error
     if not isinstance(value, Mapping):
@@ -80,5 +81,5 @@ async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallF
     tool = app.catalog.get(name)
     if tool is None:
         raise unknown("tool", name, [spec.name for spec in app.catalog.specs])
-    call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=canonical(value))
+    call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
     return await tool.inspect(call, app.context(session, call.id, tool=tool))

@@ -2,6 +2,7 @@
 
 import json
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, Decision, Edited, ExactArguments, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
@@ -56,7 +57,7 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
     def check(text: str) -> Decision:
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"Not JSON yet: {error}") from None
         if not isinstance(value, dict):
             raise ValueError("Arguments are a JSON object: { … }.")
@@ -87,8 +88,8 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
 
 def _pretty(arguments: str) -> str:
     """The arguments to edit; what cannot be seen is written as JSON escapes, which mean the same."""
-    try:
-        text = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
-    except ValueError:
+    value = json_or_text(arguments)
+    if isinstance(value, str):
         return sanitize(arguments)
+    text = json.dumps(value, ensure_ascii=False, indent=2)
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts
@@ -146,10 +147,7 @@ def _diff_tone(part: str) -> Tone:
 
 def _arguments(facts: CallFacts) -> Iterator[Row]:
     """Whole arguments; only a command or code that stands above, letter for letter, is not repeated."""
-    try:
-        values = json.loads(facts.arguments)
-    except ValueError:
-        values = None
+    values = json_or_text(facts.arguments)
     if not isinstance(values, dict):
         yield from (Row(), Row(text="Arguments", tone="heading"), *_exact(facts.arguments))
         return

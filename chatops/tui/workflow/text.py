@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from chatops.domain.canonical import parsed
+from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
 from chatops.domain.fields import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
@@ -32,12 +32,8 @@ def step_text(run: WorkflowState, view: StepView) -> str:
 
 def readable(text: str) -> str:
     """JSON on lines of its own, exactly as a person accepts it; anything else as it is."""
-    if text[:1] not in ("{", "["):
-        return text
-    try:
-        return json.dumps(parsed(text), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):
-        return text
+    value = json_or_text(text) if text[:1] in ("{", "[") else text
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
