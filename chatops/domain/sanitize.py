@@ -32,6 +32,7 @@ _MOST_MARKS_REVEALED = 2
 
 _BAD_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 _BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
+_TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
 _FEW = 24
 """Up to so many different characters are replaced one after the other, which is the fastest way."""
 
@@ -60,6 +61,17 @@ def sanitize(text: str, *, newlines: bool = True) -> str:
     if not text.isascii():
         text = _MANY_SIGNS.sub(_spell_stacked_marks, text)
     return text.expandtabs(TAB_WIDTH) if "\t" in text else text
+
+
+def piped(text: str) -> str:
+    """`text` for a pipe or a file: as it is, but for what only a terminal obeys.
+
+    A pipe often ends on a terminal after all (``| tee``, ``| head``, ``cat``), so C0 and C1 controls are shown as
+    `sanitize` shows them. Tabs, line feeds and CR LF stay, and so does everything that can be part of a text.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _TERMINAL_ONLY.sub(lambda found: _symbol(found[0]), text)
 
 
 def reveal(text: str, *, newlines: bool = True) -> str:

@@ -1,6 +1,8 @@
 """Where headless output goes: answers to one stream, everything else to the other, and nobody crashes on a closed pipe.
 
-Text of models, tools and files passes the sanitiser when a terminal would interpret it, and stays as it is in a pipe.
+Text of models, tools and files passes the sanitiser on a terminal. In a pipe it stays as it is, but for control
+characters: what they do to a terminal they would still do at the end of ``| tee`` or ``| head``. Whoever needs each
+character as the model wrote it takes a JSON format.
 """
 
 import os
@@ -9,7 +11,7 @@ from typing import TextIO
 from weakref import WeakSet
 
 from chatops.domain.charset import SPELLED, exact, register
-from chatops.domain.sanitize import sanitize
+from chatops.domain.sanitize import piped, sanitize
 
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that took no more. It is theirs and not a screen's, for a command may have several screens."""
@@ -32,7 +34,7 @@ class Screen:
 
     def answer(self, text: str) -> None:
         """Text of whatever origin to stdout, ending in a newline."""
-        self._print(self.out, sanitize(text) if self.out.isatty() else text)
+        self._print(self.out, sanitize(text) if self.out.isatty() else piped(text))
 
     def exactly(self, text: str) -> None:
         """As `answer`, and what the stream cannot hold is shown by its number: for what a person is to approve."""

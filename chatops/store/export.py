@@ -30,6 +30,7 @@ JSONL_VERSION = 1
 """Format of the JSON lines: a header line, then one message per line as the store keeps it."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _EMPTY = "(empty message)"
 
@@ -108,7 +109,7 @@ def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
         ensure_ascii=False,
     )
     lines = [header, *map(encode_message, history)]
-    return "".join(f"{_escaped_surrogates(line)}\n" for line in lines)
+    return "".join(f"{_escaped(line)}\n" for line in lines)
 
 
 def to_openai(history: Sequence[Message]) -> str:
@@ -136,7 +137,7 @@ def to_openai(history: Sequence[Message]) -> str:
                 pass
             case _:
                 assert_never(message)
-    return _replaced(json.dumps(out, ensure_ascii=False, indent=2)) + "\n"
+    return _escaped(_replaced(json.dumps(out, ensure_ascii=False, indent=2))) + "\n"
 
 
 def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mapping[str, object]:
@@ -241,9 +242,12 @@ def _replaced(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _escaped_surrogates(line: str) -> str:
-    """In JSON text such a character can only stand inside a string, where its escape means the same."""
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+def _escaped(line: str) -> str:
+    """JSON text without lone surrogates and without controls that a terminal obeys.
+
+    Such a character can only stand inside a string, where its escape means the same.
+    """
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 _STYLE = (

@@ -123,3 +123,24 @@ def test_what_is_shown_of_a_value_can_be_written_and_digested(text: str) -> None
     value = json_or_text(text)
     strict(json.dumps(value, indent=2, allow_nan=False))
     assert len(digest(text, value)) == 64
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_controls_of_an_answer_reach_a_terminal_neither_directly_nor_through_a_pipe(
+    output: str, chatops: CommandLine
+) -> None:
+    answer = "see \x1b]0;owned\x07 \x9b2J \x7f end"
+    with FakeOpenAI([says(answer)]) as server:
+        ran, file = asked(chatops, server.url, output)
+    assert ran.code == 0, ran.err
+    assert not any(char in ran.out for char in "\x1b\x07\x9b\x7f")
+    assert "see" in ran.out and "end" in ran.out
+    if output == "json":
+        assert ran.json["answer"] == answer
+        session = ran.json["session_id"]
+        exported = {
+            kind: chatops("sessions", "export", session, "--format", kind, "--registry", file).out
+            for kind in ("md", "html", "jsonl", "openai")
+        }
+        assert not any(char in text for text in exported.values() for char in "\x1b\x07\x9b\x7f")
+        assert strict(exported["openai"])[-1]["content"] == answer

@@ -1,4 +1,4 @@
-"""Output streams: raw in a pipe, harmless on a terminal, quiet when the reader has gone."""
+"""Output streams: without terminal controls in a pipe, harmless on a terminal, quiet when the reader has gone."""
 
 import io
 import os
@@ -22,10 +22,17 @@ def test_a_terminal_never_gets_a_control_character_from_an_answer() -> None:
     assert out.getvalue() == "a␛]0;title␇b\nc\n"
 
 
-def test_a_pipe_gets_the_answer_as_it_is() -> None:
+def test_a_pipe_gets_the_answer_without_what_only_a_terminal_obeys() -> None:
     out = io.StringIO()
-    Screen(out=out, err=io.StringIO()).answer("a\x1b[1mb\n")
-    assert out.getvalue() == "a\x1b[1mb\n"
+    Screen(out=out, err=io.StringIO()).answer("a\x1b[1mb\x07\x9b2J\x7f over\rwritten\n")
+    assert out.getvalue() == "a␛[1mb␇<U+009B>2J␡ over␍written\n"
+
+
+def test_a_pipe_gets_everything_else_as_it_is() -> None:
+    text = "tab\t crlf\r\n \u202e \u200d 👩\u200d👧 é\u0301 \u00a0 trailing  \n"
+    out = io.StringIO(newline="")
+    Screen(out=out, err=io.StringIO()).answer(text)
+    assert out.getvalue() == text
 
 
 def test_remarks_are_sanitised_in_any_case() -> None:
