@@ -81,15 +81,20 @@ async def _drive(
     on_approval: OnApproval,
 ) -> int:
     stop = Stop()
+    could_not_wait: list[PendingCall] = []
     unsubscribe = session.subscribe(printer.event)
     try:
         with stop.listening():
-            state = await _until_settled(session, begin, stop, on_approval)
+            state = await _until_settled(session, begin, stop, on_approval, could_not_wait)
         if stop.terminated and not _over(state):
             return _stopped(session, state, screen, printer)
         if state is None:
             return _lost(session.trouble, screen, printer)
         code = _end(state, session.snapshot().workspace, screen, printer, session.trouble)
+        if could_not_wait and code == ExitCode.ANSWERED:
+            tools = ", ".join(dict.fromkeys(one.call.name for one in could_not_wait))
+            screen.say(f"Not run: {tools} needs approval, and {NOWHERE}. {session.unsaved}")
+            code = ExitCode.ERROR
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except BaseException as error:
         printer.broke(str(error) or type(error).__name__)
@@ -99,22 +104,32 @@ async def _drive(
 
 
 async def _until_settled(
-    session: ChatSession, begin: Callable[[], Awaitable[None]], stop: Stop, on_approval: OnApproval
+    session: ChatSession,
+    begin: Callable[[], Awaitable[None]],
+    stop: Stop,
+    on_approval: OnApproval,
+    could_not_wait: list[PendingCall],
 ) -> TurnState | None:
     stop.on_interrupt = session.cancel
-    settled = await stop.first(_settled(session, begin, on_approval))
+    settled = await stop.first(_settled(session, begin, on_approval, could_not_wait))
     return session.state if settled is None else settled
 
 
 async def _settled(
-    session: ChatSession, begin: Callable[[], Awaitable[None]], on_approval: OnApproval
+    session: ChatSession,
+    begin: Callable[[], Awaitable[None]],
+    on_approval: OnApproval,
+    could_not_wait: list[PendingCall],
 ) -> TurnState | None:
+    """Calls that were to wait and are denied because nothing can be stored are added to `could_not_wait`."""
     await begin()
     state = await session.settle()
     # What waits has to be found again by whoever approves it, in another process.
     denies = on_approval is OnApproval.DENY or session.passing
     reason = NOWHERE if session.passing else NOBODY
     while denies and state is not None and (waiting := pending_calls(state)):
+        if on_approval is OnApproval.PAUSE:
+            could_not_wait.extend(waiting)
         if not await deny_all(session, waiting, reason=reason):
             break
         state = await session.settle()

@@ -1,17 +1,20 @@
 """SQLite's errors as sentences for a person, each with the next step."""
 
 import errno
+import fcntl
 import os
 import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from chatops.domain.errors import NotSaved, StoreError, Unreadable
 
 DISK_FULL = "disk full"
 READ_ONLY = "home is read-only"
+NO_INODES = "no room for another file"
 NEEDED_DESCRIPTORS = 8
 """Open files that a store needs besides those of the rest of the program: database, log, shared memory, folder."""
 
@@ -83,6 +86,14 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
         )
     if code == sqlite3.SQLITE_CANTOPEN and _few_descriptors():
         return refused_by_the_system(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), path=path)
+    if code == sqlite3.SQLITE_CANTOPEN and _no_inodes(path):
+        return refused_by_the_system(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path=path)
+    if is_busy(error) and _no_locks(path):
+        return NotSaved(
+            f"Not saved: the drive of {path} grants no locks.",
+            advice="Check the network drive's lock service, or set CHATOPS_HOME to a folder on this machine.",
+            reason="the drive grants no locks",
+        )
     if code in _FOR_NOW:
         reason, message, advice = _FOR_NOW[code]
         return NotSaved(message.format(path=path), advice=advice, reason=reason)
@@ -111,6 +122,28 @@ def _no_room(error: sqlite3.Error, path: Path) -> bool:
         return False
 
 
+def _no_inodes(path: Path) -> bool:
+    """True if the disk can hold no further file, whatever space is free. Some file systems keep no such count."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_files > 0 and disk.f_favail == 0
+
+
+def _no_locks(path: Path) -> bool:
+    """True if the drive refuses any lock, which SQLite reports like a lock that another program holds.
+
+    Tried on a file of its own: closing the database file here would give up SQLite's locks on it.
+    """
+    try:
+        with TemporaryFile(dir=path.parent) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+    return False
+
+
 def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
     """Why a folder or file of the store cannot be made or opened for writing."""
     match error.errno:
@@ -119,6 +152,12 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
                 f"Not saving: {READ_ONLY} ({path} cannot be written: {error.strerror}).",
                 advice="Make it writable, or set CHATOPS_HOME to a folder that is.",
                 reason=READ_ONLY,
+            )
+        case errno.ENOSPC if _no_inodes(path):
+            return NotSaved(
+                f"Not saving: {NO_INODES} ({path}): the disk has no inodes left.",
+                advice="Delete files that are not needed, however small; free space alone does not help.",
+                reason=NO_INODES,
             )
         case errno.ENOSPC | errno.EDQUOT:
             return NotSaved(

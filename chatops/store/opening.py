@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import NotSaved, Unreadable
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.mounts import network_drive
@@ -150,10 +150,17 @@ def sound(path: Path, *, vfs: str = "") -> bool:
 
 
 def refuse_newer(path: Path) -> None:
-    """Raise Unreadable for a store of a newer version, having read no more than the first bytes of the file.
+    """Raise Unreadable for a store of a newer version, having read no more than the first bytes of the file, and
+    NotSaved for a pipe, socket or device, which opening could wait for without end.
 
     Even opening it for reading would leave files beside it.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise NotSaved(
+            f"The session store {path} is a pipe, socket or device and no file.",
+            advice="Move it away, or set CHATOPS_HOME to another folder.",
+            reason=f"{path.name} is no file",
+        )
     version = version_in_header(path)
     if version is not None:
         _refuse_newer(path, version)

@@ -28,9 +28,9 @@ def can_mount() -> bool:
     return tried.returncode == 0
 
 
-def small_disk(place: Path, *, size: str) -> str:
-    """The command that puts an empty disk of that size over `place`."""
-    return f"mount -t tmpfs -o size={size} none {shlex.quote(str(place))}"
+def small_disk(place: Path, *, size: str, files: int = 0) -> str:
+    """The command that puts an empty disk of that size over `place`; 0 `files`: as many as there is room for."""
+    return f"mount -t tmpfs -o size={size},nr_inodes={files} none {shlex.quote(str(place))}"
 
 
 def read_only(place: Path) -> str:

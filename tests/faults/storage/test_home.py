@@ -1,7 +1,10 @@
 """A home that is full, read-only, missing, on a network drive, or open to others; too few open files."""
 
+import os
 import re
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,80 @@ def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
 
 
 @mounts
+@pytest.mark.fault("E01")
+def test_a_disk_without_inodes_is_not_a_folder_without_rights(desk: Desk, provider: Provider) -> None:
+    with places.Mounts(desk, places.small_disk(desk.home, size="4m", files=40)) as disk:
+        assert places.run(desk, "-p", "hello", before=disk.before).code == 0
+        folder = disk.seen(desk.home)
+        with suppress(OSError):
+            for number in range(100):
+                (folder / f"file{number}").touch()
+        for arguments in (("-p", "tell me"), ("approvals", "deny", "xxxxxxx")):
+            ran = places.run(desk, *arguments, before=disk.before)
+            text = flat(ran.out + ran.err)
+            assert "the disk has no inodes left" in text, arguments
+            assert "folder writable" not in text
+        (folder / "file0").unlink()
+        (folder / "file1").unlink()
+        again = places.run(desk, "-p", "and now?", "-c", before=disk.before)
+        assert (again.code, again.out) == (0, "You said: and now?\n")
+        assert provider.server.violations == []
+
+
+NO_LOCKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+
+static int refused(int command) { return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK; }
+
+#define SHIM(NAME) \\
+int NAME(int file, int command, ...) { \\
+    va_list rest; \\
+    va_start(rest, command); \\
+    void *argument = va_arg(rest, void *); \\
+    va_end(rest); \\
+    if (refused(command)) { errno = ENOLCK; return -1; } \\
+    return ((int (*)(int, int, ...))dlsym(RTLD_NEXT, #NAME))(file, command, argument); \\
+}
+SHIM(fcntl)
+SHIM(fcntl64)
+"""
+"""A drive whose lock service is down: every lock on a range of a file is refused."""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the drive without locks")
+@pytest.mark.fault("E05")
+def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
+    assert pipe.ask("from before").code == 0
+    source, library = tmp_path / "locks.c", tmp_path / "locks.so"
+    source.write_text(NO_LOCKS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    for arguments in (("-p", "tell me"), ("approvals", "deny", "xxxxxxx")):
+        ran = places.run(desk, *arguments, before=[], env={"LD_PRELOAD": str(library)})
+        assert "grants no locks" in flat(ran.err), arguments
+        assert "another program" not in ran.err
+    assert places.run(desk, "-p", "and now?", "-c", before=[]).code == 0
+
+
+@pytest.mark.fault("E02")
+def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Provider) -> None:
+    (desk.home / "data").mkdir(parents=True)
+    os.mkfifo(desk.home / "data" / "chatops.db")
+    said = "is a pipe, socket or device and no file."
+    talked = places.run(desk, "-p", "hello", before=[])
+    assert (talked.code, talked.out) == (0, "You said: hello\n")
+    assert said in flat(talked.err)
+    for arguments in (("sessions", "list"), ("approvals", "list"), ("approvals", "approve", "xxxxxxx"), ("doctor",)):
+        ran = places.run(desk, *arguments, before=[])
+        assert ran.code == 1
+        assert said in flat(ran.out + ran.err), arguments
+    assert provider.server.violations == []
+
+
+@mounts
 @pytest.mark.fault("E02")
 def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
     assert pipe.ask("from before").code == 0
@@ -100,8 +177,13 @@ def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
         assert "Not saving: home is read-only" in ran.err
         provider.script(calls(call("shell_exec", command=EFFECT)))
         gated = places.run(desk, "-p", "run it", before=disk.before)
-        assert gated.code == 0
+        assert gated.code == 1
+        assert "Not run: shell_exec needs approval, and nothing can be saved here" in gated.err
+        assert "home is read-only" in gated.err
         assert "nothing can be saved here, so it cannot wait" in str(provider.requests[-1].messages[-1])
+        provider.script(calls(call("shell_exec", command=EFFECT)))
+        denied = places.run(desk, "-p", "run it", "--on-approval", "deny", before=disk.before)
+        assert (denied.code, provider.requests[-1].messages[-1]["role"]) == (0, "tool")
         listed = places.run(desk, "sessions", "list", before=disk.before)
         assert (listed.code, "from before" in listed.out) == (0, True)
     assert contents(desk.home / "data") == before
