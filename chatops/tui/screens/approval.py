@@ -45,6 +45,7 @@ class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the person says later (Esc)."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("asredDAyum")
+    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class ApprovalScreen(GuardedDialog):
         self._drawn = True
         self.fit()
         self._docket.refresh(self._session.snapshot().pending)
+        self._docket.show_first_waiting()
         if not self._docket.open:
             self._close()
             return
@@ -107,7 +109,11 @@ class ApprovalScreen(GuardedDialog):
         waited = shown is not None and shown.waits
         if self._docket.refresh(self._session.snapshot().pending):
             self._note = "This call has changed since it was shown. Look again."
-            self._moved_on = True
+            # A key that follows is an answer to what stood there before.
+            self._typing = False
+            self.arm()
+        elif not self._guard.armed and self._docket.show_first_waiting():
+            # Calls come as their checks end. Until a key acts, nobody has begun to read a later one.
             self.arm()
         if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._docket.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
@@ -148,7 +154,6 @@ class ApprovalScreen(GuardedDialog):
             return
         shown = self._docket.current
         if (shown is None or not shown.waits) and self._docket.show_next_waiting():
-            self._moved_on = True
             self.arm()
         self._show()
 
@@ -175,7 +180,7 @@ class ApprovalScreen(GuardedDialog):
             case _ if key in self.DECIDING:
                 self._answer(key)
             case _ if typed:
-                self.too_early(key)
+                self.arm_again()
             case _:
                 pass
 

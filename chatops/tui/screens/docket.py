@@ -115,6 +115,12 @@ class Docket:
                 return True
         return False
 
+    def show_first_waiting(self) -> bool:
+        """Show the first call without an answer, in the order of the calls; True if another one was shown."""
+        shown, self.index = self.index, 0
+        self.show_next_waiting()
+        return self.index != shown
+
     def unseen(self) -> list[Item]:
         """Calls without an answer whose end has not been on screen."""
         return [item for item in self.waiting if not item.seen]

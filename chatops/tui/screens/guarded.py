@@ -1,6 +1,7 @@
 """What dialogs that wait for a person's word have in common: frame, payload, and keys that act only when meant.
 
-A key that comes in the first half second, or while the person is typing, goes to the message and answers nothing.
+No key acts before a pause of half a second. Typing that began before the dialog opened, and pastes, go to the message.
+After the pause a key that means nothing does nothing, except that the pause begins again: it may begin a word.
 """
 
 import math
@@ -40,7 +41,9 @@ class GuardedDialog(Modal[None]):
     CSS_PATH = "windows.tcss"
     AUTO_FOCUS = ""
     DECIDING: ClassVar[frozenset[str]] = frozenset()
-    """Keys that answer: right after the dialog has moved on by itself they are not taken for typing."""
+    """Keys that answer."""
+    AT_ONCE: ClassVar[frozenset[str]] = frozenset("jk ")
+    """Characters that act as soon as they come. All others wait for `STROKE_S`: they may begin a paste."""
 
     PLACE: ClassVar[Place] = "dialog"
     """Which keys F1 shows first."""
@@ -61,7 +64,8 @@ class GuardedDialog(Modal[None]):
         self._typed_at = typed_at
         self._typed_ahead = typed_ahead
         self._pasted = pasted
-        self._moved_on = False
+        self._typing = True
+        """Whether a key that comes too early belongs to the message: it goes on what was begun before, or a paste."""
         self._note = ""
         self._rearmed: Timer | None = None
         self._held = ""
@@ -103,11 +107,11 @@ class GuardedDialog(Modal[None]):
         if follows or not self._meant(event, decides=decides):
             self.too_early(typed or None)
             return
-        if decides:
+        self._typing = False
+        if typed and typed not in self.AT_ONCE:
             self._held = typed
             self._releasing = self.set_timer(STROKE_S, self._release)
             return
-        self._moved_on = False
         self.show_frame()
         if self._scrolled(event.key):
             return
@@ -142,7 +146,7 @@ class GuardedDialog(Modal[None]):
 
     @property
     def considers(self) -> bool:
-        """Whether a key has been pressed that will answer unless another one follows at once."""
+        """Whether a key has been pressed that will act unless another one follows at once."""
         return bool(self._held)
 
     def _release(self) -> None:
@@ -153,7 +157,6 @@ class GuardedDialog(Modal[None]):
         if not self._guard.armed:
             self.too_early(key)
             return
-        self._moved_on = False
         self.show_frame()
         self.answer(key, typed=True)
 
@@ -163,6 +166,7 @@ class GuardedDialog(Modal[None]):
         if self._releasing is not None:
             self._releasing.stop()
         if key:
+            self._typing = True
             self.too_early(key)
         return bool(key)
 
@@ -171,6 +175,7 @@ class GuardedDialog(Modal[None]):
         event.stop()
         self._take_back()
         self._pasted(event.text)
+        self._typing = True
         self._note = "Pasted into the message."
         self.arm()
         self.show_frame()
@@ -180,11 +185,14 @@ class GuardedDialog(Modal[None]):
         self._seen_anew()
 
     def too_early(self, character: str | None) -> None:
-        """The person is typing: keep what was typed, for the message, and wait for a pause."""
-        mine = self._moved_on and character is not None and character in self.DECIDING
-        if character and not mine:
+        """Take a key that came before the pause was over: it goes to the message if it is typing, else nowhere."""
+        if character and self._typing:
             self._typed_ahead(character)
             self._note = "You were typing: it is in the message. The keys here act after a pause."
+        self.arm_again()
+
+    def arm_again(self) -> None:
+        """Begin the grace period again and say so."""
         self.arm()
         self.show_frame()
 
@@ -201,6 +209,7 @@ class GuardedDialog(Modal[None]):
         if self._shown_for < GRACE_S:
             self.arm()
         else:
+            self._typing = False
             self.show_frame()
 
     def begin(self) -> None:

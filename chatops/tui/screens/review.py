@@ -96,7 +96,7 @@ class ReviewScreen(GuardedDialog):
             case "a":
                 self.say("There is no answer to accept. r tries again.")
             case _ if typed:
-                self.too_early(key)
+                self.arm_again()
             case _:
                 pass
 

@@ -60,13 +60,54 @@ async def test_no_key_acts_in_the_first_half_second_and_it_goes_to_the_message()
         assert [taken.decision for taken in running.session.taken] == [Approved()]
 
 
-async def test_a_word_begun_over_the_dialog_is_typing_and_not_an_answer() -> None:
+async def test_a_word_begun_over_the_dialog_neither_answers_nor_types() -> None:
     async with stage() as running:
         await asked(running, pending_call())
         running.clock.pass_(5)
-        await running.type_fast(*"hold on, a and d")
+        for character in "hold on, a and d":
+            await running.type_fast("space" if character == " " else character)
         assert running.session.taken == []
-        assert running.draft == "hold on, a and d"
+        assert running.draft == ""
+        await running.press("x", "5", "d")
+        assert [taken.decision for taken in running.session.taken] == [Rejected()], "after a pause keys act again"
+        assert running.draft == ""
+
+
+async def test_typing_begun_before_the_dialog_opened_goes_on_in_the_message() -> None:
+    async with stage() as running:
+        await running.type_fast(*"we")
+        running.session.ask(pending_call())
+        await running.type_fast("ctrl+g")
+        assert running.dialog_is_open
+        for character in "dad":
+            await running.type_fast(character)
+        assert running.session.taken == []
+        assert running.draft == "wedad"
+        await running.press("x", "d")
+        assert [taken.decision for taken in running.session.taken] == [Rejected()]
+        assert running.draft == "wedad", "after a pause no key types"
+
+
+async def test_it_opens_on_the_first_undecided_call_in_whatever_order_their_checks_end() -> None:
+    first, second, third = (pending_call(number) for number in (1, 2, 3))
+    async with stage() as running:
+        for waiting in ([third], [second, third], [first, second, third]):
+            running.session.change(pending=())
+            running.session.ask(*waiting)
+            await running.settle()
+        assert "1 of 3" in running.text
+        await running.press("d")
+        assert [taken.call_id for taken in running.session.taken] == [first.call.id]
+
+
+async def test_a_call_that_comes_while_another_is_being_read_does_not_take_its_place() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(2))
+        await running.press("down")
+        running.session.change(pending=())
+        running.session.ask(pending_call(1), pending_call(2))
+        await running.settle()
+        assert "2 of 2" in running.text
 
 
 async def test_other_keys_never_answer() -> None:
