@@ -24,6 +24,7 @@ from chatops.engine.state import (
     Permitted,
     Rechecking,
 )
+from chatops.policy.verdicts import BY_POLICY
 
 MAX_CALLS = 64
 """Calls of one reply that are looked at; each further one gets its result at once."""
@@ -104,7 +105,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
                 facts=facts,
                 digest=calls.call_digest(draft, one.call, facts),
                 verdict=Verdict.ALLOW,
-                decided_by=judgement.answered_by or "policy",
+                decided_by=judgement.answered_by or BY_POLICY,
                 fresh=True,
             )
             draft.put_call(index, replace(one, status=status))
@@ -167,7 +168,7 @@ def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -
     if unchanged and (by_person or judgement.verdict is Verdict.ALLOW):
         schedule.start(draft, index, comparable, status)
     elif not by_person and judgement.verdict is Verdict.ALLOW:
-        schedule.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or "policy"))
+        schedule.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:

@@ -1,7 +1,7 @@
 """What can be read off a turn's state: is it paused, what waits for a person, how did it end."""
 
 from chatops.domain.events import Denial, PendingCall, TurnStatus
-from chatops.domain.ids import MessageId
+from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome
@@ -13,6 +13,7 @@ from chatops.engine.state import (
     Finished,
     InRound,
     Permitted,
+    Rechecking,
     Settled,
     Stopping,
     TurnState,
@@ -49,6 +50,13 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
         if judged.verdict is Verdict.DENY:
             return Denial(role=state.grant.role, by=judged.reason)
     return None
+
+
+def permitted_calls(state: TurnState) -> dict[CallId, str]:
+    """The calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
+    phase = state.phase
+    calls = phase.calls if isinstance(phase, InRound) else ()
+    return {one.call.id: one.status.decided_by for one in calls if isinstance(one.status, Permitted | Rechecking)}
 
 
 def in_flight(state: TurnState) -> bool:

@@ -53,6 +53,10 @@ class Judgement:
     """As in the rule that answered."""
 
 
+BY_POLICY = "policy"
+"""Stored as what decided a call that no layer asks about."""
+
+
 def meet(verdicts: Iterable[Verdict]) -> Verdict:
     """The strictest of `verdicts`; ALLOW for none."""
     return max(verdicts, key=lambda verdict: verdict.strictness, default=Verdict.ALLOW)

@@ -9,7 +9,7 @@ from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
-from chatops.engine.view import settled_so_far, turn_status
+from chatops.engine.view import permitted_calls, settled_so_far, turn_status
 from chatops.policy.grant import Grant
 from chatops.runtime.rights import Rights
 from chatops.runtime.snapshot import Snapshot
@@ -83,6 +83,7 @@ class Record:
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
             pending=pending,
+            permitted=permitted_calls(state) if state is not None else {},
             usage=total(self._spent, state.usage if state is not None else None),
             context_used=self._context_used(seen, grant),
             context_window=model.context_window,

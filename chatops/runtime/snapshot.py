@@ -1,9 +1,10 @@
 """What a face draws before it follows the events."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from chatops.domain.events import PendingCall, TurnStatus
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import Message
 from chatops.domain.rights import AccessLevel
 from chatops.domain.usage import Usage
@@ -41,6 +42,8 @@ class Snapshot:
     notices: tuple[str, ...]
     queue_held: bool = False
     """True if the queue waits for the user: the last turn failed or was interrupted."""
+    permitted: Mapping[CallId, str] = field(default_factory=dict)
+    """Calls that may run and wait for earlier ones of their round, each with who or what allowed it."""
     concern: str = ""
     """What is the matter with the store, for as long as the person should see it; empty if all is well."""
     registry: str = ""

@@ -37,7 +37,7 @@ from chatops.domain.events import (
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.ids import RoundId, thought_id
+from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.runtime.snapshot import Snapshot
 from chatops.tui.blocks.model import (
     AnswerBlock,
@@ -159,6 +159,15 @@ class Projector:
                 return []
             case _ as never:
                 assert_never(never)
+
+    def permit(self, permitted: Mapping[CallId, str]) -> list[Op]:
+        """Say of calls that wait for others of their round that they may run, and who or what allowed it."""
+        waiting = ((self.blocks.get(call_id), by) for call_id, by in permitted.items())
+        return [
+            self._put(replace(card, status=CardStatus.PERMITTED, decided_by=by))
+            for card, by in waiting
+            if isinstance(card, ToolCardBlock) and card.status is CardStatus.UNSETTLED
+        ]
 
     def _told(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:

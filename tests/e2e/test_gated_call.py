@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import EFFECT, TITLE, Desk, answers_each_call_once, registry
+from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 SELECT_ALL = "\x1b[18~"
@@ -57,6 +57,40 @@ def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: 
     assert len(last.tool_results) == 1
     assert answers_each_call_once(last)
     assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["live", "opened again"])
+def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(desk: Desk, killed: bool) -> None:
+    wanted = calls(
+        call("shell_exec", command=EFFECT), call("file_read", path="note.txt"), call("shell_exec", command="ls -a")
+    )
+    with FakeOpenAI(lambda request: says("Read.") if request.tool_results else wanted) as server:
+        contents = registry(server.url)
+        contents["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": ["ls", "*"], "verdict": "allow"}]
+        desk.use(contents)
+        with desk.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("write it down")
+            terminal.dialog()
+            if killed:
+                terminal.kill9()
+            else:
+                leaves_it_for_later(terminal)
+                terminal.press("ctrl+q")
+        with desk.open("-c") as terminal:
+            terminal.dialog()
+            leaves_it_for_later(terminal)
+            terminal.press("ctrl+g")
+            terminal.dialog()
+            terminal.press("d")
+            terminal.wait_for("Read.")
+            assert "runs after the calls before it" not in terminal.text()
+
+
+def leaves_it_for_later(terminal: ChatTerminal) -> None:
+    terminal.press("escape")
+    terminal.wait_for(re.compile("file_read .* allowed, runs after the calls before it"))
+    terminal.wait_for(re.compile("shell_exec  ls -a .* allowed by a rule, runs after the calls before it"))
 
 
 def test_on_the_demo_model_the_same(desk: Desk) -> None:

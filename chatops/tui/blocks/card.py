@@ -10,9 +10,10 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.tools import Outcome
+from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.blocks.lines import fold, one_line, prefixed, styled, truncated, wrap
 from chatops.tui.blocks.model import CardStatus, ToolCardBlock
-from chatops.tui.blocks.summary import argument_summary, decider, duration
+from chatops.tui.blocks.summary import argument_summary, decider, duration, login
 from chatops.tui.blocks.theme import BlockTheme
 
 _LONGEST_REASON = 100
@@ -57,7 +58,7 @@ def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Tex
 def _sign(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
     signs = theme.symbols
     match card.status:
-        case CardStatus.UNSETTLED:
+        case CardStatus.UNSETTLED | CardStatus.PERMITTED:
             return signs.unsettled, theme.muted
         case CardStatus.WAITING:
             return signs.waiting, theme.warn
@@ -79,6 +80,8 @@ def _words(card: ToolCardBlock) -> str:
     match card.status:
         case CardStatus.UNSETTLED:
             return "no result yet"
+        case CardStatus.PERMITTED:
+            return f"{_permission(card.decided_by)}, runs after the calls before it"
         case CardStatus.WAITING:
             return "waiting for you"
         case CardStatus.UNKNOWN_WAITING:
@@ -89,6 +92,12 @@ def _words(card: ToolCardBlock) -> str:
             return _result_words(card)
         case _ as never:
             assert_never(never)
+
+
+def _permission(decided_by: str) -> str:
+    if person := login(decided_by):
+        return f"approved by {person}"
+    return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
 
 
 def _result_words(card: ToolCardBlock) -> str:

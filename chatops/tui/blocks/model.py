@@ -19,6 +19,8 @@ class CardStatus(StrEnum):
     """It waits for a person."""
     UNKNOWN_WAITING = "unknown_waiting"
     """It was started once, nothing tells whether it took effect, and a person has to say."""
+    PERMITTED = "permitted"
+    """It may run and waits for earlier calls of its round; `decided_by` says who or what allowed it."""
     RUNNING = "running"
     SETTLED = "settled"
     """It has its result, see `outcome`."""

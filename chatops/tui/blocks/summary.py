@@ -36,8 +36,13 @@ def _short(value: object) -> str:
 
 def decider(decided_by: str) -> str:
     """Who decided, short: the login of a person, else the words as they are."""
+    return login(decided_by) or one_line(decided_by)
+
+
+def login(decided_by: str) -> str:
+    """The login of the person who decided; empty if it was no person."""
     found = _PRINCIPAL.fullmatch(decided_by)
-    return one_line(found["login"] if found else decided_by)
+    return one_line(found["login"]) if found else ""
 
 
 def duration(milliseconds: int) -> str:

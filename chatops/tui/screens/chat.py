@@ -283,6 +283,8 @@ class ChatScreen(ChatSending):
         running = snapshot.status is TurnStatus.RUNNING and not self.reads_along
         self.query_one(StatusLine).show(snapshot, sandbox=self.host.sandbox(), running=running)
         self.show_queue()
+        if self._projector is not None and snapshot.permitted:
+            self.redraw(self._projector.permit(snapshot.permitted))
         if self.board is not None:
             self.board.update()
         failed = snapshot.status is TurnStatus.FAILED and not self.reads_along
