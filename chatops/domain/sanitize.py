@@ -31,6 +31,8 @@ _MOST_MARKS_REVEALED = 2
 """Marks in one cell that every terminal draws."""
 
 _BAD_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
+HIDDEN = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
+"""A character that `sanitize` replaces, but for line ends."""
 _BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 _TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
 _FEW = 24

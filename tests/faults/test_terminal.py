@@ -258,3 +258,23 @@ def test_characters_of_every_width_are_where_they_are_typed(chat: FaultyChat, ty
     chat.terminal.wait_until(lambda text: message(chat).replace(" ", "") == shown, what="the text")
     chat.terminal.press("home", "delete", "end", "enter")
     chat.wait_for(f"You said: {re.escape(shown[1:])}")
+
+
+HIDDEN = "\u202e\u2066\u200b\u200d\ufeff\u00ad\U000e0041"
+
+
+@pytest.mark.fault("F14")
+def test_hidden_characters_of_a_paste_are_seen_in_the_message_and_sent_as_they_are(chat: FaultyChat) -> None:
+    pasted = "".join(f"{character}{letter}" for character, letter in zip(HIDDEN, "abcdefg", strict=True))
+    begin = len(chat.terminal.raw)
+    chat.terminal.paste(f"say {pasted}!")
+    chat.terminal.wait_until(
+        lambda text: message(chat) == "say \ufffda\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffdg!", what="signs"
+    )
+    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 2, 20), what="the cursor behind them")
+    chat.terminal.press("backspace")
+    chat.terminal.wait_until(lambda text: message(chat).endswith("\ufffdg"), what="one character less")
+    chat.terminal.press("enter")
+    chat.wait_for("You said: say")
+    assert not set(HIDDEN) & set(chat.terminal.raw[begin:].decode()), "nothing hidden reaches the terminal"
+    assert chat.provider.requests[-1].last_user == f"say {pasted}"

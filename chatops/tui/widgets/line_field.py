@@ -1,9 +1,22 @@
 """One line to write in."""
 
+from rich.cells import cell_len
+from rich.text import Text
+from textual.expand_tabs import expand_tabs_inline
 from textual.widgets import Input
 
-from chatops.tui.widgets.fields import InOrder
+from chatops.domain.sanitize import HIDDEN
+from chatops.tui.widgets.fields import SIGN, InOrder
 
 
 class LineField(InOrder, Input):
-    """An input whose keys act in the order in which they come."""
+    """An input that hides nothing and whose keys act in the order in which they come."""
+
+    @property
+    def _value(self) -> Text:
+        value = super()._value
+        value.plain = HIDDEN.sub(SIGN, value.plain)
+        return value
+
+    def _position_to_cell(self, position: int) -> int:
+        return cell_len(expand_tabs_inline(HIDDEN.sub(SIGN, self.value[:position]), 4))

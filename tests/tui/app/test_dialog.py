@@ -319,6 +319,16 @@ async def test_a_rule_is_shown_and_can_be_edited_before_it_is_remembered() -> No
         assert [taken.decision for taken in running.session.taken] == [Approved(remember=remembered)]
 
 
+async def test_a_field_of_a_dialog_draws_no_hidden_character_and_keeps_it() -> None:
+    async with stage() as running:
+        await asked(running, pending_call())
+        await running.press("D")
+        await running.answer("no\u202e, \u200bnot that", "end")
+        assert "no\ufffd, \ufffdnot that" in running.text
+        await running.press("enter")
+        assert [taken.decision for taken in running.session.taken] == [Rejected(reason="no\u202e, \u200bnot that")]
+
+
 async def test_leaving_a_question_leaves_the_call_undecided() -> None:
     async with stage() as running:
         await asked(running, pending_call())
