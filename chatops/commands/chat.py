@@ -5,7 +5,9 @@ import contextlib
 import os
 import signal
 import sys
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from chatops.commands.workspace import WAY_OUT, confirmed
@@ -17,9 +19,10 @@ from chatops.tui.terminal import Traits, look
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from chatops.runtime.conversation import Conversation
+    from chatops.store.unsent import Unsent
     from chatops.tui.host import Opened
 
 USAGE = 2
@@ -54,7 +57,9 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
         # It outlives the screen: something may be left to keep in what it opens.
         return await asyncio.shield(opening[0])
 
-    screen = ChatopsApp(opener, traits=traits, charset=charset_of({}, stream=sys.stdout.encoding))
+    keep_unsent = _unsent(arguments)
+    charset = charset_of({}, stream=sys.stdout.encoding)
+    screen = ChatopsApp(opener, traits=traits, charset=charset, keep_unsent=keep_unsent)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # As if the person had left: the terminal is given back, what waits goes on waiting.
@@ -66,12 +71,34 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
         lost = screen.chat.left
         if lost and screen.failure is None and await keep(lost, opener):
             lost = ""
+            keep_unsent(())
         for task in opening:
             await _close(task)
     code = _parting_words(screen)
     if lost and not screen.terminal_stands_still:
         _give_out(lost)
     _leave(code)
+
+
+def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
+    """What stores messages that are sent before there is a session. Its modules are loaded with the first message."""
+
+    @cache
+    def file() -> "Unsent":
+        from chatops.config.paths import find_paths
+        from chatops.store.unsent import Unsent
+
+        return Unsent(find_paths(os.environ), Path(getattr(arguments, "workspace", None) or ".").resolve())
+
+    def keep_unsent(texts: "Sequence[str]") -> bool:
+        from chatops.domain.errors import ChatopsError
+
+        try:
+            return file().keep(texts)
+        except (ChatopsError, OSError):
+            return False
+
+    return keep_unsent
 
 
 async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:

@@ -6,7 +6,7 @@ Nothing heavy is imported with it: registry, store, models and the other screens
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
@@ -57,9 +57,11 @@ class ChatopsApp(Sturdy, App[None]):
         charset: str = "utf-8",
         driver_class: "type[Driver] | None" = None,
         on_painted: Callable[[], None] | None = None,
+        keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
     ) -> None:
         """`clock` gives monotonic seconds; `traits` and `charset` say what the terminal can show; `on_painted` is
-        called once after the first paint."""
+        called once after the first paint; `keep_unsent` stores what is sent before there is a session, and returns
+        False if it cannot."""
         self._traits = traits or Traits()
         super().__init__(driver_class=driver_class)
         if driver_class is None:
@@ -79,7 +81,7 @@ class ChatopsApp(Sturdy, App[None]):
         self._leaving = False
         self.failure: ChatopsError | None = None
         """Why no conversation could be opened."""
-        self._chat = ChatScreen(clock=clock)
+        self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent)
         if theme in self.available_themes:
             self.theme = theme
 

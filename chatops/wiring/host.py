@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
-from chatops.domain.errors import ConfigError, SessionHeld
+from chatops.domain.errors import ConfigError, SessionHeld, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
 from chatops.policy.concerns import MISSING_TYPES
@@ -17,6 +17,7 @@ from chatops.runtime.conversation import Conversation
 from chatops.runtime.left_off import left_off
 from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
+from chatops.store.unsent import recover
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow
 from chatops.wiring.app import App, Options
 from chatops.wiring.background import Background
@@ -77,7 +78,8 @@ class TuiHost(HostRuns, HostTexts):
             chat.remark(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         offered = key_offer(os.environ) if chat.snapshot().is_demo else ()
-        notices = (*notices, *self._withheld(chat), *offered)
+        recovered = await asyncio.to_thread(self._recover_unsent, chat)
+        notices = (*notices, *self._withheld(chat), *offered, *recovered)
         return Opened(session=chat, host=self, notices=notices, waiting=waiting, pick=pick)
 
     def _withheld(self, chat: Conversation) -> tuple[str, ...]:
@@ -85,6 +87,23 @@ class TuiHost(HostRuns, HostTexts):
             return self._app.rights.withheld(chat.snapshot().role)
         except ConfigError:
             return ()  # The role is gone from the registry, which has a notice of its own.
+
+    def _recover_unsent(self, chat: Conversation) -> tuple[str, ...]:
+        """Put what a killed process was about to send into the draft of `chat`, and say so."""
+        app, store = self._app, self._app.store
+        key = self._draft_key(chat.session_id, reading=not isinstance(chat, ChatSession))
+
+        def keep(text: str) -> None:
+            drafts = (store.setting(key), text)
+            store.set_setting(key, "\n\n".join(draft for draft in drafts if draft))
+
+        try:
+            found = 0 if store.unsaved else recover(app.paths, app.workspace, store=keep)
+        except StoreError as error:
+            log.warning("unsent messages were not recovered: %s", error)
+            return ()
+        what = "message is" if found == 1 else "messages are"
+        return (f"{found} {what} in the composer: chatops ended before it could send.",) if found else ()
 
     def history(self) -> Sequence[str]:
         """What the person has sent from this workspace, oldest first."""

@@ -1,6 +1,6 @@
 """The conversation's screen: turns keys into calls of the session and its events into drawing, nothing else."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -50,8 +50,8 @@ class ChatScreen(ChatSending):
             self.session = session
             self.published = published
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
-        super().__init__()
+    def __init__(self, *, clock: Callable[[], float], keep_unsent: Callable[[Sequence[str]], bool]) -> None:
+        super().__init__(keep_unsent)
         self.clock = clock
         self._unsubscribe: Callable[[], None] = lambda: None
         self._projector: Projector | None = None

@@ -17,10 +17,14 @@ from chatops.tui.widgets.sent import Sent
 from chatops.tui.widgets.status import StatusLine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
     from chatops.runtime.conversation import Conversation
 
 SHOWN_S = 0.2
 """Seconds after which what was sent and is not taken yet is shown by itself: most is taken sooner."""
+_STORED = "Stored. Sent as soon as the session is open:"
+_NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 FIRST_KEYS_S = 0.1
 """After the first paint, before anything else is loaded: what is typed at once shows at once."""
 _DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
@@ -29,11 +33,17 @@ _DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.
 class ChatSending(ChatKeys):
     """Takes what is sent at any time: what comes before there is a conversation waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_unsent: "Callable[[Sequence[str]], bool]") -> None:
+        """`keep_unsent` stores what is sent and in no session yet, in place of what it stored before; it returns False
+        if that is not possible."""
         super().__init__()
+        self._keep_unsent = keep_unsent
         self._hurry = asyncio.Event()
         self._unsent: list[str] = []
         """What was sent while there is no conversation to take it, oldest first."""
+        self._unsent_stored = False
+        self._sends_unsent = False
+        """True while these are sent, in their order."""
         self._failed = False
         self._takes_back = False
         """A queued message is on its way back into the composer."""
@@ -93,34 +103,48 @@ class ChatSending(ChatKeys):
             self.say("There is no conversation to send it to. ctrl+q quits; the message says why.")
             self._give_back(text)
             return
-        if self._host is None:
+        if self._host is None or self._sends_unsent:
             self._unsent.append(text)
+            self._unsent_stored = self._keep_unsent(self._unsent)
             self.set_timer(SHOWN_S, self.show_queue)
             self._hurry.set()
-            self.say("It is sent as soon as the conversation is open.")
             return
+        self.run_worker(self._work(text), group="submit")
+
+    def _work(self, text: str) -> "Coroutine[None, None, None]":
         self.composer.add_history(text)
         self.host.remember(text)
-        self.run_worker(self._command(text) if is_command(text) else self._send(text), group="submit")
+        return self._command(text) if is_command(text) else self._send(text)
 
     def send_what_waited(self) -> None:
         """There is a conversation now."""
-        waited, self._unsent = self._unsent, []
-        for text in waited:
-            self._submit(text)
+        if self._unsent:
+            self._sends_unsent = True
+            self.run_worker(self._send_unsent(), group="submit")
+
+    async def _send_unsent(self) -> None:
+        """Send one after the other; what is sent meanwhile goes behind them."""
+        try:
+            while self._unsent:
+                await self._work(self._unsent[0])
+                self._unsent.pop(0)
+                self._keep_unsent(self._unsent)
+        finally:
+            self._sends_unsent = False
 
     def show_queue(self) -> None:
         """Show the messages that are not in the transcript yet."""
         if not self.is_attached:
             return
         queued: tuple[str, ...] = ()
-        heading = ""
+        heading = "" if not self._unsent else _STORED if self._unsent_stored else _NOT_STORED
         if self._session is not None:
             snapshot = self._session.snapshot()
             queued, led = snapshot.queued, self.run is not None and not self.run.over
             heading = banner_text.queue_heading(snapshot, led=led, reading=self.reads_along)
         self.composer.queue_offered = bool(queued) and not self.reads_along
-        self.query_one(Sent).show([*queued, *self._unsent, *self.drafts.on_its_way], heading=heading)
+        unsent = self._unsent[1:] if self._sends_unsent else self._unsent
+        self.query_one(Sent).show([*queued, *self.drafts.on_its_way, *unsent], heading=heading)
 
     async def _command(self, text: str) -> None:
         if not await run_command(self, text):

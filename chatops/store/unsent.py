@@ -1,0 +1,116 @@
+"""Messages sent before the store is open: a file of this process holds them until the store does.
+
+The process keeps the file locked for as long as it lives. A file that nobody has locked was left by a process that was
+killed, and the next chatops in the same workspace recovers it. A file grows by a line for each change and the last
+whole line counts, so that a kill in the middle of a write loses nothing.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chatops.config.paths import Paths, private_dir
+from chatops.domain.errors import ChatopsError
+
+log = logging.getLogger(__name__)
+
+_SUFFIX = ".unsent"
+_LARGEST = 64 * 1024 * 1024
+"""Bytes of a file that are read at most."""
+
+
+class Unsent:
+    """The messages of this process that are in no store yet."""
+
+    def __init__(self, paths: Paths, workspace: Path) -> None:
+        self._folder = _folder(paths)
+        self._workspace = str(workspace)
+        self._file: tuple[int, Path] | None = None
+
+    def keep(self, texts: Sequence[str]) -> bool:
+        """Store `texts` in place of the ones before, and return True if they are on the disk."""
+        try:
+            if texts or self._file is not None:
+                self._write(texts)
+        except (OSError, ChatopsError) as error:
+            log.warning("unsent messages were not stored: %s", error)
+            return False
+        return True
+
+    def _write(self, texts: Sequence[str]) -> None:
+        handle, path = self._file = self._file or self._made()
+        if not texts:
+            self._file = None
+            path.unlink(missing_ok=True)
+            os.close(handle)
+            return
+        line = json.dumps({"workspace": self._workspace, "texts": list(texts)}) + "\n"
+        data = line.encode("ascii")
+        while data:
+            data = data[os.write(handle, data) :]
+        os.fsync(handle)
+
+    def _made(self) -> tuple[int, Path]:
+        private_dir(self._folder)
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=_SUFFIX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            os.close(handle)
+            raise
+        return handle, Path(name)
+
+
+def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> int:
+    """Hand what killed processes left in `workspace` to `store`, which raises if it cannot store it. Returns how many
+    messages that were; their files are removed."""
+    found = 0
+    for path in sorted(_folder(paths).glob(f"*{_SUFFIX}")):
+        with suppress(OSError), _locked(path) as handle:
+            texts = _last(handle, str(workspace))
+            if texts is None:
+                continue
+            if texts:
+                store("\n\n".join(texts))
+            found += len(texts)
+            path.unlink()
+    return found
+
+
+def _folder(paths: Paths) -> Path:
+    return paths.data / "unsent"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The open file; raises OSError while another process has it locked."""
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise PermissionError(f"{path} is not a file of this user")
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _last(handle: int, workspace: str) -> tuple[str, ...] | None:
+    """The texts of the last whole line; None if they belong to another workspace."""
+    with os.fdopen(os.dup(handle), "rb") as file:
+        lines = file.read(_LARGEST).split(b"\n")[:-1]
+    for line in reversed(lines):
+        try:
+            said = json.loads(line)
+            texts = tuple(text for text in said["texts"] if isinstance(text, str))
+            return texts if said["workspace"] == workspace else None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+    return ()

@@ -1,0 +1,85 @@
+"""A message sent while the session is being opened outlives a kill, and the screen says whether it does."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from chatops.domain.messages import UserMessage
+from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.support.fake_openai import FakeOpenAI, says
+
+
+@contextmanager
+def opening(desk: Desk) -> Iterator[ChatTerminal]:
+    """A chat that does not get beyond reading its registry."""
+    pipe = desk.workspace.parent / "never.json"
+    os.mkfifo(pipe)
+    desk.flags = ("--registry", str(pipe))
+    try:
+        with desk.open() as terminal:
+            terminal.wait_for("Message (Enter sends")
+            yield terminal
+    finally:
+        pipe.unlink()
+
+
+def unsent(desk: Desk) -> list[str]:
+    return sorted(path.name for path in (desk.home / "data" / "unsent").glob("*"))
+
+
+def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_kill(desk: Desk) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        with opening(desk) as terminal:
+            terminal.say("first")
+            terminal.wait_for("❯ first")
+            terminal.say("second")
+            terminal.wait_for("Stored. Sent as soon as the session is open:\n ❯ first\n ❯ second")
+            with desk.open() as other:
+                other.wait_for("Message (Enter sends")
+                assert len(unsent(desk)) == 1, "what belongs to a live process is left alone"
+            terminal.kill9()
+        desk.use(registry(server.url))
+        with desk.open() as terminal:
+            terminal.ready("assistant")
+            terminal.wait_for(re.compile(r"^ first\n\n second$", re.MULTILINE))
+            assert not server.requests, "nothing is sent before the user has seen it"
+            terminal.press("enter")
+            terminal.wait_for("You said: first")
+            assert unsent(desk) == []
+        with desk.open() as terminal:
+            terminal.ready("assistant")
+            assert "second" not in terminal.text()
+        assert len(server.requests) == 1
+
+
+def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(desk: Desk) -> None:
+    def said() -> list[str]:
+        with desk.store() as store:
+            return [
+                message.text
+                for info in store.sessions()
+                for message in store.history(info.id)
+                if isinstance(message, UserMessage)
+            ]
+
+    plain = desk.use(registry("http://127.0.0.1:9/v1"))
+    with opening(desk) as terminal:
+        terminal.say("first")
+        terminal.wait_for("❯ first")
+        terminal.say("second")
+        terminal.wait_for("❯ first\n ❯ second")
+        with open(desk.flags[1], "w", encoding="utf-8"):
+            # It reads nothing from the pipe, and when it looks again a plain file.
+            plain.replace(desk.flags[1])
+        terminal.wait_until(lambda _: not unsent(desk), what="the file to go")
+        terminal.wait_until(lambda _: len(said()) == 2, what="both to be sent")
+        assert said() == ["first", "second"]
+
+
+def test_where_nothing_can_be_stored_it_is_said(desk: Desk) -> None:
+    (desk.home / "data").mkdir(parents=True)
+    (desk.home / "data" / "unsent").write_text("a file in the way of the folder")
+    with opening(desk) as terminal:
+        terminal.say("first")
+        terminal.wait_for("Not stored yet. Sent as soon as the session is open:\n ❯ first")
