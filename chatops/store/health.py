@@ -18,7 +18,7 @@ from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
 from chatops.store.run_codec import decode_run
-from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.surroundings import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 
 NAMED = 5
@@ -44,7 +44,8 @@ def findings(path: Path) -> list[Finding]:
         around = surroundings(path)
         with only_to_read(path) as raw:
             must_be_ours(raw, path)
-            return [*_contents(Connection(prepared(raw), path=path)), *around]
+            missing = _schema(raw)
+            return [*_contents(Connection(prepared(raw), path=path)), *missing, *around]
     except sqlite3.Error as error:
         return [_not_read(error, path)]
     except StoreError as error:
@@ -102,6 +103,14 @@ def _summary(rows: Connection) -> list[Finding]:
         told += f", {_counted(counts[0], 'conversation', 'conversations')}"
         told += f", {_counted(counts[1], 'message', 'messages')}"
     return [Finding(gravity=Gravity.FINE, text=told)]
+
+
+def _schema(raw: sqlite3.Connection) -> list[Finding]:
+    faults = schema_faults(raw)
+    if not faults:
+        return []
+    told = f"The file is not as its version says: {'; '.join(faults[:NAMED])}."
+    return [Finding(gravity=Gravity.BROKEN, text=told, advice=_WHEN_DAMAGED)]
 
 
 def _pages(rows: Connection) -> list[Finding]:

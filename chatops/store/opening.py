@@ -22,7 +22,15 @@ from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.mounts import network_drive
 from chatops.store.place import Place, arrive, place_of
-from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, SCHEMA_VERSION, application_id, migrate, user_version
+from chatops.store.schema import (
+    APPLICATION_ID,
+    HEADER_LENGTH,
+    SCHEMA_VERSION,
+    application_id,
+    migrate,
+    schema_faults,
+    user_version,
+)
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +118,8 @@ def examine(path: Path, *, vfs: str = "") -> None:
     raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
     try:
         must_be_ours(raw, path)
+        if missing := schema_faults(raw):
+            raise Damage("; ".join(missing))
         if path.stat().st_size <= LOOKED_THROUGH and (faults := faults_of(raw)):
             raise Damage(faults[0])
     finally:

@@ -10,7 +10,7 @@ from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memor
 from chatops.store.faults import translated
 from chatops.store.opening import OPEN_HERE, faults_of, identity, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
-from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.schema import SCHEMA_VERSION, schema_faults
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
     try:
         must_be_ours(raw, path)
         (version,) = raw.execute("PRAGMA user_version").fetchone()
-        return bool(version == SCHEMA_VERSION and not faults_of(raw))
+        return bool(version == SCHEMA_VERSION and not schema_faults(raw) and not faults_of(raw))
     except sqlite3.Error:
         return False
     except Unreadable:

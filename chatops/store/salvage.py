@@ -133,13 +133,17 @@ def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: s
         return False
     if not theirs:
         return True
+    if key not in theirs:
+        return False
     columns = tuple(column for column in ours if column in theirs)
     table = _Table(name=name, columns=columns, key=key, numbered=key == "seq")
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})"
     reader = _Reader(source, table)
     for row in reader.rows():
-        target.execute(insert, tuple(map(bound, row)))
+        if not target.execute(insert, tuple(map(bound, row))).rowcount:
+            # A column that it cannot be without is missing.
+            reader.whole = False
     return reader.whole
 
 

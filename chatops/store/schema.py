@@ -6,7 +6,10 @@ lone surrogates, see `connection`.
 """
 
 import sqlite3
+from collections.abc import Set
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 
 from chatops.store.transaction import transaction
 
@@ -200,12 +203,51 @@ if not all(migration.summary for migration in MIGRATIONS):
     raise AssertionError("every migration has a summary")
 
 
-def migrate(raw: sqlite3.Connection) -> None:
-    """Bring a file to SCHEMA_VERSION, one transaction per step; a second process finds the work done.
+_COLUMNS = (
+    "SELECT v.user_version, t.name, c.name FROM pragma_user_version v, sqlite_master t, pragma_table_info(t.name) c "
+    "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%'"
+)
+
+
+def schema_faults(raw: sqlite3.Connection) -> list[str]:
+    """Name tables and columns that a file of its version lacks, or has too early; empty if there are none.
+
+    Migrations are atomic. Such a file was changed by another program, or put together from several copies. Raises
+    sqlite3.Error.
+    """
+    rows = raw.execute(_COLUMNS).fetchall()
+    if not rows or (version := int(rows[0][0])) > SCHEMA_VERSION:
+        return []
+    found = {(str(table), str(column)) for _, table, column in rows}
+    wanted = _columns(version)
+    missing = [f"{_named(one, found)} is missing" for one in sorted(wanted - found)]
+    early = [
+        f"{_named(one, wanted)} belongs to a later version than {version}"
+        for one in sorted((_columns(SCHEMA_VERSION) - wanted) & found)
+    ]
+    return list(dict.fromkeys(missing + early))
+
+
+def _named(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
+    """Name a column, or its table if none of the others belongs to it."""
+    table, column = one
+    return f"column {table}.{column}" if any(other == table for other, _ in others) else f"table {table}"
+
+
+@cache
+def _columns(version: int) -> Set[tuple[str, str]]:
+    """The tables with their columns in a file of that version."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as raw:
+        migrate(raw, to=version)
+        return frozenset((str(table), str(column)) for _, table, column in raw.execute(_COLUMNS))
+
+
+def migrate(raw: sqlite3.Connection, *, to: int = SCHEMA_VERSION) -> None:
+    """Bring a file to a version, one transaction per step; a second process finds the work done.
 
     `raw` is in autocommit mode. A file newer than this is not for here: see `opening.examine`.
     """
-    for migration in MIGRATIONS:
+    for migration in MIGRATIONS[:to]:
         if _version(raw) >= migration.version:
             continue
         with transaction(raw):

@@ -9,6 +9,7 @@ import pytest
 
 from chatops.domain.ids import SessionId
 from chatops.store.codec import DAMAGED
+from chatops.store.health import findings
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
@@ -105,6 +106,61 @@ def test_a_newer_store_with_a_broken_first_byte_is_refused_too(chatops: CommandL
     assert (ran.code, "Update chatops" in ran.err) == (1, True)
     assert chatops("-p", "hello").code == 1
     assert contents(path.parent) == before
+
+
+ODD_SCHEMAS = {
+    "a table is missing": ("DROP TABLE posted", "table posted is missing"),
+    "a column is missing": ("ALTER TABLE posted DROP COLUMN decision", "column posted.decision is missing"),
+    "a later column is missing": ("ALTER TABLE leases DROP COLUMN since", "column leases.since is missing"),
+    "half a migration": ("PRAGMA user_version = 2", "column leases.heard belongs to a later version than 2"),
+    "a whole migration": ("PRAGMA user_version = 1", "table runs belongs to a later version than 1"),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), ODD_SCHEMAS.values(), ids=ODD_SCHEMAS)
+def test_a_store_whose_tables_are_not_those_of_its_version_is_named_and_repaired(
+    chatops: CommandLine, path: Path, change: str, told: str
+) -> None:
+    session_id, call_id = chatops.paused("run `echo once >> log.txt`")
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(change)
+    before = path.read_bytes()
+    looked = chatops("doctor")
+    assert (looked.code, told in looked.out) == (1, True), looked.out
+    assert call_id in chatops("approvals", "list").out
+    assert path.read_bytes() == before
+    approved = chatops("approvals", "approve", call_id)
+    assert approved.code == 0, approved.err
+    assert "was damaged; it was moved to" in approved.err
+    resumed = chatops("resume", session_id)
+    assert resumed.code == 0, resumed.err
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+    assert chatops("doctor").code == 0
+
+
+def test_every_table_and_column_is_looked_for(path: Path) -> None:
+    SqliteStore(path).close()
+    whole = path.read_bytes()
+    with closing(sqlite3.connect(path)) as raw:
+        tables = [
+            name
+            for (name,) in raw.execute(
+                "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%' AND name NOT LIKE 'sqlite%'"
+            )
+        ]
+        columns = [(table, column[1]) for table in tables for column in raw.execute(f"PRAGMA table_info({table})")]
+    assert len(tables) > 10
+    for table, column in columns:
+        path.write_bytes(whole)
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("PRAGMA foreign_keys = OFF")
+            raw.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+        assert any(f"column {table}.{column} is missing" in one.text for one in findings(path))
+    for table in tables:
+        path.write_bytes(whole)
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute(f"DROP TABLE {table}")
+        assert any(f"table {table} is missing" in one.text for one in findings(path))
 
 
 def test_the_file_that_was_moved_aside_can_be_read_by_its_name(chatops: CommandLine, path: Path) -> None:
