@@ -77,6 +77,20 @@ def known_reader(argv: Sequence[str]) -> int:
     return skipped + 1 if words[0] in PROGRAMS else 0
 
 
+def file_words(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return what a known reader takes for files: operands, and values of its flags, also attached ones."""
+    words = tuple(argv)[known_reader(argv) :]
+    launched = _launched(tuple(argv))
+    program = (GIT.get(launched[1]) if launched[:1] == ("git",) and len(launched) > 1 else None) or (
+        PROGRAMS.get(launched[0]) if launched else None
+    )
+    if program is None:
+        return ()
+    arguments = _Arguments(program=program, cwd="/")
+    arguments.accept(words)
+    return (*arguments.operands, *arguments.values)
+
+
 def _launched(words: tuple[str, ...]) -> tuple[str, ...]:
     """The program that launchers in front of it start, with its words; empty if that cannot be told."""
     while launcher := next((start for start in LAUNCHERS if words[: len(start)] == start), None):

@@ -86,7 +86,7 @@ def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
     if words[-1] != STAR:
         return words == argv
     prefix = words[:-1]
-    if not prefix or argv[: len(prefix)] != prefix:
+    if not prefix or argv[: len(prefix)] != prefix or facts.reveals:
         return False
     # Paths are there if the tool has resolved what the words name: a link may lead out of the folder, or to secrets.
     below = facts.cwd.rstrip("/")

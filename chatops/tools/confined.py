@@ -58,11 +58,12 @@ async def run_confined(
     context: ToolContext,
     outside: Outside,
     seconds: float,
+    masked: bool,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> ToolResult:
     """Run `argv` in the folder and at the level that `facts` name, for at most `seconds`.
 
-    `environment` holds further variables.
+    `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables.
 
     Raises ToolFailed if it cannot be started, if its sandbox cannot be set up, or is no longer what was approved.
     """
@@ -87,6 +88,7 @@ async def run_confined(
                 environment=environment,
                 call=call,
                 read_only=context.exposure is Exposure.READ_ONLY,
+                masked=masked,
             )
         except NotSetUp as error:
             raise _not_set_up(str(error), facts=facts, context=context, outside=outside) from error

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import CallFacts, Problem, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate
 from chatops.tools.confined import run_confined, search_path, seconds_left, unfit
@@ -42,7 +42,14 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         """Run Python code in the workspace folder. Each call is a fresh interpreter that can import what is installed;
         gives what the code prints (stdout and stderr) and a non-zero exit code."""
         argv = (*facts.interpreter, facts.command)
-        return await run_confined(argv, facts=facts, context=context, outside=outside, seconds=seconds_left(context))
+        return await run_confined(
+            argv,
+            facts=facts,
+            context=context,
+            outside=outside,
+            seconds=seconds_left(context),
+            masked=context.exposure is not Exposure.WHOLE,
+        )
 
     return (python_exec,)
 

@@ -9,6 +9,7 @@ Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), 
 ``setup_git_directory_gently`` in git's setup.c.
 """
 
+import contextlib
 import os
 import re
 import stat
@@ -18,7 +19,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from chatops.domain.errors import ToolFailed
 from chatops.policy.harmless import known_reader
+from chatops.tools.survey import sensitive
 
 OLDEST = (2, 38)
 """The first git that knows ``safe.bareRepository``."""
@@ -73,6 +76,8 @@ _QUIET = (
     ("protocol.allow", "never"),
 )
 """Settings that win over those of the repository and of the user."""
+_READ_FILES = frozenset({"diff", "grep"})
+"""Sub-commands that show what files of the work tree hold, besides what is committed."""
 _QUIET_FLAGS = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
     "blame": ("--no-textconv",),
@@ -122,7 +127,11 @@ def reads_only(argv: tuple[str, ...]) -> bool:
 
 
 def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the words and the environment with which a reading command of git starts no other program."""
+    """Return the words and the environment with which a reading command of git starts no other program.
+
+    Tracked files that may hold secrets are left out of what it reads in the work tree: hidden like those that are not
+    tracked, they would be shown as removed.
+    """
     environment = {
         "GIT_CONFIG_COUNT": str(len(_QUIET)),
         "GIT_PAGER": "cat",
@@ -133,12 +142,25 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
     }
     for number, (key, value) in enumerate(_QUIET):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    without: list[str] = []
     try:
-        # A repository above the one that was judged is not found.
-        environment["GIT_CEILING_DIRECTORIES"] = str(find(cwd).tree.parent)
-    except (_Unfit, OSError, ValueError):
-        environment["GIT_CEILING_DIRECTORIES"] = str(cwd.parent)
-    return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:]), environment
+        repository = find(cwd)
+        if argv[1] in _READ_FILES:
+            without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
+    except (_Unfit, OSError, ValueError, IndexError) as error:
+        raise ToolFailed("The repository has changed since the command was checked. Nothing was run.") from error
+    # A repository above the one that was judged is not found.
+    environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
+    return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:], *without), environment
+
+
+def _sensitive(repository: Repository) -> list[str]:
+    found = []
+    for path in dict.fromkeys(entry.path for entry in tracked(repository)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if sensitive(repository.tree / path, workspace=repository.tree):
+                found.append(path)
+    return found
 
 
 class _Unfit(Exception):

@@ -137,8 +137,10 @@ def sandboxed(
     environment: Mapping[str, str],
     call: str,
     read_only: bool = False,
+    masked: bool = False,
 ) -> Command:
-    """Return `argv` inside the sandbox of `level`. `call` as in `Command`; `read_only`: so is the workspace.
+    """Return `argv` inside the sandbox of `level`. `call` as in `Command`; `read_only`: so is the workspace; `masked`:
+    files that may hold secrets are hidden.
 
     Lists all that the sandbox shows of the user's folders: call it in a thread. Raises NotSetUp.
     """
@@ -158,7 +160,7 @@ def sandboxed(
         str(workspace),
         str(workspace),
         *_guarded(workspace, git=settings.git_protect, protected=protected, read=read),
-        *_covered(workspace, protected=protected, read=(*read, *names)),
+        *_covered(workspace, protected=protected, read=(*read, *names), masked=masked),
         *settled,
         "--",
         "/bin/sh",
@@ -176,9 +178,13 @@ def sandboxed(
 
 def shows(path: str, *, settings: ShellSettings, workspace: Path) -> bool:
     """Whether a program is to be seen inside, links followed."""
-    roots = (*_SYSTEM, *_LINKS, *settings.read, str(workspace))
     places = (Path(path), Path(os.path.realpath(path)))
-    return all(any(place.is_relative_to(root) for root in roots) for place in places)
+    return all(shown(place, settings=settings, workspace=workspace) for place in places)
+
+
+def shown(place: Path, *, settings: ShellSettings, workspace: Path) -> bool:
+    """Return True if `place` itself lies in what the sandbox shows."""
+    return any(place.is_relative_to(root) for root in (*_SYSTEM, *_LINKS, *settings.read, str(workspace)))
 
 
 def _isolation(*, network: bool) -> list[str]:
@@ -222,22 +228,24 @@ def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: t
     return args
 
 
-def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
-    """Cover sockets, pipes and devices: a read-only bind does not keep a command from talking through them."""
+def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, ...], masked: bool) -> list[str]:
+    """Cover sockets, pipes and devices, for a read-only bind does not keep a command from talking through them; and
+    with `masked` files that may hold secrets."""
     skipped = frozenset((*protected, *home_secrets()))
     args: list[str] = []
     for root in (workspace, *(Path(path) for path in read if not Path(path).is_relative_to(workspace))):
         try:
-            found = survey(root, skipped=skipped)
+            found = survey(root, secrets=masked, hard_links=masked and root == workspace, skipped=skipped)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise NotSetUp(why) from error
-        for path in (*found.special, *(folder for folder in found.closed if folder != root)):
+        for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root)
     for path in _listening(_SYSTEM):
         args += _cover(path, root=Path("/"))
     if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
-        raise NotSetUp(f"there are more than {_MOST_COVERED:,} sockets, pipes and devices in what it shows")
+        kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
+        raise NotSetUp(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
     return args
 
 

@@ -19,16 +19,19 @@ from pydantic import Field
 
 from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.policy.argv import simple_words
-from chatops.policy.harmless import interpreter
+from chatops.policy.harmless import file_words, interpreter
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, refused
+from chatops.tools.confine import home_folders, home_secrets, locate, refused
 from chatops.tools.confined import MAX_TEXT, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.output import visible
 from chatops.tools.outside import Outside
 from chatops.tools.read_files import with_place, world_problem
 from chatops.tools.repository import doubt, quiet, reads_only
 from chatops.tools.sandbox import ShellSettings
+from chatops.tools.survey import sensitive, survey
+from chatops.tools.threads import in_thread
 
 _MAX_SCRIPTS = 20
 _MAX_SCRIPT = 4_000_000
@@ -36,6 +39,10 @@ _SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".pl",
 _SCRIPT_NAMES = frozenset({"Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "package.json"})
 _RUN_THE_WORKSPACE = frozenset({"pytest"})
 """Programs that run what the workspace holds in any case, so that it changes nothing where they lie."""
+_NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
+"""Programs that show what files are called, and nothing of what they hold."""
+_FOLLOW_LINKS = {"ls": "L", "diff": "r"}
+"""Programs that look behind the links that they find, with this flag."""
 _WORD = re.compile(r"[\w./~+@%:-]+")
 _TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
 """An interpreter's options behind which a word may stand that is not what it runs."""
@@ -60,11 +67,19 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         limit = seconds_left(context)
         argv = facts.argv or ("/bin/bash", "-c", facts.command)
         environment: dict[str, str] = {}
-        if context.exposure is not Exposure.WHOLE and reads_only(argv):
-            argv, environment = quiet(argv, cwd=Path(facts.cwd))
+        masked = context.exposure is not Exposure.WHOLE
+        if masked and reads_only(argv):
+            argv, environment = await in_thread(quiet, argv, cwd=Path(facts.cwd))
+            masked = False
         seconds = min(limit, timeout_s or limit)
         return await run_confined(
-            argv, facts=facts, context=context, outside=outside, seconds=seconds, environment=environment
+            argv,
+            facts=facts,
+            context=context,
+            outside=outside,
+            seconds=seconds,
+            masked=masked,
+            environment=environment,
         )
 
     return (shell_exec,)
@@ -84,6 +99,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     level = outside.level(command, cwd=place.path, context=context)
     argv = _direct(command, path=search_path(level), cwd=place.path)
     caution = _caution(argv, path=search_path(level), context=context, cwd=place.path)
+    targets = _targets(argv, cwd=place.path)
     return replace(
         facts,
         refusal=level.refusal,
@@ -91,7 +107,8 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
         command=command,
         caution=caution,
         argv=argv,
-        paths=_targets(argv, cwd=place.path),
+        reveals=_reveals(argv, targets=targets, contained=bool(level.program), context=context, cwd=place.path),
+        paths=targets,
         hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=place.path, context=context),
         sandbox=level.words,
         network=level.network,
@@ -128,6 +145,48 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     return ""
 
 
+def _reveals(
+    words: tuple[str, ...], *, targets: tuple[str, ...], contained: bool, context: ToolContext, cwd: Path
+) -> str:
+    """Say what the command may read that `file_read` refuses or asks about. A sandbox hides it, but not a home folder.
+
+    Programs that run code of the workspace can read everything where there is no sandbox. A rule for one permits that.
+    """
+    program = PROGRAMS.get(words[0]) if words else None
+    if not words or (program is not None and program.text):
+        return ""
+    workspace = context.workspace
+    if workspace == Path("/") or workspace in home_folders():
+        return f"The workspace is {workspace}, so {words[0]} can read any file of yours."
+    if contained or words[0] in _RUN_THE_WORKSPACE or reads_only(words):
+        return ""
+    here = words[0] in {"ls", "rg"} or _has_flag(words, "r")
+    places = list(map(Path, targets)) or ([cwd] if program is not None and here else [])
+    try:
+        for place in (place for place in places if place.is_relative_to(workspace)):
+            found = _sensitive_below(place, words=words, context=context)
+            if found is not None:
+                return f"{words[0]} can read {visible(str(found), limit=300)}, which may hold keys or passwords."
+    except OSError as error:
+        return f"{words[0]} may read more than can be checked ({error.strerror})."
+    return ""
+
+
+def _sensitive_below(place: Path, *, words: tuple[str, ...], context: ToolContext) -> Path | None:
+    """Return a file at or below `place` that the program may show although `file_read` would not."""
+    contents = words[0] not in _NAMES_ONLY
+    if not place.is_dir():
+        return place if contents and sensitive(place, workspace=context.workspace) else None
+    follows = words[0] in _FOLLOW_LINKS and _has_flag(words, _FOLLOW_LINKS[words[0]])
+    protected = [path for path in (*context.protected, *home_secrets()) if contents and path.exists()]
+    found = survey(place, within=context.workspace, secrets=contents, hard_links=contents, links=follows).secret
+    return next((path for path in (*protected, *found) if path.is_relative_to(place)), None)
+
+
+def _has_flag(words: tuple[str, ...], letter: str) -> bool:
+    return any(word.startswith("-") and not word.startswith("--") and letter in word for word in words)
+
+
 def _names(pattern: str, *, cwd: Path) -> tuple[str, ...]:
     """What a glob stands for in `cwd`, sorted; the words that come of it are judged and run as they are."""
     return tuple(sorted(glob.glob(pattern, root_dir=cwd)))
@@ -139,11 +198,11 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
     A rule that allows further words allows none that leaves the folder, however harmless the word looks.
     """
     found: dict[str, None] = {}
-    for word in words[1:]:
-        for name in (word, word.partition("=")[2]):
-            target = os.path.join(cwd, name)
-            if name and os.path.lexists(target):
-                found[os.path.realpath(target)] = None
+    names = (name for word in words[1:] for name in (word, word.partition("=")[2]))
+    for name in (*names, *file_words(words)):
+        target = os.path.join(cwd, name)
+        if name and os.path.lexists(target):
+            found[os.path.realpath(target)] = None
     return tuple(found)
 
 

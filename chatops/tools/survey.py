@@ -6,6 +6,8 @@ folders are listed before each command. Links are never followed.
 
 import errno
 import os
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,8 @@ from chatops.tools.confine import fold
 
 MAX_ENTRIES = 1_000_000
 """More take several seconds before each command."""
+_CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
+_MOST_READ = 200_000
 _LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
 """Where hard links are usual: package managers link to their cache, and a local clone to its origin."""
 
@@ -37,12 +41,14 @@ class _Walk:
 
     secrets: bool
     hard_links: bool
+    links: bool
+    root: Path
     skipped: frozenset[Path]
     special: list[Path] = field(default_factory=list)
     closed: list[Path] = field(default_factory=list)
     secret: list[Path] = field(default_factory=list)
     entries: int = 0
-    links: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
+    names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """By device and inode: how many names there are, and those that were found."""
 
     def folder(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
@@ -52,7 +58,11 @@ class _Walk:
                 for entry in entries:
                     self.entries += 1
                     path = folder / entry.name
-                    if path in self.skipped or entry.is_symlink():
+                    if path in self.skipped:
+                        continue
+                    if entry.is_symlink():
+                        if self.links and not Path(os.path.realpath(path)).is_relative_to(self.root):
+                            self.secret.append(path)
                         continue
                     below = (*parts, fold(entry.name)) if self.secrets else parts
                     if self.secrets and is_secret(below[-1:]):
@@ -61,33 +71,64 @@ class _Walk:
                         yield path, below
                     elif not entry.is_file(follow_symlinks=False):
                         self.special.append(path)
-                    elif self.secrets and may_hold_secrets(below):
-                        self.secret.append(path)
-                    elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
-                        info = entry.stat(follow_symlinks=False)
-                        if info.st_nlink > 1:
-                            names = self.links.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1]
-                            names.append(path)
+                    elif self.secrets:
+                        self._file(entry, path, below)
         except PermissionError:
             self.closed.append(folder)
         except (FileNotFoundError, NotADirectoryError):
             return
 
+    def _file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
+        if may_hold_secrets(parts):
+            if parts[-2:] != (".git", "config") or _holds_credentials(path):
+                self.secret.append(path)
+        elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
+            info = entry.stat(follow_symlinks=False)
+            if info.st_nlink > 1:
+                self.names.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1].append(path)
+
 
 def survey(
-    root: Path, *, secrets: bool = False, hard_links: bool = False, skipped: frozenset[Path] = frozenset()
+    root: Path,
+    *,
+    within: Path | None = None,
+    secrets: bool = False,
+    hard_links: bool = False,
+    links: bool = False,
+    skipped: frozenset[Path] = frozenset(),
 ) -> Survey:
     """List everything below `root` but what is `skipped`. Raises OSError for what cannot be looked at.
 
-    `secrets`: name files that may hold secrets too; `hard_links`: among them files with a name outside `root`.
+    `secrets`: name files that may hold secrets too, by their place `within` the workspace; among them with `hard_links`
+    files that have a name outside of `root`, with `links` symlinks that lead out of the workspace.
     """
-    walk = _Walk(secrets=secrets, hard_links=hard_links, skipped=skipped)
-    waiting: list[tuple[Path, tuple[str, ...]]] = [(root, ())]
+    workspace = within or root
+    walk = _Walk(secrets=secrets, hard_links=hard_links, links=links, root=workspace, skipped=skipped)
+    parts = tuple(fold(part) for part in root.relative_to(workspace).parts)
+    waiting: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
     while waiting:
         waiting.extend(walk.folder(*waiting.pop()))
         if walk.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
-    outside = [path for number, names in walk.links.values() if len(names) < number for path in names]
+    outside = [path for number, names in walk.names.values() if len(names) < number for path in names]
     return Survey(
         special=tuple(walk.special), closed=tuple(walk.closed), secret=tuple(sorted((*walk.secret, *outside)))
     )
+
+
+def sensitive(path: Path, *, workspace: Path) -> bool:
+    """Return True if `file_read` refuses the file at `path` by its name, or asks about it. Raises OSError."""
+    parts = tuple(fold(part) for part in path.relative_to(workspace).parts)
+    if is_secret(parts) or may_hold_secrets(parts):
+        return parts[-2:] != (".git", "config") or _holds_credentials(path)
+    info = os.lstat(path)
+    return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and _LINKED_FOLDERS.isdisjoint(parts)
+
+
+def _holds_credentials(config: Path) -> bool:
+    """Return True if the settings of a repository name a password: without one every command may read them."""
+    try:
+        with config.open("rb") as file:
+            return _CREDENTIAL.search(file.read(_MOST_READ)) is not None
+    except OSError:
+        return True

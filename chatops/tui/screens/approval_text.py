@@ -79,8 +79,8 @@ def _head(pending: PendingCall) -> Iterator[Row]:
             pass
     if pending.denial is not None:
         yield Row(text=line(sentence(pending.denial)), tone="caution")
-    if pending.facts.caution:
-        yield Row(text=line(pending.facts.caution), tone="caution")
+    for warning in filter(None, (pending.facts.caution, pending.facts.reveals)):
+        yield Row(text=line(warning), tone="caution")
     for repair in pending.facts.repairs:
         yield Row(text=f"Read with repairs: {line(repair)}", tone="caution")
 
