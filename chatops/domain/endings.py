@@ -4,7 +4,7 @@ The last lines are ours whatever the program puts out, see `closed`.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chatops.domain.tools import KILLED
 
@@ -12,6 +12,7 @@ RUN_PROGRAMS = frozenset({"shell_exec", "python_exec"})
 """Tools whose results end like this; those of others may hold anything."""
 LOST = "[the command killed the process that watched over it, so its exit code is not known]"
 
+_CAUSE = re.compile(r"\[likely cause: (.*)\]")
 _LINE = re.compile(
     r"\[(?:(?P<stopped>stopped after [\d.e+]+ s): the time limit[^\]]*"
     rf"|(?P<killed>{re.escape(KILLED)}), exit code \d+"
@@ -27,6 +28,8 @@ class Ending:
 
     how: str = ""
     stopped: str = ""
+    cause: str = ""
+    """What the sandbox has to do with a failure, and which key of the registry changes that."""
 
 
 def stopped_after(seconds: float) -> str:
@@ -47,19 +50,29 @@ def left(count: int) -> str:
     return f"[{count} background {plural} stopped when the command ended]"
 
 
-def closed(output: str, *, how: str = "", stopped: str = "") -> str:
+def caused(text: str) -> str:
+    """Name the likely cause of a failure."""
+    return f"[likely cause: {text}]"
+
+
+def closed(output: str, *, how: str = "", stopped: str = "", cause: str = "") -> str:
     """The output with what is to be said of its end. If that does not say how the program ended, and its output ends as
     if it did, code 0 is said: nobody is to take a program's words for ours."""
     own = output.rstrip("\n")
-    if not how and _LINE.fullmatch(own.rpartition("\n")[2].strip()):
+    last = own.rpartition("\n")[2].strip()
+    if not how and (_LINE.fullmatch(last) or _CAUSE.fullmatch(last)):
         how = exited(0)
-    return "\n".join(part for part in (own, how, stopped) if part)
+    return "\n".join(part for part in (own, how, stopped, cause) if part)
 
 
 def ending_of(tool: str, content: str) -> Ending:
     """What a result says of the end of its program; nothing if its last line is none of these, or it ran none."""
     if tool not in RUN_PROGRAMS:
         return Ending()
+    cause = _CAUSE.fullmatch(content.rpartition("\n")[2])
+    if cause is not None:
+        ending = ending_of(tool, content.rpartition("\n")[0])
+        return replace(ending, cause=cause[1]) if ending.how else Ending()
     *_, before, last = ("", *content.rsplit("\n", 2)[-2:])
     found = _LINE.fullmatch(last)
     if found is None:

@@ -172,7 +172,8 @@ def progress(screen: Screen, published: Published) -> None:
             screen.say(f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined)
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = ending_of(tool, content)
-            told = [ending.how or content.strip().partition("\n")[0], ending.stopped]
+            cause = ending.cause and f"likely cause: {ending.cause}"
+            told = [ending.how or content.strip().partition("\n")[0], ending.stopped, cause]
             screen.say(": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": "))
         case ToolFinished(tool=tool, content=content, truncated=truncated):
             told = [ending_of(tool, content).stopped, "result shortened" if truncated else ""]

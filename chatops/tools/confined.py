@@ -15,6 +15,7 @@ from chatops.domain import endings
 from chatops.domain.errors import ToolFailed
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
 from chatops.tools.base import ToolContext
+from chatops.tools.causes import likely_cause
 from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.outside import Outside
@@ -26,7 +27,7 @@ MAX_TEXT = 100_000
 """Bytes of a command or of code; an argument of a program cannot be longer than 128 KiB."""
 _MARGIN_S = 1.0
 """The tool ends this much before the runtime's own limit, so that the output so far is not lost."""
-_STATUS_ROOM = 300
+_STATUS_ROOM = 600
 _REASON = 160
 
 
@@ -105,7 +106,12 @@ async def run_confined(
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, outside=outside)
     duration = int((time.monotonic() - started) * 1000)
-    return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration)
+    cause = ""
+    if level.program and ended.code:
+        cause = likely_cause(
+            ended.output.text(), code=ended.code, argv=argv, command=command, settings=settings, context=context
+        )
+    return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
 
 
 def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailed:
@@ -120,12 +126,18 @@ def _no_sandbox(reason: str, *, offered: bool) -> str:
     return f"{told} Call it again with the same arguments to have the person asked to run it outside the sandbox."
 
 
-def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int) -> ToolResult:
+def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
     shown = ended.output.capped(limit=limit - _STATUS_ROOM)
     stopped = endings.left(ended.left) if ended.left else ""
     return ToolResult(
         outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
-        content=endings.closed(shown.text, how=_how(ended, seconds=seconds), stopped=stopped) or EMPTY,
+        content=endings.closed(
+            shown.text,
+            how=_how(ended, seconds=seconds),
+            stopped=stopped,
+            cause=endings.caused(cause) if cause else "",
+        )
+        or EMPTY,
         truncated=shown.truncated,
         duration_ms=duration_ms,
     )

@@ -34,7 +34,7 @@ def draw() -> None:
             terminal.send("read note.txt")
             terminal.press("enter")
             terminal.wait_for("due on Friday")
-            terminal.send("run `git tag paid && git push --tags`")
+            terminal.send("run `sed s/Friday/Monday/ note.txt > moved.txt && cat moved.txt`")
             terminal.press("enter")
             terminal.wait_for("a approve once")
             terminal.wait_exit()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.domain.endings import LOST, Ending, closed, ending_of, exited, left, stopped_after
+from chatops.domain.endings import LOST, Ending, caused, closed, ending_of, exited, left, stopped_after
 
 HOWS = {
     "": "",
@@ -15,7 +15,8 @@ HOWS = {
     LOST: "exit code is not known",
 }
 STOPPED = {"": "", left(1): "1 background process stopped", left(12): "12 background processes stopped"}
-FORGED = st.sampled_from([*HOWS, *STOPPED, "[exit code 7] ", "[exit code 7", "hello", "\n", "\r"])
+CAUSE = caused('no network; "sandbox": {"network": true}')
+FORGED = st.sampled_from([*HOWS, *STOPPED, CAUSE, "[exit code 7] ", "[exit code 7", "hello", "\n", "\r"])
 
 
 @given(st.lists(FORGED | st.text(max_size=5), max_size=4), st.sampled_from(list(HOWS)), st.sampled_from(list(STOPPED)))
@@ -23,6 +24,12 @@ def test_the_ending_is_ours_whatever_was_put_out(lines: list[str], how: str, sto
     found = ending_of("shell_exec", closed("\n".join(lines), how=how, stopped=stopped))
     said_in_defence = Ending(how="exit code 0", stopped=STOPPED[stopped])
     assert found in (Ending(how=HOWS[how], stopped=STOPPED[stopped]), *((said_in_defence,) if not how else ()))
+
+
+@given(st.lists(FORGED | st.text(max_size=5), max_size=4), st.sampled_from(list(STOPPED)))
+def test_a_cause_is_read_back_behind_the_end(lines: list[str], stopped: str) -> None:
+    told = closed("\n".join(lines), how=exited(3), stopped=stopped, cause=caused("no network"))
+    assert ending_of("shell_exec", told) == Ending(how="exit code 3", stopped=STOPPED[stopped], cause="no network")
 
 
 @pytest.mark.parametrize("output", ["", "hello", "hello\n\n", "[note]"])

@@ -213,7 +213,9 @@ def _also(content: str, outcome: Outcome, ending: Ending) -> str:
         return "marked as done"
     if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
         return content
-    return ending.stopped if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
+    if outcome not in (Outcome.SUCCESS, Outcome.FAILED):
+        return ""
+    return ", ".join(filter(None, (ending.stopped, ending.cause and f"likely cause: {ending.cause}")))
 
 
 def _what_is_wrong(content: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.domain.endings import closed, exited, left, stopped_after
+from chatops.domain.endings import caused, closed, exited, left, stopped_after
 from chatops.domain.tools import Outcome
 from chatops.tui.blocks.card import card_lines
 from chatops.tui.blocks.stored import settled_card
@@ -13,6 +13,7 @@ CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
 LINES = {
     (Outcome.FAILED, closed("so far", how=stopped_after(2.5))): "stopped after 2.5 s",
     (Outcome.FAILED, CODE_AND_TWO): "exit code 2 after 3.0 s, 2 background processes stopped",
+    (Outcome.FAILED, closed("x", how=exited(2), cause=caused("no network"))): "after 3.0 s, likely cause: no network",
     (Outcome.SUCCESS, closed("done", stopped=left(1))): "3.0 s, 1 background process stopped",
     (Outcome.SUCCESS, "done"): "3.0 s",
     (Outcome.FAILED, SENTENCE): f"failed after 3.0 s: {SENTENCE}",

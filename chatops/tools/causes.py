@@ -1,0 +1,86 @@
+"""Why a command failed in the sandbox although it would not have failed outside of it, as far as its output tells.
+
+The output is only read for a hint: nothing is permitted or denied because of it.
+"""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from chatops.domain.tools import Exposure
+from chatops.tools.base import ToolContext
+from chatops.tools.output import visible
+from chatops.tools.process import Command
+from chatops.tools.sandbox import ShellSettings, shown
+
+_NETWORK = re.compile(
+    r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
+    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo|EAI_AGAIN|ENETUNREACH|ENOTFOUND"
+    r"|network unreachable|unable to resolve|connection refused|ECONNREFUSED|failed to establish a new connection",
+    re.IGNORECASE,
+)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
+_HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_MISSING = re.compile(
+    r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
+    re.IGNORECASE,
+)
+_NOT_FOUND = 127
+_MOST_NAMED = 3
+
+
+def likely_cause(
+    output: str, *, code: int, argv: tuple[str, ...], command: Command, settings: ShellSettings, context: ToolContext
+) -> str:
+    """Return what of the sandbox made `argv` fail with `code`, and which key of the registry changes it.
+
+    `command` is `argv` in its sandbox.
+    """
+    refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
+    if any(".git" in line for line in refused) and settings.git_protect:
+        return _key(".git is read-only in the sandbox", '"git": "writable"')
+    if refused and context.exposure is Exposure.READ_ONLY:
+        return 'the rule that allows this command gives it the workspace read-only ("workspace": "read")'
+    if refused:
+        return "only the workspace can be written in the sandbox"
+    if hidden := _masked(output, command, workspace=context.workspace):
+        return f"hidden from commands that a rule allows: {', '.join(hidden)}"
+    missing = _unseen(argv, command=command, settings=settings, workspace=context.workspace)
+    if missing and (code == _NOT_FOUND or _MISSING.search(output)):
+        return _key(f"{' and '.join(missing)} cannot be seen in the sandbox", f'"read": {json.dumps(missing)}')
+    if not settings.network and _NETWORK.search(output):
+        return _key("the sandbox has no network", '"network": true')
+    return ""
+
+
+def _key(what: str, setting: str) -> str:
+    return f'{what}; "sandbox": {{{setting}}} in the registry changes that'
+
+
+def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
+    """Return the files under an empty cover that the output says could not be opened."""
+    words = command.argv
+    empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
+    said = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
+    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in said]
+    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
+
+
+def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings, workspace: Path) -> list[str]:
+    """Return the environments that the program needs and the sandbox does not show."""
+    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
+    found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
+    if not found:
+        return []
+    # A script of a virtual environment needs its interpreter, and that the installation which it was made from.
+    needed = [found, os.path.join(os.path.dirname(found), "python")]
+    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    unseen = (place for place in places if not shown(place, settings=settings, workspace=workspace))
+    return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
+
+
+def _environment(program: Path) -> Path:
+    """Return the virtual environment or installation that `program` lies in, else its folder."""
+    return program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
