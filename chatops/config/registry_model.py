@@ -141,6 +141,8 @@ class ToolEntry(Strict):
     verdict: VerdictWord | None = None
     min_access: Level | None = None
     timeout_s: Seconds | None = None
+    ports: list[Annotated[int, Field(ge=1, le=65_535)]] | None = None
+    """For ``web_fetch``: ports it may connect to beside 80 and 443."""
 
 
 class SandboxEntry(Strict):

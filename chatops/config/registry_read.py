@@ -26,7 +26,7 @@ from chatops.config.registry_schema import json_schema as json_schema
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import tool_name
-from chatops.policy.patterns import ARGV_TOOLS, RUNS_ANYTHING, parse_rule, pattern_from_list
+from chatops.policy.patterns import ARGV_TOOLS, HOST_TOOLS, RUNS_ANYTHING, parse_rule, pattern_from_list
 from chatops.policy.registry import (
     HostType,
     KeySource,
@@ -284,7 +284,10 @@ class _Reader:
             verdict=None if entry.verdict is None else Verdict(entry.verdict),
             min_access=None if entry.min_access is None else _level(entry.min_access),
             timeout_s=entry.timeout_s,
+            ports=None if entry.ports is None else tuple(entry.ports),
         )
+        if entry.ports and meant not in HOST_TOOLS:
+            self.warnings.append(f"{self._where(('tools', name, 'ports'))}: this counts only for web_fetch.")
         return meant, setting
 
     def _tool_name(self, name: str, path: Path) -> str:

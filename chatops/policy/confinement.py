@@ -1,6 +1,6 @@
-"""What commands may reach under both registries: the site's block is a ceiling, the person's can only narrow it."""
+"""What commands and web_fetch may reach under both registries: the site sets a ceiling, the user can only narrow it."""
 
-from chatops.policy.registry import SandboxSpec
+from chatops.policy.registry import Registry, SandboxSpec
 from chatops.policy.resolve import Registries
 
 
@@ -24,6 +24,18 @@ def met(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
         read=tuple(dict.fromkeys(path for path in _both(one.read, other.read) if path)),
         git="protect" if "protect" in (one.git, other.git) else "writable",
     )
+
+
+def web_ports(registries: Registries) -> frozenset[int]:
+    """Return the ports that web_fetch may connect to beside 80 and 443: those of the user that the site names too, if
+    it names any."""
+    site, own = (_ports(registry) for registry in registries)
+    return frozenset(own or ()) if site is None else frozenset(own or ()) & frozenset(site)
+
+
+def _ports(registry: Registry | None) -> tuple[int, ...] | None:
+    settings = registry.tools if registry is not None else ()
+    return next((setting.ports for name, setting in settings if name == "web_fetch"), None)
 
 
 def _both(first: tuple[str, ...], second: tuple[str, ...]) -> list[str]:

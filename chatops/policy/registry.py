@@ -127,6 +127,8 @@ class ToolSetting:
     verdict: Verdict | None = None
     min_access: AccessLevel | None = None
     timeout_s: float | None = None
+    ports: tuple[int, ...] | None = None
+    """For ``web_fetch``: ports it may connect to beside 80 and 443."""
 
 
 SandboxLevel = Literal["none", "bubblewrap"]

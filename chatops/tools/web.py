@@ -8,7 +8,7 @@ used, and no cookie is kept.
 
 import asyncio
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urljoin
@@ -45,6 +45,7 @@ MAX_BODY = 2_000_000
 """Bytes after decompression; what follows is not read."""
 FETCH_S = 25.0
 """Seconds for everything."""
+WEB_PORTS = frozenset({80, 443})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXTS = ("application/json", "application/xml", "application/javascript", "application/x-ndjson", "application/yaml")
 _HEADERS = {
@@ -63,6 +64,8 @@ class WebSettings:
     """Addresses that count as public although they are not."""
     max_body: int = MAX_BODY
     timeout_s: float = FETCH_S
+    ports: Container[int] = WEB_PORTS
+    """What may be dialled: other ports of a public host are other services."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +111,24 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
         target = read_url(url)
     except BadUrl as error:
         return replace(facts, problems=(Problem(path="url", message=str(error), given=visible(url)),))
-    refusal = inner(target, allowed=settings.allowed_addresses)
+    refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
     # With a port that is not the scheme's own: a grant for a host is none for every service on it.
     host = target.host if target.origin.strip("[]") == target.host else target.origin
     return replace(facts, refusal=refusal, hosts=(host,), network=True)
 
 
+def _other_port(target: Target, settings: WebSettings) -> str:
+    if target.port in settings.ports:
+        return ""
+    key = f'"tools": {{"web_fetch": {{"ports": [{target.port}]}}}}'
+    return f"web_fetch does not connect to port {target.port}. The user can allow it in the registry: {key}."
+
+
 async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
     first = target = read_url(url)
     for _ in range(MAX_REDIRECTS + 1):
+        if refusal := _other_port(target, settings):
+            raise ToolFailed(f"Not fetched: {refusal}")
         page = await _get(target, settings=settings)
         if page.status not in _REDIRECTS or not page.location:
             return await _result(page, limit=limit)

@@ -22,7 +22,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.concerns import registry_warnings
-from chatops.policy.confinement import met, sandbox
+from chatops.policy.confinement import met, sandbox, web_ports
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
@@ -178,7 +178,7 @@ class App:
 
         # Before any tool can run: what it starts must not read keys from this process.
         harden_process()
-        return Toolbox(self.sandbox, data=self.paths.data, environ=os.environ, further=self._tools)
+        return Toolbox(self.sandbox, self.web_ports, data=self.paths.data, environ=os.environ, further=self._tools)
 
     @cached_property
     def personas(self) -> Personas:
@@ -312,6 +312,11 @@ class App:
         """What commands may reach, as both registries say now."""
         now, coming = sandbox(self._registries()), self._coming()
         return now if coming is None else met(now, sandbox(coming))
+
+    def web_ports(self) -> frozenset[int]:
+        """Return the ports that web_fetch may connect to beside the web's own, as both registries say now."""
+        now, coming = web_ports(self._registries()), self._coming()
+        return now if coming is None else now & web_ports(coming)
 
     def sandbox_note(self) -> str:
         """How commands are confined here, in a few words. May run a probe: call it off the event loop."""

@@ -9,10 +9,14 @@ from chatops.policy.registry import SandboxSpec
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.sandbox import SandboxMode, ShellSettings
+from chatops.tools.web import WEB_PORTS, WebSettings
 
 
-def catalog_settings(sandbox: SandboxSpec, *, data: Path, environ: Mapping[str, str]) -> CatalogSettings:
-    """What the catalog is built from. Where a registry requires a sandbox, commands are refused without one."""
+def catalog_settings(
+    sandbox: SandboxSpec, *, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset()
+) -> CatalogSettings:
+    """What the catalog is built from. Where a registry requires a sandbox, commands are refused without one. `ports`
+    are those that web_fetch may connect to beside the web's own."""
     required = sandbox.require != "none"
     shell = ShellSettings(
         sandbox=SandboxMode.REQUIRE if required else SandboxMode.AUTO,
@@ -20,11 +24,12 @@ def catalog_settings(sandbox: SandboxSpec, *, data: Path, environ: Mapping[str, 
         read=sandbox.read,
         git_protect=sandbox.git != "writable",
     )
-    return CatalogSettings(scratch_dir=data / "scratch", shell=shell, environ=environ)
+    web = WebSettings(ports=WEB_PORTS | ports)
+    return CatalogSettings(scratch_dir=data / "scratch", shell=shell, web=web, environ=environ)
 
 
 class Toolbox:
-    """The catalog for the sandbox in force when a tool is looked up: an edited registry counts from the next call.
+    """The catalog for what is in force when a tool is looked up: an edited registry counts from the next call.
 
     What a call was approved under is part of its facts, so one whose sandbox changed meanwhile asks again.
     """
@@ -32,6 +37,7 @@ class Toolbox:
     def __init__(
         self,
         sandbox: Callable[[], SandboxSpec],
+        ports: Callable[[], frozenset[int]],
         *,
         data: Path,
         environ: Mapping[str, str],
@@ -39,11 +45,11 @@ class Toolbox:
     ) -> None:
         """`further` are tools beside the built-in ones. Raises ConfigError if one has the name of another."""
         self._further = tuple(further)
-        self._sandbox = sandbox
+        self._sandbox, self._ports = sandbox, ports
         self._data = data
         self._environ = environ
-        self._built_for = sandbox()
-        self._built = self._build(self._built_for)
+        self._built_for = (sandbox(), ports())
+        self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
         """The tool of exactly that name."""
@@ -64,13 +70,13 @@ class Toolbox:
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:
-        sandbox = self._sandbox()
-        if sandbox != self._built_for:
-            self._built_for, self._built = sandbox, self._build(sandbox)
+        reach = (self._sandbox(), self._ports())
+        if reach != self._built_for:
+            self._built_for, self._built = reach, self._build(*reach)
         return self._built
 
-    def _build(self, sandbox: SandboxSpec) -> Catalog:
-        built = builtin_catalog(catalog_settings(sandbox, data=self._data, environ=self._environ))
+    def _build(self, sandbox: SandboxSpec, ports: frozenset[int]) -> Catalog:
+        built = builtin_catalog(catalog_settings(sandbox, data=self._data, environ=self._environ, ports=ports))
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES}
         for tool in self._further:
             if tool.spec.name in taken:

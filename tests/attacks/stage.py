@@ -280,7 +280,10 @@ class Stage:
         settings = CatalogSettings(
             scratch_dir=app.paths.data / "scratch",
             shell=ShellSettings(sandbox=SandboxMode.REQUIRE if works else SandboxMode.OFF),
-            web=WebSettings(resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3),
+            # The traps listen where there is room; their addresses have to be refused by themselves.
+            web=WebSettings(
+                resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3, ports=range(1, 65_536)
+            ),
         )
         app.__dict__["catalog"] = builtin_catalog(settings)
         self.played.sandboxed = works

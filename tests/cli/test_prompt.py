@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,27 @@ def test_reading_a_file_that_tools_use_for_keys_asks(chatops: CommandLine, name:
     ran = chatops("-p", f"read {name}", "--role", "coder", "--output-format", "json")
     assert ran.code == 3
     assert "may hold keys or passwords" in ran.json["pending"][0]["why"]
+
+
+@pytest.mark.parametrize(("ports", "port", "asks"), [([], 8080, False), ([8080], 8080, True), ([8080], 6379, False)])
+def test_only_ports_that_the_registry_names_are_fetched_from(
+    chatops: CommandLine, tmp_path: Path, ports: list[int], port: int, asks: bool
+) -> None:
+    value = {
+        "version": 3,
+        "default_role": "reader",
+        "roles": {"reader": {"primary": "demo", "tools": ["web_fetch"]}},
+        "users": {"*": {"access_level": "operator"}},
+        "tools": {"web_fetch": {"ports": ports}},
+    }
+    registry = tmp_path / "registry.json"
+    registry.write_text(json.dumps(value))
+    ran = chatops("-p", f"fetch http://example.org:{port}/", "--registry", str(registry), "--output-format", "json")
+    if asks:
+        assert (ran.code, len(ran.json["pending"])) == (3, 1)
+    else:
+        assert ran.json["calls"][0]["outcome"] == "denied"
+        assert f"port {port}" in ran.json["answer"]
 
 
 def test_a_rule_for_this_run_answers_and_is_named(chatops: CommandLine) -> None:

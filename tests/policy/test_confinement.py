@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.policy.confinement import sandbox
-from chatops.policy.registry import Registry, SandboxSpec
+from chatops.policy.confinement import sandbox, web_ports
+from chatops.policy.registry import Registry, SandboxSpec, ToolSetting
 
 OPEN = SandboxSpec(require="none", network=True, read=("/srv/data", "/opt/x"), git="writable")
 STRICT = SandboxSpec(require="bubblewrap", network=False, read=(), git="protect")
@@ -21,6 +21,24 @@ def registry(spec: SandboxSpec | None) -> Registry:
 def test_without_a_block_of_the_site_the_persons_counts(site: Registry | None) -> None:
     assert sandbox((site, registry(OPEN))) == OPEN
     assert sandbox((site, registry(None))) == SandboxSpec()
+
+
+@pytest.mark.parametrize(
+    ("site", "own", "ports"),
+    [
+        (None, None, ()),
+        (None, (8080,), (8080,)),
+        ((8080, 1), (8080, 2), (8080,)),
+        ((), (8080,), ()),
+        ((8080,), None, ()),
+    ],
+)
+def test_the_site_limits_the_ports_that_a_user_may_name(
+    site: tuple[int, ...] | None, own: tuple[int, ...] | None, ports: tuple[int, ...]
+) -> None:
+    both = [Registry(source="f", digest="d", tools=(("web_fetch", ToolSetting(ports=value)),)) for value in (site, own)]
+    assert web_ports((both[0], both[1])) == frozenset(ports)
+    assert web_ports((None, both[1])) == frozenset(own or ())
 
 
 def test_a_block_of_the_site_binds_in_every_respect() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from chatops.tools.page import decoded, text_of
 from chatops.tools.web import WebSettings, web_tools
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
 from tests.tools.webserver import Server, answer, redirect, serving
+
+ANY_PORT = range(1, 65_536)
+"""Test servers listen where there is room."""
 
 
 @pytest_asyncio.fixture
@@ -37,7 +41,13 @@ def stub(**names: tuple[str, ...]) -> WebSettings:
             raise OSError("no such name")
         return known[host]
 
-    return WebSettings(resolver=resolver, allowed_addresses=frozenset({"127.0.0.1"}), max_body=2_000_000, timeout_s=10)
+    return WebSettings(
+        resolver=resolver,
+        allowed_addresses=frozenset({"127.0.0.1"}),
+        max_body=2_000_000,
+        timeout_s=10,
+        ports=ANY_PORT,
+    )
 
 
 def fetcher(settings: WebSettings) -> FunctionTool:
@@ -66,7 +76,7 @@ async def test_the_name_is_resolved_once_and_that_address_is_dialled(server: Ser
         return ("127.0.0.1",) if len(asked) == 1 else ("10.0.0.1",)
 
     server.answers["/"] = answer("ok", kind="text/plain")
-    settings = WebSettings(resolver=rebinding, allowed_addresses=frozenset({"127.0.0.1"}))
+    settings = WebSettings(resolver=rebinding, allowed_addresses=frozenset({"127.0.0.1"}), ports=ANY_PORT)
     result = await done(fetcher(settings), context_for(tmp_path), {"url": f"http://rebind.test:{server.port}/"})
     assert result.content.endswith("ok")
     assert asked == ["rebind.test"]
@@ -98,7 +108,7 @@ async def test_no_attack_of_the_corpus_reaches_an_inner_server(server: Server, t
             raise OSError("no such name")
         return known[host]
 
-    tool = fetcher(WebSettings(resolver=resolver))
+    tool = fetcher(WebSettings(resolver=resolver, ports=ANY_PORT))
     tried = 0
     for case in cases("ssrf"):
         if "stub.test" in case["arguments"]["url"]:
@@ -107,6 +117,26 @@ async def test_no_attack_of_the_corpus_reaches_an_inner_server(server: Server, t
         assert not outcome.ran or outcome.failed, case["id"]
         tried += 1
     assert tried >= 30
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "fetched"),
+    [("http://stub.test/", True), ("https://stub.test/", True), ("https://stub.test:80/", True)]
+    + [(f"http://stub.test:{port}/", port == 8080) for port in (22, 25, 6379, 8080, 8443, 11434)],
+)
+async def test_only_ports_of_the_web_are_dialled(tmp_path: Path, url: str, fetched: bool) -> None:
+    facts = await inspected(fetcher(WebSettings(ports={80, 443, 8080})), context_for(tmp_path), {"url": url})
+    assert bool(facts.refusal) is not fetched
+    if not fetched:
+        assert '"tools": {"web_fetch": {"ports": [' in facts.refusal
+
+
+async def test_a_port_is_judged_again_when_a_page_is_fetched(server: Server, tmp_path: Path) -> None:
+    """The registry may have changed since the call was approved."""
+    facts = await inspected(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/"})
+    with pytest.raises(ToolFailed, match=f"port {server.port}"):
+        await fetcher(replace(stub(), ports={80})).run(facts, context_for(tmp_path))
     assert server.asked == []
 
 
