@@ -34,7 +34,7 @@ class _Entry:
 class Ledger:
     """Content and reasoning; calls and diagnostics in the order of the text."""
 
-    __slots__ = ("_content", "_entries", "_lead", "_made", "_reasoning", "has_content", "removed")
+    __slots__ = ("_content", "_entries", "_lead", "_made", "_reasoning", "has_content", "length", "removed")
 
     def __init__(self) -> None:
         self._content: list[str] = []
@@ -42,6 +42,8 @@ class Ledger:
         self._made: list[Piece] = []
         self._entries: list[_Entry] = []
         self._lead = ""
+        self.length = 0
+        """Characters of content so far."""
         self.has_content = False
         """Whether there is anything but white space for the person."""
         self.removed = False
@@ -66,6 +68,7 @@ class Ledger:
             self.has_content = True
         if text:
             self._content.append(text)
+            self.length += len(text)
             self._made.append(ContentPiece(text=text))
 
     def reasoning(self, text: str) -> None:
@@ -82,6 +85,7 @@ class Ledger:
         else:
             self.reasoning(text)
         self._content = []
+        self.length = 0
         self._entries = []
         self._lead = ""
         self.has_content = False

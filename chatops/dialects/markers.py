@@ -5,6 +5,7 @@ A new format whose calls stand between tags of its own, in a grammar that is kno
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from chatops.dialects.formats.base import (
@@ -209,9 +210,16 @@ def _read_functools(opening: Opening) -> Outcome:
     return read_objects(text, opening.start, bracket, opening.offers, format="functools")
 
 
+def _spaced(opening: Opening, *, read: ReadCalls) -> Outcome:
+    return read(replace(opening, after=opening.after - 1))
+
+
 MARKS: Mapping[str, ReadCalls] = {
     "[TOOL_CALLS]": read_mistral,
     "functools[": _read_functools,
     "]<]minimax[>[": read_minimax,
+    # Some servers print the `▁` in the tokens of DeepSeek as the space that it stands for.
+    **{f"<{bar}tool call begin{bar}>": partial(_spaced, read=read_token_call) for bar in _BARS},
+    **{f"<{bar}tool calls begin{bar}>": partial(_spaced, read=read_token_calls) for bar in _BARS},
 }
 """Opening marks that are no tags, with their readers."""

@@ -44,6 +44,7 @@ class Message:
         "_waits_for",
         "at",
         "begin",
+        "declined",
         "documents",
         "final",
         "fresh",
@@ -83,6 +84,8 @@ class Message:
         """Lengths of the runs of backticks that may have opened a code span, in order."""
         self.tags = OpenTags()
         """Tags of no known format that are open at `at`."""
+        self.declined = -1
+        """Index in the content of the last marker of a call behind which there is none; -1 without any."""
         self.documents = False
         """Whether a call was announced as an example or a quotation, so that the user decides on all that follow."""
         self.wrapper = ""
@@ -150,6 +153,7 @@ class Message:
 
     def reclassify(self) -> None:
         """All since the last thought was thought too."""
+        self.declined = -1
         self.ledger.reclassify("".join(self._raw))
         self.forget()
 

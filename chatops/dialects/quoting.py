@@ -2,16 +2,20 @@
 
 import re
 
-from chatops.dialects.formats.base import skip_space
+from chatops.dialects.formats.base import Found, skip_space
 from chatops.dialects.formats.closing import only_closers_follow
 from chatops.dialects.formats.fenced import begins_like_a_call, read_fenced
-from chatops.dialects.masks import LONGEST_END, Fence, fence_ends, open_fence
+from chatops.dialects.masks import LONGEST_END, Fence, fence_ends, may_hold_a_call, open_fence
 from chatops.dialects.message import ANYTHING, Message, Mode
 
 _END_BEGINS = re.compile(r"[<\[-]")
 _FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
 _LONGEST_FENCE_END = 96
 _LONGEST_TOKEN = 40
+_WORDS = r"[^<\[\]`~>◁|]{0,200}"
+_NEXT_FENCE = re.compile(rf"{_WORDS}?\n[ \t\r]{{0,16}}(?P<fence>`{{3,40}}|~{{3,40}})[^`\n]*(?=\n)")
+"""Another fence behind a closed one, with nothing but words between them."""
+_MAY_BE_NEXT = re.compile(rf"{_WORDS}(?:\n[ \t\r]{{0,16}}(?:`{{1,40}}|~{{1,40}})[^`\n]*)?\Z")
 
 
 class Quoting:
@@ -73,14 +77,13 @@ class InFence:
 
 
 class HeldFence:
-    """Keeps back a fenced block that may be a call, until something follows it or the message ends."""
+    """Keeps back fenced blocks that may be calls, until other text follows them or the message ends."""
 
-    __slots__ = ("_closed", "_length", "_offset", "_searched", "_then")
+    __slots__ = ("_closed", "_fences", "_searched", "_then")
 
     def __init__(self, offset: int, length: int, then: Mode) -> None:
         """The run of backticks is `length` long and stands `offset` characters behind `at`."""
-        self._offset = offset
-        self._length = length
+        self._fences = [(offset, length)]
         self._then = then
         self._searched = 0
         self._closed = -1
@@ -88,44 +91,76 @@ class HeldFence:
     def __call__(self, message: Message) -> bool:
         """The mode."""
         text, start = message.text, message.at
-        run = start + self._offset
-        fence = open_fence(text, run, run + self._length)
+        fence = self._fence(text, start, -1)
+        if self._closed < 0 and not self._look_for_the_end(message, fence):
+            if message.final:
+                return self._decide(message)
+            begins = begins_like_a_call(text, fence)
+            if begins is False:
+                return self._release(message, fence)
+            return message.pause("`~" if begins else ANYTHING)
+        return self._behind(message)
+
+    def _fence(self, text: str, start: int, number: int) -> Fence:
+        offset, length = self._fences[number]
+        fence = open_fence(text, start + offset, start + offset + length)
         assert fence is not None, "it was one when it was kept back"
-        if message.final:
-            return self._decide(message, fence)
-        if self._closed < 0:
-            self._look_for_the_end(text, start, fence)
-        if self._closed >= 0:
-            after = skip_space(text, start + self._closed)
-            if after == len(text) or (text[after] in "<[" and len(text) - after < _LONGEST_TOKEN):
-                return message.pause(ANYTHING)
-            if only_closers_follow(text, after):
-                return message.pause(ANYTHING)
-            message.pass_content(start + self._closed)
-            message.mode = self._then
-            return True
-        if begins_like_a_call(text, fence) is False:
-            message.pass_content(fence.body)
-            message.mode = InFence(fence.ends, self._then)
-            return True
-        return message.pause("`~" if begins_like_a_call(text, fence) else ANYTHING)
+        return fence
 
-    def _look_for_the_end(self, text: str, start: int, fence: Fence) -> None:
+    def _look_for_the_end(self, message: Message, fence: Fence) -> bool:
+        text, start = message.text, message.at
         end = fence.ends.search(text, max(fence.body, start + self._searched))
-        if end and end.end() < len(text):
+        if end and (message.final or end.end() < len(text)):
             self._closed = end.end() - start
-        else:
-            self._searched = max(len(text) - _LONGEST_FENCE_END - start, 0)
+            return True
+        self._searched = max(len(text) - _LONGEST_FENCE_END - start, 0)
+        return False
 
-    def _decide(self, message: Message, fence: Fence) -> bool:
-        text = message.text
-        closed = fence.ends.search(text, fence.body)
-        if closed is None or only_closers_follow(text, closed.end()):
-            found = read_fenced(text, fence, message.offers)
-            if found:
-                message.ledger.take(found, text, message.base)
-                message.skip(len(text))
-                return False
+    def _behind(self, message: Message) -> bool:
+        """Wait for what follows a closed fence: the end of the message, or another fence behind a few words."""
+        text, start = message.text, message.at
+        closed = start + self._closed
+        if only_closers_follow(text, closed):
+            return self._decide(message) if message.final else message.pause(ANYTHING)
+        after = skip_space(text, closed)
+        if not message.final and text[after] in "<[" and len(text) - after < _LONGEST_TOKEN:
+            return message.pause(ANYTHING)
+        following = _NEXT_FENCE.match(text, closed)
+        if following is None and not message.final and _MAY_BE_NEXT.match(text, closed):
+            return message.pause(ANYTHING)
+        fence = open_fence(text, *following.span("fence")) if following else None
+        if following and fence and may_hold_a_call(fence, text[closed : following.start("fence")]):
+            self._fences.append((following.start("fence") - start, len(following["fence"])))
+            self._searched = 0
+            self._closed = -1
+            return True
+        message.pass_content(closed)
+        message.mode = self._then
+        return True
+
+    def _release(self, message: Message, fence: Fence) -> bool:
+        """Give out everything up to the last fence: between the others stand only words."""
         message.pass_content(fence.body)
         message.mode = InFence(fence.ends, self._then)
         return True
+
+    def _decide(self, message: Message) -> bool:
+        """At the end of the message: the last fences are calls, as far as all of them hold nothing else."""
+        text, start = message.text, message.at
+        fences = [self._fence(text, start, number) for number in range(len(self._fences))]
+        alone = len(fences) == 1 and not message.ledger.has_content
+        calls: list[tuple[int, Found]] = []
+        for (offset, _), fence in zip(reversed(self._fences), reversed(fences), strict=True):
+            found = read_fenced(text, fence, message.offers, alone=alone)
+            if found is None:
+                break
+            calls.append((start + offset, found))
+        if not calls:
+            return self._release(message, fences[-1])
+        for number, (run, found) in enumerate(reversed(calls), len(fences) - len(calls)):
+            if number:
+                message.pass_content(run)
+            message.ledger.take(found, text, message.base)
+            message.skip(found.end)
+        message.skip(len(text))
+        return False

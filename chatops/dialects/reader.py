@@ -6,11 +6,13 @@ else waits. The same text comes to the same reading in whatever chunks it arrive
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from chatops.dialects.message import Message
+from chatops.dialects.missed import missed_call, thought_call
 from chatops.dialects.offers import Offers
 from chatops.dialects.prose import in_text
-from chatops.dialects.reading import Piece, Reading, Tools
+from chatops.dialects.reading import Diagnostic, Piece, Reading, Tools
 from chatops.dialects.start import at_start
 
 _CUT_BY_THE_SERVER = "length"
@@ -53,4 +55,19 @@ class CallReader:
         message.go_on()
         message.ledger.finish()
         pieces = message.ledger.drain()
-        return pieces, message.ledger.reading(cut=finish_reason == _CUT_BY_THE_SERVER)
+        cut = finish_reason == _CUT_BY_THE_SERVER
+        reading = message.ledger.reading(cut=cut)
+        if message.offers.are_read and not cut and not message.ledger.has_calls:
+            missed = self._missed(reading)
+            if missed is not None:
+                reading = replace(reading, diagnostics=(missed,), format=missed.format)
+        return pieces, reading
+
+    def _missed(self, reading: Reading) -> Diagnostic | None:
+        if reading.content.strip():
+            return missed_call(reading.content, self._message.declined, self._message.offers)
+        thought = Message(self._message.offers, begin=at_start, plain=in_text)
+        thought.arrive(reading.reasoning)
+        thought.final = True
+        thought.go_on()
+        return thought_call(reading.reasoning, thought.ledger.reading(cut=False))

@@ -20,7 +20,8 @@ TOO_EARLY = Early.TOO_EARLY
 _WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _SPACES = r"[ \t\r]{0,16}"
 _TAGS = (
-    rf"<[ ]?(?P<word>{_WORD})|<!--|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"
+    rf"(?P<spaced><[|｜]tool calls? begin[|｜]>)|<[ ]?(?P<word>{_WORD})|<!--"
+    r"|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"
     r"|\[result [0-9a-f]{16} of )|(?P<functools>\bfunctools\[)|(?P<minimax>\]<\]minimax\[>\[)|(?P<thought>◁/?think▷)"
     r"|(?P<run>`+)"
 )
@@ -44,10 +45,11 @@ def _partial(literal: str) -> str:
     return pattern
 
 
+_SPACED = tuple(f"<{bar}tool {word} begin{bar}>" for bar in "|｜" for word in ("call", "calls"))
 _SQUARES = ("[TOOL_CALLS]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[INST]")
 _HELD = re.compile(
     rf"(?P<tag><[ ]?(?P<word>[/!]?(?:[A-Za-z|｜][\w:|｜▁/-]{{0,63}})?-{{0,2}})?)\Z"
-    rf"|(?:{'|'.join(_partial(each) for each in _SQUARES)}|{_partial('[result ')}"
+    rf"|(?:{'|'.join(map(_partial, (*_SPACED, *_SQUARES)))}|{_partial('[result ')}"
     r"|\[result [0-9a-f]{1,16}(?: (?:of?)?)?)\Z"
     rf"|\b{_partial('functools[')}\Z|{_partial(']<]minimax[>[')}\Z|{_partial('◁/think▷')}\Z|{_partial('◁think▷')}\Z|`+\Z"
     rf"|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?\Z"

@@ -89,7 +89,12 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
         )
         return wait(message, start, _ENDS_CALL if cut else ANYTHING)
     if isinstance(outcome, Nothing) or outcome.end <= start:
-        return _at_the_end(message, start, after) if message.final and message.ledger.removed else after
+        if message.final and message.ledger.removed and only_closers_follow(message.text, start):
+            message.pass_content(start)
+            message.skip(len(message.text))
+            return Went.NOWHERE
+        decline(message, start)
+        return after
     said = in_quotation(message, start, outcome.end, opens=outcome.wraps)
     if said is not None:
         return said
@@ -110,13 +115,11 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
     return Went.ON
 
 
-def _at_the_end(message: Message, start: int, after: int) -> Step:
-    """A mark that would open a call, if more followed than ends of messages."""
-    if not only_closers_follow(message.text, start):
-        return after
-    message.pass_content(start)
-    message.skip(len(message.text))
-    return Went.NOWHERE
+def decline(message: Message, start: int) -> None:
+    """Note that the marker of a call at `start` is text, unless it is only spoken of."""
+    if not quotation_around(message.text, start):
+        message.pass_content(start)
+        message.declined = message.ledger.length
 
 
 def take(message: Message, found: Found) -> None:

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 
 from chatops.dialects.enclosing import closing_tag, opening_tag
-from chatops.dialects.formats.closing import only_closers_follow, text_follows
+from chatops.dialects.formats.closing import CLOSER, only_closers_follow, text_follows
 from chatops.dialects.frames import end_of_text, frame, frame_ends, part, turn
 from chatops.dialects.masks import QUOTING
 from chatops.dialects.message import Message
 from chatops.dialects.reasoning import opened_by
 from chatops.dialects.scanner import Early, Kind, word_of
-from chatops.dialects.settle import Step, Went, wait
+from chatops.dialects.settle import Step, Went, decline, masked, wait
 from chatops.dialects.thoughts import quoted, think, thought_ended
 
 
@@ -33,6 +33,9 @@ _LONGEST_TAG_END = 4
 _TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
+_LIST_OF_TOOLS = "tools"
+
+
 def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
     text = message.text
     after = text[found.end() : found.end() + 1]
@@ -46,7 +49,10 @@ def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
             message.pass_content(found.start())
             message.skip(len(text))
             return Went.NOWHERE
-    return quoted(message, found, QUOTING[word_of(found)])
+    word = word_of(found)
+    if word == _LIST_OF_TOOLS and masked(message, found.start()) is None:
+        decline(message, found.start())
+    return quoted(message, found, QUOTING[word])
 
 
 def unknown_tag(message: Message, found: re.Match[str]) -> Step:
@@ -57,6 +63,8 @@ def unknown_tag(message: Message, found: re.Match[str]) -> Step:
     if isinstance(name, Early):
         return wait(message, start)
     if name is not None and not closes:
+        if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
+            decline(message, start)
         message.tags.open(name, begins_line=text[start - 1] == "\n")
     elif name is not None and not message.tags.close(name) and not message.led_by_call:
         # The opening tag may have been in the prompt, and then what came before was thought.

@@ -88,6 +88,49 @@ def test_a_call_that_cannot_be_read_is_answered_and_the_model_corrects_it(chatop
     assert "due on Friday" in last.tool_results[3]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<function=file_read{"path": "note.txt"}></function>',
+        '{"thought": "", "tool_calls": [{"name": "file_read", "arguments": {"path": "note.txt"}}]}',
+        '```json\n{"tool_calls": [{"name": "file_read", "arguments": {"path": "note.txt"}}]}\n```',
+        '```tool_code\nprint(file_read(path="note.txt"))\n```',
+        'file_read.call(path="note.txt")',
+    ],
+)
+def test_a_reply_that_is_nothing_but_a_call_is_that_call_and_does_not_ask(chatops: CommandLine, text: str) -> None:
+    with FakeOpenAI([says(text, pieces=len(text)), says("Friday.")]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "read it")
+        assert "due on Friday" in server.requests[-1].tool_results[0]
+    assert (ran.code, ran.out.strip()) == (0, "Friday."), ran.err
+
+
+def test_both_of_two_fenced_calls_are_asked_about(chatops: CommandLine) -> None:
+    fenced = '```json\n{"name": "file_read", "arguments": {"path": "%s"}}\n```'
+    with FakeOpenAI([says(f"{fenced % 'note.txt'}\n\n{fenced % 'other.txt'}")]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "read them", "--output-format", "json")
+    assert ran.code == 3
+    assert [one["arguments"]["path"] for one in ran.json["calls"]] == ["note.txt", "other.txt"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tools>\n{"name": "file_read", "arguments": {"path": "note.txt"}}\n</tools>',
+        'I need it.assistantcommentary to=functions.file_read json{"path": "note.txt"}',
+        f"<think>I look. {READS}</think>",
+        "<function/file_read{}</function>",
+    ],
+)
+def test_a_call_in_a_form_that_no_model_uses_is_said_to_the_model(chatops: CommandLine, text: str) -> None:
+    with FakeOpenAI([says(text), says(READS), says("Friday.")]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "read it")
+        _, told, last = server.requests
+    assert (ran.code, ran.out.strip()) == (0, "Friday."), ran.err
+    assert told.tool_results[0].startswith("file_read was not run: it ")
+    assert "due on Friday" in last.tool_results[1]
+
+
 def test_the_last_round_does_not_show_the_call_that_it_may_not_make(chatops: CommandLine) -> None:
     with FakeOpenAI([says(READS), says(f"Friday, it seems.\n{READS}")]) as server:
         ran = chatops(*flags(chatops, server), "-p", "read it", "--max-rounds", "1")

@@ -52,19 +52,22 @@ def test_a_call_is_read_under_the_name_of_its_format(format: str) -> None:
     assert reading.diagnostics == ()
 
 
-def test_python_without_brackets_may_be_an_example() -> None:
-    sure, unsure = (
-        read_calls(text, TOOLS) for text in ('[get_weather(city="Oslo", days=3)]', 'get_weather(city="Oslo", days=3)')
-    )
-    assert got(sure) == got(unsure) == [OSLO]
-    assert [each.calls[0].confidence for each in (sure, unsure)] == [Confidence.HIGH, Confidence.LOW]
+def test_several_calls_in_python_without_brackets_may_be_an_example() -> None:
+    call = 'get_weather(city="Oslo", days=3)'
+    for text, confidence in (
+        (f"[{call}]", "high"),
+        (call, "high"),
+        (f"[{call}, {call}]", "high"),
+        (f"{call}\n{call}", "low"),
+    ):
+        assert {each.confidence for each in read_calls(text, TOOLS).calls} == {Confidence(confidence)}
 
 
 @ALL
 def test_a_call_in_good_order_needs_no_repairs_and_leaves_no_doubt(format: str) -> None:
     [call] = read_calls(SPELLINGS[format].spell([OSLO]), TOOLS).calls
     assert call.repairs == ()
-    assert call.confidence is (Confidence.LOW if format == "json_fenced" else Confidence.HIGH)
+    assert call.confidence is Confidence.HIGH
 
 
 @ALL

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatops.dialects import Confidence, DiagnosticKind, Reading, read_calls
+from chatops.dialects import CallReader, Confidence, DiagnosticKind, Reading, read_calls
 from chatops.domain.canonical import JsonValue
 from tests.dialects.examples import TOOLS, Wanted
 
@@ -428,6 +428,148 @@ def test_code_behind_a_marker_is_said_where_no_tool_runs_code() -> None:
     reading = read_calls("<|python_tag|>print(1)", TOOLS)
     assert (reading.calls, reading.content) == ((), "")
     assert [each.name for each in reading.diagnostics] == ["code_interpreter"]
+
+
+CITY = '{"city": "Oslo"}'
+ASKS = f'{{"name": "get_weather", "arguments": {CITY}}}'
+OTHER = '{"name": "run_shell", "arguments": {"command": "ls"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (f"<function=get_weather{CITY}</function>", "llama3_function_tag"),
+        (f"<function=get_weather{CITY}></function>", "llama3_function_tag"),
+        (f"<function=get_weather {CITY} </function>", "llama3_function_tag"),
+        (f"<function=get_weather({CITY})</function>", "llama3_function_tag"),
+        (f"<|python_tag|><function=get_weather{CITY}</function><|eom_id|>", "llama3_function_tag"),
+        (f'{{"thought": "", "tool_calls": [{ASKS}]}}', "openai_tool_calls_obj"),
+        (f'{{"thought": "I look.", "tool_calls": [{ASKS}]}}', "openai_tool_calls_obj"),
+        (f'```json\n{{"tool_calls": [{ASKS}]}}\n```', "json_fenced"),
+        (f"```\n{ASKS}\n```", "json_fenced"),
+        ('```tool_code\nprint(get_weather(city="Oslo"))\n```', "json_fenced"),
+        ('```tool_code\nget_weather(city="Oslo")\n```', "json_fenced"),
+        ('```tool_code\nprint(default_api.get_weather(city="Oslo"))\n```', "json_fenced"),
+        ('get_weather.call(city="Oslo")', "pythonic"),
+        ('weather.call(city="Oslo")', "pythonic"),
+        (
+            f"<｜tool calls begin｜><｜tool call begin｜>function<｜tool sep｜>get_weather\n```json\n{CITY}\n```"
+            "<｜tool call end｜><｜tool calls end｜>",
+            "deepseek_v3",
+        ),
+        (f"<|tool call begin|>get_weather<|tool sep|>{CITY}<|tool call end|>", "deepseek_v31"),
+    ],
+)
+def test_what_models_write_instead_of_their_format_is_sure_where_nothing_else_was_written(
+    text: str, format: str
+) -> None:
+    for size in (1, 5, len(text)):
+        reader = CallReader(TOOLS, aliases={"weather": "get_weather"})
+        for at in range(0, len(text), size):
+            reader.feed(text[at : at + size])
+        reading = reader.close()[1]
+        assert (got(reading), reading.content) == ([("get_weather", {"city": "Oslo"})], ""), size
+        [call] = reading.calls
+        assert (call.repairs, call.confidence, call.format) == ((), Confidence.HIGH, format)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'web_search.call(query="say \"hi\"")',
+        r'[web_search(query="say \"hi\"")]',
+        r'<|python_tag|>web_search.call(query="say \"hi\"")<|eom_id|>',
+        r'<function=web_search{"query": "say \"hi\""}</function>',
+    ],
+)
+def test_escaped_quotes_are_part_of_the_value(text: str) -> None:
+    reader = CallReader({"web_search": {}})
+    for char in text:
+        reader.feed(char)
+    assert got(reader.close()[1]) == [("web_search", {"query": 'say "hi"'})]
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n", "\n\nand then\n\n", "\nThis first, that second:\n"])
+def test_all_fences_at_the_end_are_calls_that_could_be_examples(between: str) -> None:
+    for before in ("", "I look.\n\n"):
+        text = f"{before}```json\n{ASKS}\n```{between}```json\n{OTHER}\n```"
+        reading = read_calls(text, TOOLS)
+        assert got(reading) == [("get_weather", {"city": "Oslo"}), ("run_shell", {"command": "ls"})]
+        assert {call.confidence for call in reading.calls} == {Confidence.LOW}
+        assert reading.content.split() == (before + between).split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{ASKS}\n```\n```json\n{OTHER}\n```\nThat is how it looks.",
+        f"```json\n{ASKS}\n```\n```python\nx = 1\n```",
+        f"```json\n{ASKS}\n```\n```json\n[1, 2]\n```",
+        "```tool_code\nprint(get_weather(city=name))\n```",
+        '```tool_code\nprint(get_weather(city="Oslo"), end="")\n```',
+        '```python\nprint(get_weather(city="Oslo"))\n```',
+    ],
+)
+def test_fences_of_which_the_last_is_no_call_are_code(text: str) -> None:
+    reading = read_calls(text, TOOLS)
+    assert (reading.calls, reading.content) == ((), text)
+
+
+def test_only_the_fences_behind_an_example_are_calls() -> None:
+    text = f"```json\n[1, 2]\n```\n```json\n{OTHER}\n```"
+    assert got(read_calls(text, TOOLS)) == [("run_shell", {"command": "ls"})]
+    assert read_calls(f"```json\n{OTHER}\n```\nFor example:\n```json\n{ASKS}\n```\n", TOOLS).calls == ()
+
+
+MISSED = [
+    f"<tools>\n{ASKS}\n</tools>",
+    f"I look.\n<tools>{ASKS}",
+    f"<tools>[{ASKS}, {OTHER}]</tools>",
+    f"analysisWe need it.assistantcommentary to=functions.get_weather json{CITY}",
+    f"commentary to=functions.get_weather code{CITY}",
+    f"<function/get_weather{CITY}</function>",
+    f"<function(get_weather){CITY}</function>",
+    f"<function=get_weather, {CITY}</function>",
+    f"<function>{ASKS}</function>",
+    f"get_weather{CITY}</function>",
+    '<tool_code>get_weather("Oslo")</tool_code>',
+    f'<|inner_prefix|>I look.<|tools_prefix|>[{{"get_weather": {CITY}}}]<|tools_suffix|><|inner_suffix|>',
+    f"<think>I look. <tool_call>{ASKS}</tool_call></think>",
+    f"I look. <tool_call>{ASKS}</tool_call>\n</think>\n",
+]
+
+
+@pytest.mark.parametrize("text", MISSED)
+def test_what_names_a_tool_behind_a_marker_and_is_no_call_is_said_once(text: str) -> None:
+    for size in (1, 7, len(text)):
+        reader = CallReader(TOOLS)
+        for at in range(0, len(text), size):
+            reader.feed(text[at : at + size])
+        reading = reader.close()[1]
+        assert reading.calls == ()
+        assert [(each.kind, each.name) for each in reading.diagnostics] == [(DiagnosticKind.UNREADABLE, "get_weather")]
+        assert reading.content + reading.reasoning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"{text}\nSo it is written." for text in MISSED),
+        *(f"It is written `{text}`" for text in MISSED),
+        *(f'It is written "{text}"' for text in MISSED),
+        *(f"```\n{text}\n```" for text in MISSED[:-1]),
+        *(text.replace("get_weather", "get_whether").replace("run_shell", "ruin_shell") for text in MISSED),
+        f"<analysis>\nOne could {MISSED[0]}\n</analysis>",
+        f"<think>`<tool_call>{ASKS}</tool_call>` would do.</think>",
+        '<tools>{"name": "get_weather", "parameters": {"type": "object", "properties": {}}}</tools>',
+        "The tag <tools> lists get_weather (and others).",
+        "Use <function=...> for get_weather.",
+        "See get_weather {docs}.",
+    ],
+)
+def test_text_about_calls_is_no_missed_one(text: str) -> None:
+    reading = read_calls(text, TOOLS)
+    assert [each.kind for each in reading.diagnostics if each.kind is not DiagnosticKind.UNKNOWN_TOOL] == []
 
 
 def test_nothing_is_filled_in_from_the_schema() -> None:

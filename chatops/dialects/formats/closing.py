@@ -89,7 +89,9 @@ def closer_after(text: str, at: int) -> int | None:
 def closer_may_come(text: str, at: int) -> bool:
     """Whether more text could put a closing tag behind `at`, where none is yet."""
     at = _after_junk(text, at)
-    return at == len(text) or (text[at] in "<[]" and len(text) - at < _LONGEST)
+    if len(text) - at < 2:
+        return at == len(text) or text[at] in "<[]\\"
+    return text[at] in "<[]" and len(text) - at < _LONGEST
 
 
 def _after_junk(text: str, at: int) -> int:

@@ -1,6 +1,10 @@
-"""A call in a fenced block that ends the message: the same as documentation, so a person is always asked."""
+"""Calls in fenced blocks that end the message.
+
+They look the same as documentation, so the user decides; only a fence that is the whole message is sure.
+"""
 
 import re
+from dataclasses import replace
 
 from chatops.dialects.formats.base import Call, Found, Item, Opening, doubtful, skip_space, unclosed
 from chatops.dialects.formats.closing import END_OF_TEXT
@@ -11,9 +15,12 @@ from chatops.dialects.formats.tagged import read_tagged
 from chatops.dialects.json_reader import Unreadable, read_value
 from chatops.dialects.masks import PYTHON_LANGUAGES, Fence
 from chatops.dialects.offers import Offers
-from chatops.dialects.pythonic import read_call_list
+from chatops.dialects.pythonic import PythonicCall, read_call, read_call_list
 
 _TAGGED = re.compile(r"<\s?(tool_call|function_calls?|tool_calls)\s*>|<\s?(function|invoke)[\s=]", re.IGNORECASE)
+_PRINT = re.compile(r"\s*+(?P<print>print\s*+\()")
+_PRINT_ENDS = re.compile(r"\s*+\)[ \t]*;?")
+_OWN_MODULE = "default_api."
 _PYTHON = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
@@ -27,10 +34,11 @@ def begins_like_a_call(text: str, fence: Fence) -> bool | None:
     return fence.language in PYTHON_LANGUAGES and (text[at].isalpha() or text[at] == "_")
 
 
-def read_fenced(text: str, fence: Fence, offers: Offers) -> Found | None:
-    """The calls in a fence that ends the message; None if it holds anything else.
+def read_fenced(text: str, fence: Fence, offers: Offers, *, alone: bool) -> Found | None:
+    """The calls in a fence; None if it holds anything else.
 
-    `fence.ends` need not be there: a message may stop behind the last call.
+    `fence.ends` need not be there: a message may stop behind the last call. `alone`: nothing else stands in the
+    message, so that its calls are meant as such.
     """
     whole = text[: _without_end_of_text(text)]
     closed = fence.ends.search(whole, fence.body)
@@ -38,11 +46,11 @@ def read_fenced(text: str, fence: Fence, offers: Offers) -> Found | None:
     items = _in_tags(body, fence, offers) or _objects(body, fence, offers) or _python(body, fence, offers)
     if not items or not any(isinstance(each, Call) for each in items):
         return None
-    return Found(
-        end=len(text),
-        format="json_fenced",
-        items=tuple(doubtful(each if closed else unclosed(each)) for each in items),
-    )
+    if not closed:
+        items = [unclosed(each) for each in items]
+    if not (alone and closed):
+        items = [doubtful(each) for each in items]
+    return Found(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
 
 
 def _without_end_of_text(text: str) -> int:
@@ -90,9 +98,24 @@ def _python(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
     if fence.language not in PYTHON_LANGUAGES or not _PYTHON.match(text, skip_space(text, fence.body)):
         return None
     try:
-        calls, end = read_call_list(text, fence.body)
+        calls, end = _printed(text, fence.body) or read_call_list(text, fence.body)
     except Unreadable:
         return None
+    calls = tuple(replace(call, name=call.name.removeprefix(_OWN_MODULE)) for call in calls)
     if skip_space(text, end) < len(text) or not all(offers.named(tool_of(call.name, offers)) for call in calls):
         return None
     return python_items(calls, offers)
+
+
+def _printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
+    """Calls each in a `print()` of its own, as Gemma writes them. Raises Unreadable."""
+    calls: list[PythonicCall] = []
+    end = at
+    while opened := _PRINT.match(text, end):
+        call = read_call(text, opened.end())
+        closed = _PRINT_ENDS.match(text, call.end)
+        if closed is None:
+            return None
+        calls.append(replace(call, start=opened.start("print"), end=closed.end()))
+        end = closed.end()
+    return (tuple(calls), end) if calls else None

@@ -25,6 +25,7 @@ from chatops.dialects.repairs import Repair
 _CODE_ENDS = re.compile(
     rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
 )
+_TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
 _BUILT_IN = ".call"
 _CODE_TOOLS = ("python_exec", "code_interpreter")
 _CODE = "code"
@@ -61,6 +62,12 @@ def tool_of(written: str, offers: Offers) -> str:
     return written.removesuffix(_BUILT_IN) if offers.named(written) is None else written
 
 
+def begins_built_in(written: str, offers: Offers) -> bool:
+    """Return True if `NAME.call` of a tool on offer may begin with `written`."""
+    name, _, rest = written.rpartition(".")
+    return _BUILT_IN.startswith(f".{rest}") and offers.named(name) is not None
+
+
 def read_python_tag(opening: Opening) -> Outcome:
     """What follows `<|python_tag|>`: objects, calls of built-in tools, or code to run."""
     text, start = opening.text, opening.start
@@ -69,6 +76,8 @@ def read_python_tag(opening: Opening) -> Outcome:
         return NOT_YET
     if text[at] == "{":
         return read_objects(text, start, at, opening.offers, format="llama3_python_tag")
+    if _TAGGED_CALL.match(text, at):
+        return Found(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
     calls = _calls_in(text if end == len(text) else text[:end], at, opening.offers)

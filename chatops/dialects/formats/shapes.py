@@ -27,7 +27,7 @@ ARGUMENT_KEYS = (
     "tool_parameters",
 )
 _BESIDE = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
-_BESIDE_A_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call"})
+_BESIDE_A_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
 _LEFT_OUT = "entries that are no calls were left out"
 _NAME_IS_THE_KEY = "the key of the object was read as the name of the tool"
 _OWN_SCHEMA = "has its own schema where its arguments belong"

@@ -20,8 +20,8 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.closing import CLOSER, QUOTED_CALL, call_ends_at, closer_may_come
 from chatops.dialects.formats.collected import Collected
-from chatops.dialects.formats.objects import read_named
-from chatops.dialects.formats.shapes import ARGUMENT_KEYS
+from chatops.dialects.formats.objects import broken, closed_block, read_arguments, read_named
+from chatops.dialects.formats.shapes import ARGUMENT_KEYS, Shape
 from chatops.dialects.json_reader import Unreadable, read_whole, unwrap
 from chatops.dialects.reading import Schema
 from chatops.dialects.values import property_schema, strip_newlines, typed, types_of
@@ -34,6 +34,9 @@ _CALLED = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
 _CALL = rf"<\s?{_PREFIX}(?:function|invoke){_CALLED}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
 _PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_IS}{_KEY.format('key')}(?P<more>[\sĠ][^<>]{{0,200}})?>"
 CALL_OPENS = re.compile(_CALL, re.IGNORECASE)
+_GLUED = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
+"""`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed behind the arguments or not at all."""
+_GLUED_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
 _PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
 _PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
 _CALL_CLOSES = rf"<\s?/\s?{_PREFIX}(?:function|invoke)\s*>"
@@ -107,6 +110,8 @@ def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, t
 def read_tagged(opening: Opening, *, format: str) -> Outcome:
     """The call whose opening tag begins at `opening.start`."""
     text = opening.text
+    if glued := _GLUED.match(text, opening.start):
+        return _read_glued(opening, glued)
     opened = CALL_OPENS.match(text, opening.start)
     if opened is None:
         return NOT_YET if _may_still_open(text, opening.start) else NOT_HERE
@@ -119,6 +124,18 @@ def read_tagged(opening: Opening, *, format: str) -> Outcome:
         return read_named(opening, written, at, format=format)
     reading = _Reading(text, Collected(written, opening.start, opening.offers))
     return _read(reading, opening.start, at, format)
+
+
+def _read_glued(opening: Opening, glued: re.Match[str]) -> Found:
+    text, start = opening.text, opening.start
+    format = "llama3_function_tag"
+    try:
+        arguments, end, repairs, sure = read_arguments(text, glued.end())
+    except Unreadable as error:
+        return broken(text, start, error, glued["name"], format=format)
+    item = Shape(opening.offers, start, end, repairs).call(glued["name"], arguments)
+    tag = _GLUED_ENDS.match(text, end)
+    return closed_block(text, tag.end() if tag else end, [item], format=format, sure=sure)
 
 
 def _may_still_open(text: str, start: int) -> bool:

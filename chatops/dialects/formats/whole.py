@@ -9,7 +9,7 @@ import re
 from chatops.dialects.formats.base import Call, Found, Item, doubtful, unclosed, unreadable
 from chatops.dialects.formats.closing import only_closers_follow
 from chatops.dialects.formats.objects import name_in, read_arguments
-from chatops.dialects.formats.python_calls import python_items, tool_of
+from chatops.dialects.formats.python_calls import begins_built_in, python_items, tool_of
 from chatops.dialects.formats.shapes import NAME_KEYS, Shape
 from chatops.dialects.json_reader import Unreadable, read_value
 from chatops.dialects.offers import Offers
@@ -41,7 +41,7 @@ def begins(text: str, at: int, offers: Offers) -> bool | None:
     if word is None:
         return False
     if word.end() == len(text):
-        return None if offers.begins_a_name(word[0]) or offers.begins_a_name(word[0].split(".call")[0]) else False
+        return None if offers.begins_a_name(word[0]) or begins_built_in(word[0], offers) else False
     if offers.named(tool_of(word[0], offers)) is None:
         return False
     if text.startswith("(", word.end()) or _NAME_AND_OBJECT.match(text, word.end()):
@@ -125,7 +125,7 @@ def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _python(text: str, at: int, offers: Offers) -> Found | int:
-    """`[f(a=1)]`, or one call without brackets, which could as well be an example."""
+    """`[f(a=1)]`, one call without brackets, or several, which could as well be an example."""
     bracketed = text[at] == "["
     try:
         calls, end = read_call_list(text, at)
@@ -141,7 +141,7 @@ def _python(text: str, at: int, offers: Offers) -> Found | int:
     if not any(offers.named(tool_of(call.name, offers)) for call in calls) and not _looks_meant(calls, bracketed):
         return at
     items = python_items(calls, offers)
-    if not bracketed:
+    if not bracketed and len(items) > 1:
         items = [doubtful(each) for each in items]
     return Found(end=len(text), format="pythonic", items=tuple(items))
 
