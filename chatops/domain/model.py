@@ -7,6 +7,9 @@ from chatops.domain.messages import Message
 from chatops.domain.tools import RawCall, ToolSpec
 from chatops.domain.usage import Usage
 
+CONTENT_FILTER = "content_filter"
+"""The `finish_reason` of a reply that the provider's filter ended."""
+
 
 class ToolChoice(StrEnum):
     """Whether the model may call tools in its reply."""

@@ -8,6 +8,8 @@ from chatops.domain.events import (
     CallProposed,
     Notice,
 )
+from chatops.domain.messages import AssistantMessage
+from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
 from chatops.engine import calls, doubt, feedback, schedule, sequence, tracker
@@ -26,6 +28,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.verdicts import BY_POLICY
 
+FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
 MAX_CALLS = 64
 """Calls of one reply that are looked at; each further one gets its result at once."""
 
@@ -58,11 +61,21 @@ def triage(draft: Draft, index: int) -> None:
     return None
 
 
+def _was_filtered(draft: Draft, call: ToolCall) -> bool:
+    """Return True if the provider's filter ended the reply that holds `call`."""
+    for message in reversed(draft.state.messages):
+        if isinstance(message, AssistantMessage) and any(each.id == call.id for each in message.calls):
+            return message.finish_reason == CONTENT_FILTER
+    return False
+
+
 def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     """Inspection has answered: the first time it is judged, the last time it is compared and started."""
     one = calls.in_round(draft).calls[index]
     # What the reader of the reply had to assume counts, whatever the tool makes of it.
     facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
+    if _was_filtered(draft, one.call):
+        facts = replace(facts, by_hand="; ".join(each for each in (FILTERED, facts.by_hand) if each))
     match one.status:
         case Inspecting(before_edit=None):
             _first_look(draft, index, facts)

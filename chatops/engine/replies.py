@@ -10,6 +10,7 @@ from chatops.domain.events import (
 from chatops.domain.ids import call_id, thought_id
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import (
+    CONTENT_FILTER,
     OTHER_MODEL_MAY_HELP,
     FailureKind,
     ModelFailure,
@@ -149,7 +150,7 @@ def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
         draft.notice(text, advice=advice)
         rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice)
         return
-    if reply.finish_reason == "content_filter":
+    if reply.finish_reason == CONTENT_FILTER:
         draft.notice("The answer was stopped by the provider's filter.")
     if phase.purpose is Purpose.CLOSE:
         rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=rounds.limit_text(draft))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import REPOSITORY, CommandLine
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
 
 
 def test_a_list_has_the_beginning_of_a_long_call_and_says_so(chatops: CommandLine) -> None:
@@ -260,3 +261,27 @@ def test_an_approval_of_what_was_shown_is_none_of_what_came_after(chatops: Comma
     assert edited.code == 1
     assert chatops("approvals", "list", "--output-format", "json").json[0]["decision"] is None
     assert chatops("approvals", "approve", call, "--digest", digest.upper()).code == 0
+
+
+def test_no_rule_answers_a_call_whose_reply_the_providers_filter_ended(chatops: CommandLine) -> None:
+    filtered = calls(call("file_read", path="note.txt"), finish_reason="content_filter")
+    with FakeOpenAI([filtered, says("Friday.")]) as server:
+        registry = chatops.workspace.parent / "registry.json"
+        registry.write_text(
+            json.dumps(
+                {
+                    "version": 3,
+                    "models": {"mine": {"api_url": server.url, "model_name": "m"}},
+                    "roles": {"reader": {"primary": "mine", "tools": ["file_read"]}},
+                }
+            )
+        )
+        options = ["--registry", str(registry), "--role", "reader"]
+        ran = chatops(*options, "-p", "read it", "--approve", "file_read", "--output-format", "json")
+        assert ran.code == 3, ran.err
+        (pending,) = ran.json["pending"]
+        assert "content filter" in pending["why"]
+        assert "content filter" in chatops(*options, "approvals", "show", pending["id"]).out
+        assert chatops(*options, "approvals", "approve", pending["id"]).code == 0
+        ended = chatops(*options, "resume", ran.json["session_id"])
+        assert (ended.code, ended.out.strip()) == (0, "Friday."), ended.err
