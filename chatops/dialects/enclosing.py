@@ -1,5 +1,7 @@
 """Open tags of no known format: a call between `<analysis>` and `</analysis>` was thought or quoted, not made.
 
+Tags are written `<x>`, `[x]` and, as tokens, `<|x|>`.
+
 The reader cannot list every word that models put around what they think or quote. So it decides by the pair: a call
 that stands in a pair of tags is text, unless the tag announces calls or wraps the answer. A tag without its closing tag
 encloses nothing for certain (`List<T>`, `<name>` as a placeholder), so most of these change nothing.
@@ -13,21 +15,29 @@ from chatops.dialects.masks import QUOTES
 from chatops.dialects.scanner import TOO_EARLY, Early
 
 _LONGEST_NAME = 128
-_NAME = rf"(?P<name>[^\W\d][\w:.-]{{0,{_LONGEST_NAME - 1}}})"
-_OPENS = re.compile(rf"<[ ]?{_NAME}")
-_CLOSES = re.compile(rf"<\s?/\s?{_NAME}[^<>\n]{{0,16}}>")
-_CLOSING_BEGINS = re.compile(rf"<\s?/\s?(?:{_NAME}[^<>\n]{{0,16}})?\Z")
+_NAME = rf"[^\s<>/|｜\"'`=!?]{{1,{_LONGEST_NAME}}}"
+_OPENS = re.compile(
+    rf"<[ ]?(?P<name>{_NAME})|\[(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>[\w▁]{{1,80}})[|｜]>"
+)
+_CLOSES = re.compile(
+    rf"<\s?/\s?(?P<name>{_NAME})[^<>]{{0,16}}>|\[/(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>/?[\w▁]{{1,80}})[|｜]>"
+)
+_TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})?\Z|<[|｜]/?[\w▁]{{0,80}}[|｜]?\Z")
+_BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
+"""Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
 _MOST = 1000
 """Tags that are counted; where more are open, every call is doubtful."""
-_VOID = frozenset("area base br col embed hr img input link meta track wbr".split())
-"""Tags of HTML that are never closed."""
+_VOID = frozenset("area base br col embed hr img input link meta s track wbr".split())
+"""Tags of HTML that are never closed, and `<s>`, which begins a text as `</s>` ends it."""
+_WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
+"""Names of tokens around all that a model says."""
 _ANSWERS = frozenset({"answer", "response", "output"})
 _ANNOUNCING = frozenset(
     "tool tools call calls function functions action actions act command commands execute exec invoke invocation"
     " use run request requests next step block list".split()
 )
 """Parts of a word that announces calls, such as `next_action` or `tool_use`, and so may be a misspelled format."""
-_PARTS = re.compile(r"[_:.-]")
+_PARTS = re.compile(r"[_:.▁-]")
 
 
 class Enclosure(Enum):
@@ -103,29 +113,41 @@ class OpenTags:
             return
         self._searched = (base + at, base + len(text), final)
         self._closings = {
-            tag["name"].lower(): base + tag.start()
+            key: base + tag.start()
             for tag in _CLOSES.finditer(text, at)
-            if not is_spoken_of(text, tag, final=final)
+            if (key := _closing_key(tag)) and not is_spoken_of(text, tag, final=final)
         }
 
 
-def opening_tag(text: str, start: int, *, final: bool) -> str | Early | None:
-    """Return the name of the tag of no known format that opens at `start`, in small letters."""
-    tag = _OPENS.match(text, start)
-    if tag is None:
+def read_tag(text: str, start: int, *, final: bool) -> tuple[str, bool] | Early | None:
+    """Return the key of the tag of no known format at `start`, the same for both of a pair, and whether it closes.
+
+    None if it is no tag, or a closing one that is only spoken of.
+    """
+    if (closing := _CLOSES.match(text, start)) and (key := _closing_key(closing)):
+        spoken_of = is_spoken_of(text, closing, final=final)
+        return spoken_of if isinstance(spoken_of, Early) else None if spoken_of else (key, True)
+    opening = _OPENS.match(text, start)
+    if opening is None or (opening["name"] and opening.end() == len(text) and len(opening["name"]) < _LONGEST_NAME):
+        if not final and _TAG_BEGINS.match(text, start):
+            return TOO_EARLY
+    if opening is None:
         return None
-    if tag.end() == len(text) and not final and len(tag["name"]) < _LONGEST_NAME:
-        return TOO_EARLY
-    return tag["name"].lower()
+    if opening["token"]:
+        return _token_key(opening["token"]), False
+    return (opening["name"] or f"[{opening['bracket']}").lower(), False
 
 
-def closing_tag(text: str, start: int, *, final: bool) -> str | Early | None:
-    """Return the name of the tag that closes at `start`, in small letters; None if it is only spoken of."""
-    tag = _CLOSES.match(text, start)
-    if tag is None:
-        return TOO_EARLY if not final and _CLOSING_BEGINS.match(text, start) else None
-    spoken_of = is_spoken_of(text, tag, final=final)
-    return spoken_of if isinstance(spoken_of, Early) else None if spoken_of else tag["name"].lower()
+def _closing_key(tag: re.Match[str]) -> str:
+    """The key of the pair that `tag` closes; empty if it is a token that closes nothing."""
+    if tag["token"]:
+        parts = _PARTS.split(tag["token"].lower())
+        return _token_key(tag["token"]) if tag["token"].startswith("/") or "end" in parts else ""
+    return (tag["name"] or f"[{tag['bracket']}").lower()
+
+
+def _token_key(name: str) -> str:
+    return "|" + "_".join(part for part in _PARTS.split(name.lower().lstrip("/")) if part not in _BOUNDARIES)
 
 
 def is_spoken_of(text: str, tag: re.Match[str], *, final: bool) -> bool | Early:
@@ -138,8 +160,14 @@ def is_spoken_of(text: str, tag: re.Match[str], *, final: bool) -> bool | Early:
 
 def _is_harmless(name: str) -> bool:
     """Return True for tags in which a call is a call."""
-    return name in _VOID or name in _ANSWERS or CLOSER.fullmatch(f"</{name}>") is not None
+    bare = name.lstrip("[|")
+    return (
+        bare in _ANSWERS
+        or name in _VOID
+        or (name[0] == "|" and bare in _WHOLE_MESSAGES)
+        or CLOSER.fullmatch(f"</{bare}>") is not None
+    )
 
 
 def _announces(name: str) -> bool:
-    return all(part in _ANNOUNCING for part in _PARTS.split(name))
+    return all(part in _ANNOUNCING for part in _PARTS.split(name.lstrip("[|")))

@@ -80,6 +80,7 @@ _CUE = re.compile(
 )
 _INTRODUCES = re.compile(
     r"\b(?:would|could|might|should) (?:then )?(?:be|have been|look|read|appear)(?: \w+){0,2}\s*:?$"
+    r"|\bwould (?:\w+ )?(?:run|call|execute|write|emit|send|use|make|issue)\b"
     r"|\b(?:looks?|reads?) like\b|\bfor (?:example|instance)\b|\be\.g\.|\bi\.e\.|\bsuch as$"
     r"|\b(?:examples?|samples?)(?:\s*:?$| (?:of|for|calls?|output|usage|requests?|reply|response|format)\b)"
     r"|\b(?:format|syntax|template|markup)(?: is| was)?\s*:?$"

@@ -52,6 +52,8 @@ def _at(message: Message, found: re.Match[str]) -> Step:
         return found.end() if message.said else _line(message, found)
     if message.said:
         return found.end()
+    if found["other"]:
+        return unknown_tag(message, found)
     if found[0] == "<!--":
         return quoted(message, found, COMMENT_ENDS)
     return _mark(message, found)

@@ -23,7 +23,7 @@ _TAGS = (
     rf"(?P<spaced><[|｜]tool calls? begin[|｜]>)|<[ ]?(?P<word>{_WORD})|<!--"
     r"|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"
     r"|\[result [0-9a-f]{16} of )|(?P<functools>\bfunctools\[)|(?P<minimax>\]<\]minimax\[>\[)|(?P<thought>◁/?think▷)"
-    r"|(?P<run>`+)"
+    r"|(?P<run>`+)|(?P<other>\[/?[^\W\d][\w-]{0,40}(?=\])|<[ ]?/?(?=[^\s<>!?=/\[\](){}]))"
 )
 _LINES = (
     rf"(?P<indented>{_SPACES}\n(?: {{4}}|\t))"
@@ -52,6 +52,7 @@ _HELD = re.compile(
     rf"|(?:{'|'.join(map(_partial, (*_SPACED, *_SQUARES)))}|{_partial('[result ')}"
     r"|\[result [0-9a-f]{1,16}(?: (?:of?)?)?)\Z"
     rf"|\b{_partial('functools[')}\Z|{_partial(']<]minimax[>[')}\Z|{_partial('◁/think▷')}\Z|{_partial('◁think▷')}\Z|`+\Z"
+    r"|\[/?(?:[^\W\d][\w-]{0,40})?\Z"
     rf"|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?\Z"
 )
 _LONGEST = 120

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from chatops.dialects.enclosing import closing_tag, opening_tag
+from chatops.dialects.enclosing import read_tag
 from chatops.dialects.formats.closing import CLOSER, only_closers_follow, text_follows
 from chatops.dialects.frames import end_of_text, frame, frame_ends, part, turn
 from chatops.dialects.masks import QUOTING
@@ -58,17 +58,20 @@ def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
 def unknown_tag(message: Message, found: re.Match[str]) -> Step:
     """Note a tag of no known format: it stays text, and a call between it and its closing tag is text as well."""
     text, start = message.text, found.start()
-    closes = found["word"].startswith("/")
-    name = (closing_tag if closes else opening_tag)(text, start, final=message.final)
-    if isinstance(name, Early):
+    tag = read_tag(text, start, final=message.final)
+    if isinstance(tag, Early):
         return wait(message, start)
-    if name is not None and not closes:
-        if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
-            decline(message, start)
-        message.tags.open(name, begins_line=text[start - 1] == "\n")
-    elif name is not None and not message.tags.close(name) and not message.led_by_call:
-        # The opening tag may have been in the prompt, and then what came before was thought.
-        message.ledger.doubt()
+    if tag is None:
+        return found.end()
+    name, closes = tag
+    if closes:
+        if not message.tags.close(name) and name[0] not in "[|" and not message.led_by_call:
+            # The opening tag may have been in the prompt, and then what came before was thought.
+            message.ledger.doubt()
+        return found.end()
+    if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
+        decline(message, start)
+    message.tags.open(name, begins_line=text[start - 1] == "\n")
     return found.end()
 
 

@@ -60,6 +60,8 @@ UNITS: list[tuple[str, str]] = [
     ("", CALL % "ls"),
     ("", "<x>"),
     ("", "<x></y>"),
+    ("", "[x] "),
+    ("", "<|x_start|>"),
     ("<x>", "</x"),
     ("<x>", CALL % "ls"),
     ("<x>", f"<y>{CALL % 'ls'}</y>"),

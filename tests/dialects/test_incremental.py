@@ -40,6 +40,7 @@ TOKENS = [
         "<|call|>",
     ),
     *("<analysis>", "</analysis>", "<no", "te>", "</note>", "<answer>", "</answer>", "<action>", "</action>", "<br>"),
+    *("[note]", "[/note]", "<|draft|>", "<|/draft|>", "<|draft_start|>", "<|draft_end|>", "<1>", "</1>"),
     *("to=functions.run_shell", "to=user", "to=self", "commentary", "analysis", "final", "assistant", "thought"),
     *("`", "``", "```", "```json\n", "~~~", "\n", "\n\n", "    ", "\t", " ", "\r\n", "> ", ">>>", "<!--", "-->"),
     *(

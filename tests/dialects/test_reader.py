@@ -294,6 +294,12 @@ PAIRS = [
     ("<inner_monologue>\n<step>1</step> ", "</inner_monologue>"),
     ("<my:notes.v2>", "</my:notes.v2>"),
     ("<思考>", "</思考>"),
+    ("<🤔>", "</🤔>"),
+    ("<1-note>", "</1-note\n>"),
+    ("[analysis]\n", "\n[/analysis]"),
+    ("<|scratchpad|>", "<|/scratchpad|>"),
+    ("<|begin_of_draft|>", "<|end_of_draft|>"),
+    ("<｜note▁start｜>", "<｜note▁end｜>"),
     ("<p>", "</p>"),
 ]
 MARKED = sorted(name for name, each in SPELLINGS.items() if each.marked)
@@ -353,13 +359,16 @@ class TestTagsOfNoFormat:
             "Replace <name> by yours. ",
             "3 < n and n > 2: ",
             "<b>Now</b> ",
+            "<s>",
+            "<|begin_of_text|>",
+            "See [note] and x <5, a <- b. ",
             "I would like to look. ",
             "An example of this is in the file. ",
             "Let me be precise and read it:\n",
         ],
     )
     def test_void_tags_generics_and_placeholders_are_no_pairs(self, before: str) -> None:
-        for text in (before + GOOD, f"{before}{GOOD}<br></br>"):
+        for text in (before + GOOD, f"{before}{GOOD}<br></br>", f"{before}{GOOD}</s><|end_of_text|>"):
             reading = read_calls(text, TOOLS)
             assert got(reading) == [OSLO], text
             assert reading.calls[0].confidence is Confidence.HIGH
