@@ -111,3 +111,5 @@ class ModelFailure:
     partial_reasoning: str = ""
     started: bool = False
     """A token had arrived, so neither retry nor another model may take over silently."""
+    context_limit: int = 0
+    """Tokens that the model takes, where the server has named its limit; 0: it has not."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec
 from chatops.engine.signature import signature
 
@@ -145,3 +146,27 @@ def _short(name: str) -> str:
 def _because(reason: str) -> str:
     end = "" if reason.endswith((".", "!", "?", "\n")) else "."
     return f" Reason: {reason}{end}" if reason else ""
+
+
+NEARLY_FULL_ADVICE = "Start a new conversation (/new), or choose a model with more room (/model)."
+
+
+def nearly_full(tokens: int, window: int, *, model: str) -> str:
+    """What the user is told when a conversation nearly fills the context of its model, or no longer fits."""
+    if tokens > window:
+        return f"About {tokens:,} tokens are sent, and {model} takes {window:,}: it may refuse them or forget a part."
+    return f"The conversation fills about {tokens * 100 // window} % of the context of {model} ({window:,} tokens)."
+
+
+def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
+    """What the user is told when results no longer go along as they are."""
+    tools = ", ".join(dict.fromkeys(result.tool for result in results))
+    size = sum(len(result.content) for result in results)
+    of = f"({tools}, {size:,} characters)"
+    subject, verb, go = (
+        ("1 tool result", "does", "is") if len(results) == 1 else (f"{len(results)} tool results", "do", "are")
+    )
+    return (
+        f"{subject} {of} {verb} not fit into the context of {model} any more and {go} left out or shortened in what it "
+        "sees; the conversation keeps all of it."
+    )

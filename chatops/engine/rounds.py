@@ -31,7 +31,7 @@ from chatops.engine.state import (
     Settled,
     Stopping,
 )
-from chatops.engine.transcript import fit
+from chatops.engine.transcript import Fitted, fit
 
 FREE_REPAIRS = 2
 """Rounds of only invalid calls in a row that cost nothing; the next one counts."""
@@ -39,6 +39,8 @@ MAX_REPAIRS = 9
 """Rounds of only invalid calls in one turn, counted or not; then the closing call."""
 MAX_SAME = 3
 """The same call for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
+NEARLY_FULL = 0.8
+"""Share of a model's context window at which the user is warned."""
 MAX_MISTAKES = 3
 """The same mistake for the third time, with nothing else tried that could run; then the closing call."""
 _MOST_OF_A_CALL = 200
@@ -85,6 +87,25 @@ def model_of(draft: Draft) -> ModelTarget:
     """The model whose turn it is: the primary, or the backup that took over in this turn."""
     models = draft.state.grant.models
     return models[min(draft.state.counters.backup, len(models) - 1)]
+
+
+def has_less_room(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
+    """Take over the limit that the server of the model in turn has named; False if a request would not get smaller.
+
+    Where the limit was known already, the estimate of the request was too small: then less of it is used.
+    """
+    target = model_of(draft)
+    if target_of(draft, phase) != target:
+        return False
+    known = target.context_window
+    narrower = replace(target, context_window=limit if limit < known else known * 3 // 4)
+    before, after = (_fitted(draft, model).tokens for model in (target, narrower))
+    if after >= before:
+        return False
+    grant = draft.state.grant
+    models = tuple(narrower if model.name == target.name else model for model in grant.models)
+    draft.set_grant(replace(grant, models=models))
+    return True
 
 
 def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
@@ -193,7 +214,6 @@ def _finish_gate(draft: Draft) -> None:
 
 def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRequest:
     grant, state, contract = draft.state.grant, draft.state, draft.state.contract
-    own = [m for m in state.messages if not (isinstance(m, AssistantMessage) and m.incomplete)]
     told = ""
     if phase.purpose is Purpose.CLOSE:
         told = feedback.CLOSING if contract is None else acceptance.CLOSING
@@ -201,19 +221,8 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
             told = f"[chatops] {limit_text(draft)}\n{told}"
     elif phase.gathered is not None:
         told = feedback.respond(phase.gathered.text)
-    fitted = fit(
-        (*state.history, *own),
-        system=grant.prompt,
-        tools=grant.tools,
-        model=target,
-        elided=state.counters.elided,
-    )
-    if fitted.elided > state.counters.elided:
-        draft.notice(
-            f"{fitted.elided} older tool results no longer fit into the context of {target.label or target.name} "
-            "and are left out of what it sees; the conversation keeps them."
-        )
-        draft.count(replace(draft.state.counters, elided=fitted.elided))
+    fitted = _fitted(draft, target)
+    _tell_of_room(draft, fitted, target)
     messages = fitted.messages
     if told:
         messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=told))
@@ -226,6 +235,34 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
         tool_choice=ToolChoice.NONE if withheld else ToolChoice.AUTO,
         sampling=_sampling(contract),
     )
+
+
+def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
+    grant, state = draft.state.grant, draft.state
+    own = [m for m in state.messages if not (isinstance(m, AssistantMessage) and m.incomplete)]
+    return fit((*state.history, *own), system=grant.prompt, tools=grant.tools, model=target)
+
+
+def _tell_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
+    """Tell the user what no longer fits, each result once, and once when little room is left."""
+    counters, name = draft.state.counters, target.label or target.name
+    if fitted.given_up and fitted.elided > counters.elided:
+        counters = replace(counters, elided=fitted.elided)
+        draft.count(counters)
+        draft.notice(feedback.left_out(fitted.given_up, model=name))
+    before = fitted.tokens_before if _last_model(draft) == target.name else 0
+    nearly = target.context_window * NEARLY_FULL
+    crossed = before < nearly <= fitted.tokens
+    if not counters.full and (crossed or fitted.tokens > target.context_window):
+        draft.count(replace(counters, full=True))
+        draft.notice(
+            feedback.nearly_full(fitted.tokens, target.context_window, model=name), advice=feedback.NEARLY_FULL_ADVICE
+        )
+
+
+def _last_model(draft: Draft) -> str:
+    said = (m for m in reversed((*draft.state.history, *draft.state.messages)) if isinstance(m, AssistantMessage))
+    return next((message.model for message in said), "")
 
 
 def _with(messages: tuple[Message, ...], last: UserMessage) -> tuple[Message, ...]:

@@ -263,7 +263,9 @@ class Counters:
     """Digest of the last call's tool and arguments."""
     mistakes: tuple[Mistake, ...] = ()
     elided: int = 0
-    """Tool results left out of the last request for want of room."""
+    """Tool results left out of the last request, or shortened in it, for want of room."""
+    full: bool = False
+    """The user was told in this turn that the context is nearly full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

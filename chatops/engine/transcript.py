@@ -1,11 +1,18 @@
 """Which messages a model is sent: all of them, within the room there is.
 
-Over the budget the oldest tool results are left out behind a marker, never a word of the person's; the
-stored messages stay as they are. Sizes are estimates: four characters to a token.
+Over the budget the oldest tool results are replaced by a marker; never a word of the user's, and the stored messages
+stay as they are. The decision is replayed over the history as it was made: a result is left out at the first request
+that had no room for it, and stays out. So a request repeats the one before it and adds to it, which is what prompt
+caches of providers need, and nothing about it has to be stored. Another model, prompt or set of tools replays to
+another result.
+
+A result that the model has not seen is shortened and not left out, and only where nothing else is left to give way.
+Sizes are estimates: four characters to a token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
 from chatops.domain.model import ModelTarget
@@ -16,17 +23,24 @@ SHARE_OF_WINDOW = 0.75
 """Of the context window that input may fill by our estimate, which is coarse."""
 SHARE_AFTER_ELIDING = 0.8
 """Of the budget: eliding goes below it, so that the next rounds keep the same prefix (provider caches)."""
+LARGEST_REPLY = 0.5
+"""Of the context window that is kept free for the reply at most: a default limit may be larger than the window."""
 SMALL = 400
 """A tool result of at most so many characters is not worth leaving out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What is sent, how many tool results were left out, and the estimated size in tokens."""
+    """What is sent, what gave way, and the estimated size in tokens."""
 
     messages: tuple[Message, ...]
-    elided: int
     tokens: int
+    tokens_before: int = 0
+    """Of the request before this one, under the same model, prompt and tools; 0: there was none."""
+    elided: int = 0
+    """How many tool results are left out or shortened."""
+    given_up: tuple[ToolMessage, ...] = ()
+    """Those of them that went along until this request, as they are stored."""
 
 
 def tokens(text_length: int) -> int:
@@ -36,36 +50,75 @@ def tokens(text_length: int) -> int:
 
 def budget(model: ModelTarget) -> int:
     """Tokens the input may have: the window less the reply, and not more than its safe share."""
-    room = model.context_window - model.max_output_tokens
-    return max(1_000, min(int(model.context_window * SHARE_OF_WINDOW), room))
+    reply = min(model.max_output_tokens, int(model.context_window * LARGEST_REPLY))
+    return max(1_000, min(int(model.context_window * SHARE_OF_WINDOW), model.context_window - reply))
 
 
-def fit(
-    messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget, elided: int = 0
-) -> Fitted:
-    """`messages` without dividers and notices, with the oldest tool results left out as far as needed.
-
-    `elided` results were left out last time and stay out. The results of the latest round are always kept.
-    """
-    kept: list[Message] = [m for m in messages if not isinstance(m, RoleSwitchMessage | NoticeMessage)]
-    limit = budget(model)
+def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
+    """`messages` without dividers and notices, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + sum(tokens(len(t.schema) + len(t.description)) + 12 for t in tools)
-    total = fixed + sum(size(m) for m in kept)
-    candidates = _elidable(kept)
-    done = 0
-    target = limit
-    for position in candidates:
-        message = kept[position]
-        if done >= elided and total <= target:
-            break
-        if not isinstance(message, ToolMessage):
+    replay = _Replay(fixed, limit=budget(model))
+    before = 0
+    for message in messages:
+        if isinstance(message, RoleSwitchMessage | NoticeMessage):
             continue
-        target = limit if done < elided else int(limit * SHARE_AFTER_ELIDING)
-        marker = _elide(message)
-        total += size(marker) - size(message)
-        kept[position] = marker
-        done += 1
-    return Fitted(messages=tuple(kept), elided=done, tokens=total)
+        if isinstance(message, AssistantMessage):
+            replay.request()
+            before = replay.total
+        replay.add(message)
+    elided = replay.elided
+    replay.request()
+    return Fitted(
+        messages=tuple(replay.kept),
+        tokens=replay.total,
+        tokens_before=before,
+        elided=len(replay.elided),
+        given_up=tuple(original for place, original in replay.elided.items() if place not in elided),
+    )
+
+
+class _Replay:
+    """The requests of a conversation, one after the other, and what each had to leave out."""
+
+    def __init__(self, fixed: int, *, limit: int) -> None:
+        self.kept: list[Message] = []
+        self.total = fixed
+        self.elided: dict[int, ToolMessage] = {}
+        """By place: what stood there."""
+        self._limit = limit
+        self._seen: list[int] = []
+        """Places of results that the model has replied to, and that may be left out; oldest first."""
+        self._unseen: list[int] = []
+
+    def add(self, message: Message) -> None:
+        if isinstance(message, AssistantMessage):
+            self._seen += self._unseen
+            self._unseen = []
+        elif isinstance(message, ToolMessage) and len(message.content) > SMALL:
+            self._unseen.append(len(self.kept))
+        self.kept.append(message)
+        self.total += size(message)
+
+    def request(self) -> None:
+        if self.total <= self._limit:
+            return
+        self.elided = dict(self.elided)
+        while self._seen and self.total > self._limit * SHARE_AFTER_ELIDING:
+            self._replace(self._seen.pop(0), _left_out)
+        # The largest first: a small result that is whole is worth more than two halves.
+        for place in sorted(self._unseen, key=lambda place: size(self.kept[place]), reverse=True):
+            if (excess := self.total - self._limit) <= 0:
+                return
+            self._replace(place, partial(_shortened, by=excess))
+
+    def _replace(self, place: int, make: Callable[[ToolMessage], ToolMessage]) -> None:
+        message = self.kept[place]
+        if not isinstance(message, ToolMessage):
+            return
+        original = self.elided.setdefault(place, message)
+        marker = make(original)
+        self.total += size(marker) - size(message)
+        self.kept[place] = marker
 
 
 def size(message: Message) -> int:
@@ -81,15 +134,16 @@ def size(message: Message) -> int:
             return tokens(len(message.text)) + 4
 
 
-def _elidable(messages: Sequence[Message]) -> list[int]:
-    last_reply = max((i for i, m in enumerate(messages) if isinstance(m, AssistantMessage) and m.calls), default=0)
-    return [
-        i for i, m in enumerate(messages) if isinstance(m, ToolMessage) and i < last_reply and len(m.content) > SMALL
-    ]
-
-
-def _elide(message: ToolMessage) -> ToolMessage:
+def _left_out(message: ToolMessage) -> ToolMessage:
     text = (
         f"[result of {message.tool} left out to save room: {len(message.content)} characters; call it again if needed]"
     )
     return replace(message, content=text)
+
+
+def _shortened(message: ToolMessage, *, by: int) -> ToolMessage:
+    """`message` with its beginning only, `by` tokens smaller if it is large enough."""
+    whole = len(message.content)
+    note = f"\n[result of {message.tool} cut here to save room: {whole} characters in all; ask for less at once]"
+    kept = max(SMALL, whole - by * CHARACTERS_PER_TOKEN - len(note))
+    return replace(message, content=message.content[:kept] + note)

@@ -73,6 +73,7 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("awaiting_model", "ModelReplied empty, once", "awaiting_model"),
     ("awaiting_model", "ModelReplied, a responder answers", "awaiting_model"),
     ("awaiting_model", "ModelFailed, a backup is left", "awaiting_model"),
+    ("awaiting_model", "ModelFailed, the server names a smaller context", "awaiting_model"),
     ("awaiting_model", "ModelFailed", "finished"),
     ("awaiting_model", "TurnCancelled", "finished"),
     ("awaiting_model", "ModelReplied under a contract", "checking_answer"),
@@ -273,7 +274,8 @@ def _retried(draft: Draft, grant: Grant) -> None:
         return
     draft.set_grant(grant)
     counters = draft.state.counters
-    draft.count(Counters(requests=counters.requests, rounds=counters.rounds, elided=counters.elided))
+    kept = Counters(requests=counters.requests, rounds=counters.rounds, elided=counters.elided, full=counters.full)
+    draft.count(kept)
     rounds.ask_model(draft)
 
 

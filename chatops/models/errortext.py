@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from chatops.models.deltas import NOTHING, JsonObject, as_list, as_object, as_text
+from chatops.models.deltas import NOTHING, JsonObject, as_count, as_list, as_object, as_text
 from chatops.models.wire import scrub
 
 LINE_LIMIT = 300
@@ -23,6 +23,8 @@ class ServerError:
     message: str = ""
     code: str = ""
     param: str = ""
+    context_limit: int = 0
+    """Tokens, where the server has a field for it (llama.cpp); 0: it has not."""
 
     @property
     def all(self) -> str:
@@ -105,7 +107,12 @@ def error_of_object(body: JsonObject) -> ServerError | None:
     if isinstance(error, dict) and error:
         inner = as_object(error)
         message = as_text(inner.get("message")) or as_text(inner.get("detail")) or json.dumps(error)
-        return ServerError(message=plain_line(message), code=_code(inner), param=as_text(inner.get("param")).lower())
+        return ServerError(
+            message=plain_line(message),
+            code=_code(inner),
+            param=as_text(inner.get("param")).lower(),
+            context_limit=as_count(inner.get("n_ctx")),
+        )
     if isinstance(detail, str) and detail:
         return ServerError(message=plain_line(detail))
     if isinstance(detail, list) and detail:

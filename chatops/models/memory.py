@@ -6,7 +6,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from chatops import __version__
+from chatops.domain.errors import ConfigError
+from chatops.models.hosts import base_url, shown
 from chatops.models.refusals import DROPPABLE
+from chatops.policy.registry import ModelSpec
 
 _NOT_KEPT = frozenset({"tool_choice"})
 """Doing without this changes what a model may do: each start asks again, and says so again."""
@@ -81,6 +84,7 @@ class EndpointMemory:
         self._store = store
         self._refused = f"endpoint:refused:{url} {model}"
         self._calling = f"endpoint:tools:{url} {model}"
+        self._limit = f"endpoint:limit:{url} {model}"
         self._count = f"endpoint:count:{url} {model}"
         self._reasoning = f"endpoint:reasoning:{url} {model}"
         self._for_now: frozenset[str] = frozenset()
@@ -130,6 +134,22 @@ class EndpointMemory:
         if count != self.count():
             self._store.set(self._count, "" if count is None else json.dumps([count.tokens, count.size]))
 
+    def learn_limit(self, limit: int, *, window: int) -> None:
+        """Remember the context that the server has named, as long as the registry says `window`."""
+        if 0 < limit < self.context_window(window):
+            self._store.set(self._limit, json.dumps([limit, window]))
+
+    def context_window(self, window: int) -> int:
+        """Tokens that the model takes: what the server has named, or `window` as the registry says.
+
+        A registry that has changed since then is newer than what the server said.
+        """
+        known = _parsed(self._store.get(self._limit))
+        if not (isinstance(known, list) and len(known) == 2 and all(type(number) is int for number in known)):
+            return window
+        limit, said_under = known
+        return limit if said_under == window and 0 < limit < window else window
+
     def wants_reasoning(self) -> bool:
         """Whether the server has asked for the reasoning before calls."""
         return self._store.get(self._reasoning) == "wanted"
@@ -137,6 +157,14 @@ class EndpointMemory:
     def learn_reasoning(self) -> None:
         """Remember that it has."""
         self._store.set(self._reasoning, "wanted")
+
+
+def memory_of(spec: ModelSpec, store: Notes) -> EndpointMemory | None:
+    """What is known of the endpoint of `spec`; None if it has none."""
+    try:
+        return EndpointMemory(store, url=shown(base_url(spec)), model=spec.model_name)
+    except ConfigError:
+        return None
 
 
 def _parsed(text: str | None) -> object:

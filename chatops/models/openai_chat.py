@@ -181,7 +181,8 @@ class OpenAIChat:
         without = way.dropped | self._memory.refused()
         body = self._body.build(request, manner=way.manner, given_back=given_back, without=without)
         offer = self._offer(request, way.manner)
-        of = replace(self._about, sent=-(-len(body.data) // BYTES_PER_TOKEN))
+        window = self._memory.context_window(self._spec.context_window)
+        of = replace(self._about, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
         intake = Intake(of=of, timeouts=self._spec.timeouts, pace=self._pace, offer=offer)
         feed = Feed(self._bytes(body.data, key=key, intake=intake))
         error: Trouble | None = None
@@ -199,6 +200,7 @@ class OpenAIChat:
         for piece in intake.close(error):
             yield piece
         if (trouble := intake.trouble) is not None:
+            self._memory.learn_limit(trouble.failure.context_limit, window=self._spec.context_window)
             yield _Stumbled(trouble=replace(trouble, failure=_kept(trouble.failure, intake.assembler)))
             return
         reply = intake.reply()

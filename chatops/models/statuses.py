@@ -16,6 +16,17 @@ _TOO_LONG = re.compile(
     r"input is too long|reduce the length|exceeds? the (available|maximum) (context|input)|max_model_len|"
     r"too many total text bytes|request too large for"
 )
+_LIMITS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # OpenAI, vLLM; llama.cpp, its Python server; LM Studio; Anthropic; Google; Mistral.
+        r"context (?:length|size|window)(?: is| of)?(?: only)?[ (:]{1,3}(\d[\d,]{2,11})",
+        r"\d tokens > (\d[\d,]{2,11}) maximum",
+        r"maximum number of tokens allowed \((\d[\d,]{2,11})\)",
+        r"model with (\d[\d,]{2,11}) maximum context",
+        r"\bn_ctx\W{1,4}(\d[\d,]{2,11})",
+    )
+)
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|insufficient (credits|balance|funds)|billing")
 _NO_DATABASE = "no_db_connection"
 """What LiteLLM without a database says of any key but its master key."""
@@ -37,7 +48,7 @@ class About:
     """The registry's name of the model."""
     key: KeySource
     window: int = 0
-    """What the registry says the model can take, in tokens; 0: unknown."""
+    """What the model can take, in tokens, as the registry says or its server has said; 0: unknown."""
     sent: int = 0
     """About how many tokens were sent; 0: unknown."""
 
@@ -158,13 +169,31 @@ def _redirect(location: str, *, of: About) -> Trouble:
 
 
 def _too_long(error: ServerError, *, of: About) -> Trouble:
+    limit = _limit_in(error)
     sizes = f" About {of.sent:,} tokens were sent; the registry allows {of.window:,}." if of.sent else ""
-    return _plain(
-        FailureKind.CONTEXT_TOO_LONG,
-        f"The conversation is longer than {of.model} at {of.host} can take{_said(error)}{sizes}",
-        "Choose a role or a model with more room, or start a new conversation; or set context_window of this model "
-        "in the registry to its limit, then old tool results are left out in time.",
+    advice = "Choose a role or a model with more room, or start a new conversation."
+    if limit:
+        advice = f"{advice} From now on its limit of {limit:,} tokens counts."
+    elif of.sent < of.window:
+        advice = (
+            f"{advice[:-1]}; or set context_window of this model in the registry to its limit, then old tool results "
+            "are left out in time."
+        )
+    failure = ModelFailure(
+        kind=FailureKind.CONTEXT_TOO_LONG,
+        message=f"The conversation is longer than {of.model} at {of.host} can take{_said(error)}{sizes}",
+        advice=advice,
+        context_limit=limit,
     )
+    return Trouble(failure=failure)
+
+
+def _limit_in(error: ServerError) -> int:
+    """The number of tokens that the error names as the limit; 0: it names none."""
+    if error.context_limit:
+        return error.context_limit
+    found = next((match[1] for limit in _LIMITS if (match := limit.search(error.all))), "0")
+    return int(found.replace(",", ""))
 
 
 def _limited(error: ServerError, wait: float | None, *, of: About) -> Trouble:

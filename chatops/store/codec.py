@@ -30,8 +30,8 @@ STATE_VERSIONS: dict[int, str] = {
     4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
     5: "The definition of a call's tool, and why only a person may permit the call.",
     6: "That the store was copied since the calls of a round were proposed.",
-    7: "Rules that give the workspace read-only, what a command may read that no open-ended rule answers for, input"
-    " tokens that came from the server's prompt cache, and when each validation of a step passes.",
+    7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
+    " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context.",
 }
 """What each version of a stored TurnState holds."""
 

@@ -45,6 +45,7 @@ from chatops.wiring.stored import Storage, make_store
 
 if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
+    from chatops.policy.registry import ModelSpec
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.reading import ReadAlong
     from chatops.wiring.toolbox import Toolbox
@@ -117,6 +118,7 @@ class App:
             absent=lambda: self.catalog.absent,
             personas=lambda: self.personas,
             default_model=lambda: self.settings.get(DEFAULT_MODEL_KEY),
+            context_window=self._context_window,
             choose_model=lambda name: self.settings.set(DEFAULT_MODEL_KEY, name),
             notices=self.notices,
             workspace=self.workspace,
@@ -191,6 +193,13 @@ class App:
         from chatops.models.client import RegistryClient
 
         return RegistryClient(self.rights.model, remembered=self.settings)
+
+    def _context_window(self, spec: "ModelSpec") -> int:
+        """Tokens that a model takes: what its server has named in an error, else what the registry says."""
+        from chatops.models.memory import memory_of
+
+        memory = memory_of(spec, self.settings)
+        return spec.context_window if memory is None else memory.context_window(spec.context_window)
 
     @cached_property
     def principal(self) -> Principal:

@@ -62,6 +62,7 @@ class RegistryRights:
         absent: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
         default_model: Callable[[], str | None],
+        context_window: Callable[[ModelSpec], int],
         choose_model: Callable[[str], None],
         notices: Callable[[], tuple[str, ...]],
         workspace: Path,
@@ -76,6 +77,7 @@ class RegistryRights:
         self._absent = absent
         self._personas = personas
         self._default_model = default_model
+        self._context_window = context_window
         self._choose_model = choose_model
         self._notices = notices
         self._workspace = workspace
@@ -281,7 +283,7 @@ class RegistryRights:
         if spec is None:
             # The model client says what is missing; a backup may still answer.
             return ModelTarget(name=name, label=name)
-        sized = ModelTarget(name=name, label=spec.label or name, context_window=spec.context_window)
+        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._context_window(spec))
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)

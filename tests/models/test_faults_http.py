@@ -388,3 +388,27 @@ async def test_credentials_in_an_address_are_not_shown() -> None:
         heard = await ask(server, api_url=f"http://ana:secret@127.0.0.1:{server.port}/wrong/v1?token=secret")
     assert heard.failure.kind is FailureKind.NOT_FOUND
     assert "secret" not in heard.failure.message + heard.failure.advice
+
+
+@pytest.mark.parametrize(
+    ("refusal", "limit"),
+    [
+        (error(400, "This model's maximum context length is 8192 tokens. You requested 9001 tokens."), 8_192),
+        (
+            error(400, "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it"),
+            4_096,
+        ),
+        (error(400, "Requested tokens (5000) exceed context window of 2,048"), 2_048),
+        (error(400, "prompt is too long: 210000 tokens > 200000 maximum"), 200_000),
+        (
+            error(400, "Trying to keep the first 5000 tokens; the model is loaded with context length of only 4096"),
+            4_096,
+        ),
+        (as_json(400, {"error": {"message": "the request exceeds the available context size", "n_ctx": 1024}}), 1_024),
+        (error(400, "too many tokens in the prompt"), 0),
+    ],
+)
+async def test_the_limit_that_a_server_names_is_read(refusal: Raw, limit: int) -> None:
+    async with FakeOpenAI(lambda _: refusal) as server:
+        failure = (await ask(server)).failure
+    assert (failure.kind, failure.context_limit) == (FailureKind.CONTEXT_TOO_LONG, limit)
