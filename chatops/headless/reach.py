@@ -10,6 +10,7 @@ from typing import assert_never
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.models.discover import KeyRefused, list_models
+from chatops.models.hosts import shown
 from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
@@ -77,7 +78,7 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         return Reach(spec=spec, standing=Standing.SILENT, text=str(error), advice=error.advice)
     if names and spec.model_name and spec.model_name not in names:
         text = f"the server answers, but does not list {spec.model_name}."
-        advice = f"Name one that it has: chatops connect {spec.api_url}"
+        advice = f"Name one that it has: chatops connect {shown(spec.api_url)}"
         return Reach(spec=spec, standing=Standing.UNLISTED, text=text, advice=advice, available=names)
     text = f"the server answers and has {len(names)} model{'' if len(names) == 1 else 's'}"
     return Reach(spec=spec, standing=Standing.THERE, text=text, available=names)

@@ -12,7 +12,8 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, normal_url, split_url, where
-from chatops.models.keys import NO_KEY, Secret, read_key, redact
+from chatops.models.keys import NO_KEY, Secret, read_key
+from chatops.models.masking import redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
 from chatops.policy.registry import HostType, ModelSpec, ModelType, Timeouts
 
@@ -213,7 +214,7 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
                 advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
             ) from None
         failure = trouble_of_status(error.status, error.headers, error.body, of=of).failure
-        message = redact(failure.message, key.reveal())
+        message = redact(failure.message, *secrets_of(spec, key=key.reveal()))
         if failure.kind is FailureKind.UNAUTHORIZED:
             raise KeyRefused(message, advice=failure.advice, status=error.status) from None
         raise ChatopsError(message, advice=failure.advice) from None
@@ -229,7 +230,7 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
         raise
     except Exception as error:
         failure = trouble_of(error, of=of, timeouts=spec.timeouts).failure
-        raise _Deaf(redact(failure.message, key.reveal()), advice=failure.advice) from None
+        raise _Deaf(redact(failure.message, *secrets_of(spec, key=key.reveal())), advice=failure.advice) from None
 
 
 def _guess(url: str) -> HostType:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib
 import os
-import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +15,6 @@ NO_KEY = "none"
 """Sent where a server wants no key: an empty one would make the SDK look for somebody else's."""
 
 COMMAND_TIMEOUT_S = 15.0
-_KEY_SHAPED = re.compile(r"\b(sk|rk|pk|gsk|xai)[-_][A-Za-z0-9_*.\-]{4,}|\bAIza[A-Za-z0-9_\-]{8,}")
-_HIDDEN = "[key]"
 
 
 class Secret:
@@ -36,13 +33,6 @@ class Secret:
         return "Secret(…)" if self._text != NO_KEY else "Secret(none)"
 
     __str__ = __repr__
-
-
-def redact(text: str, key: str) -> str:
-    """`text` without `key` and without anything else that has the shape of a key (servers echo parts of it)."""
-    if len(key) >= 6 and key != NO_KEY:
-        text = text.replace(key, _HIDDEN)
-    return _KEY_SHAPED.sub(_HIDDEN, text)
 
 
 async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = None) -> Secret:

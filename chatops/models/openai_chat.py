@@ -23,7 +23,8 @@ from chatops.models.feed import Feed
 from chatops.models.formats import FormatChoice, InField, InPrompt, Manner, Withheld
 from chatops.models.hosts import base_url, host_of
 from chatops.models.intake import Intake, Pace
-from chatops.models.keys import Secret, redact
+from chatops.models.keys import Secret
+from chatops.models.masking import Mask, secrets_of
 from chatops.models.memory import EndpointMemory, Notes
 from chatops.models.reasoning import FIELDS, IN_CONTENT, GivenBack, Scope, scope_of
 from chatops.models.retry import (
@@ -111,6 +112,13 @@ class OpenAIChat:
         except ConfigError as error:
             yield Failed(failure=_configuration(error))
             return
+        mask = Mask(secrets_of(self._spec, key=key.reveal()))
+        async with contextlib.aclosing(self._ask(request, key=key)) as events:
+            async for event in events:
+                for visible in mask.events(event):
+                    yield visible
+
+    async def _ask(self, request: ModelRequest, *, key: Secret) -> AsyncGenerator[ModelEvent]:
         if self._body.refused and (remark := self._once(f"extra_body may not set {', '.join(self._body.refused)}")):
             yield remark
         attempt = 1
@@ -135,7 +143,7 @@ class OpenAIChat:
             if delay is None:
                 yield Failed(failure=await self._explained(trouble.failure, key=key))
                 return
-            reason = redact(trouble.failure.message, key.reveal())
+            reason = trouble.failure.message
             lefts = countdown(delay)
             for left, after in zip(lefts, [*lefts[1:], 0.0], strict=True):
                 yield Retrying(reason=reason, attempt=attempt, of=ATTEMPTS, delay_s=delay, left_s=left)
@@ -246,11 +254,10 @@ class OpenAIChat:
                 await response.aclose()
 
     async def _explained(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
-        """The failure without the key; an unknown model with the names of known ones."""
-        if failure.kind is FailureKind.NOT_FOUND:
-            failure = await listing.explain_not_found(failure, self._connection, key=key, of=self._about)
-        secret = key.reveal()
-        return replace(failure, message=redact(failure.message, secret), advice=redact(failure.advice, secret))
+        """The failure; an unknown model with the names of known ones."""
+        if failure.kind is not FailureKind.NOT_FOUND:
+            return failure
+        return await listing.explain_not_found(failure, self._connection, key=key, of=self._about)
 
     def _once(self, text: str) -> Remark | None:
         if text in self._remarked:

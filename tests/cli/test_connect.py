@@ -154,6 +154,19 @@ def test_models_list_names_a_refused_key(chatops: CommandLine, monkeypatch: pyte
     assert "refuses the key" in models["mine"]["status"]
 
 
+def test_credentials_in_an_address_are_not_shown(chatops: CommandLine, chatops_home: Path) -> None:
+    with FakeOpenAI([]) as server:
+        url = server.url.replace("://", "://me:pass-word-1234@") + "?api-key=query-secret-5678"
+        file = chatops_home / "config" / "model_registry.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"version": 3, "models": {"mine": {"api_url": url, "model_name": "gone"}}}))
+        listed = chatops("models", "list")
+        checked = chatops("doctor")
+    assert "does not list gone" in listed.err
+    for text in (listed.out, listed.err, checked.out, checked.err):
+        assert "pass-word" not in text and "query-secret" not in text
+
+
 def test_models_list_says_what_answers(chatops: CommandLine) -> None:
     with FakeOpenAI([]) as server:
         chatops("connect", server.url, "--model", "fake-model", "--name", "mine")

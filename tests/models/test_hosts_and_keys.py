@@ -1,15 +1,21 @@
 """Addresses with the base path exactly once; keys that are read safely and never shown."""
 
 import os
+import re
 import sys
+from base64 import b64decode, b64encode
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import base_url, is_loopback, where
-from chatops.models.keys import NO_KEY, read_key, redact
+from chatops.models.keys import NO_KEY, read_key
+from chatops.models.masking import redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
+from tests.models.asking import ask
+from tests.support.fake_openai import FakeOpenAI, Raw, call, calls, delta, error, says, sse, stream
 
 
 @pytest.mark.parametrize(
@@ -127,3 +133,78 @@ def test_redact() -> None:
     assert redact("key abcdef123 is bad", "abcdef123") == "key [key] is bad"
     assert "wxyz" not in redact("Incorrect API key provided: sk-ab****wxyz.", "other-key")
     assert redact("none of it", NO_KEY) == "none of it"
+
+
+LONG_KEY = "8f2c61d0-team/alpha+key?91ab"
+SPELLINGS = {
+    "plain": LONG_KEY,
+    "percent": quote(LONG_KEY, safe=""),
+    "hex": LONG_KEY.encode().hex(),
+    "base64": b64encode(LONG_KEY.encode()).decode(),
+    "bearer": b64encode(f"Bearer {LONG_KEY}".encode()).decode(),
+    "basic": b64encode(f"me:{LONG_KEY}".encode()).decode(),
+}
+
+
+def shows(text: str) -> bool:
+    """Return True if eight characters of the key can be read out of `text`, in any spelling."""
+    words = [text, unquote(text)]
+    for word in re.findall(r"[A-Za-z0-9+/=_-]{8,}", text):
+        for offset in range(4):
+            piece = word[offset:].rstrip("=")
+            words.append(b64decode(piece[: len(piece) // 4 * 4], altchars=b"-_").decode("latin-1"))
+        words.append(bytes.fromhex(word).decode("latin-1") if re.fullmatch(r"(?:[0-9a-f]{2})+", word) else "")
+    return any(LONG_KEY[at : at + 8] in word for word in words for at in range(len(LONG_KEY) - 7))
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_a_key_in_an_error_is_hidden(spelling: str) -> None:
+    assert shows(f"x {SPELLINGS[spelling]} y")
+    async with FakeOpenAI(lambda _: error(400, f"bad request with {SPELLINGS[spelling]} in it")) as server:
+        failure = (await ask(server, key=KeySource(literal=LONG_KEY))).failure
+    assert "[key]" in failure.message and not shows(failure.message), failure.message
+
+
+async def test_a_key_is_hidden_where_the_error_was_cut() -> None:
+    for before in range(270, 300, 4):
+        async with FakeOpenAI([error(400, "x" * before + LONG_KEY)]) as server:
+            failure = (await ask(server, key=KeySource(literal=LONG_KEY))).failure
+        assert not shows(failure.message), failure.message
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+@pytest.mark.parametrize("spelling", ["plain", "base64"])
+async def test_a_key_in_an_answer_is_hidden_however_it_is_cut(spelling: str, field: str) -> None:
+    text = f"Your key is {SPELLINGS[spelling]}, keep it."
+    for size in (1, 5, 1_000):
+        pieces = [delta(**{field: text[at : at + size]}) for at in range(0, len(text), size)]
+        async with FakeOpenAI([stream(*pieces, delta("." * (field != "content")), delta(finish="stop"))]) as server:
+            heard = await ask(server, key=KeySource(literal=LONG_KEY))
+        streamed, whole = (
+            (heard.text, heard.reply.text) if field == "content" else (heard.reasoning, heard.reply.reasoning)
+        )
+        assert streamed == whole == "Your key is [key], keep it."
+
+
+async def test_a_key_in_the_arguments_of_a_call_and_in_a_cut_answer_is_hidden() -> None:
+    broken = Raw(steps=(sse(delta(f"It is {LONG_KEY} and "), done=False),))
+    async with FakeOpenAI([calls(call("file_read", path=LONG_KEY)), broken]) as server:
+        called = await ask(server, key=KeySource(literal=LONG_KEY))
+        cut = await ask(server, key=KeySource(literal=LONG_KEY))
+    assert called.reply.calls[0].arguments == '{"path": "[key]"}'
+    assert cut.failure.partial_text == cut.text == "It is [key] and "
+
+
+async def test_credentials_in_the_address_and_in_headers_are_hidden() -> None:
+    held = ("url-password-1", "query-secret-2", "header-secret-3")
+    async with FakeOpenAI(lambda _: error(400, f"bad {' '.join(held)}")) as server:
+        url = server.url.replace("://", f"://me:{held[0]}@") + f"?version=2024-10-21&api-key={held[1]}"
+        failure = (await ask(server, api_url=url, headers=(("x-api-key", held[2]),))).failure
+        answer = await ask(server, api_url=url)
+    assert failure.message.count("[key]") == 3
+    assert not any(secret in f"{failure} {answer.failure}" for secret in held[:2])
+
+
+async def test_a_word_that_stands_for_no_key_may_be_said() -> None:
+    async with FakeOpenAI(lambda _: says("Run ollama serve.")) as server:
+        assert (await ask(server, key=KeySource(literal="ollama"))).text == "Run ollama serve."

@@ -1,0 +1,152 @@
+"""Hides secrets of a request in all that comes back: servers echo keys in errors, and models repeat what they see.
+
+A secret is recognised as it is, percent-encoded, in hex, and in base64 at any of its three alignments, so that
+``Basic`` and ``Bearer`` headers are covered too.
+"""
+
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import replace
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from chatops.domain.model import ModelFailure, ModelReply
+from chatops.models.base import Failed, ModelEvent, ReasoningPiece, Remark, Replied, Retrying, TextPiece
+from chatops.models.keys import NO_KEY
+from chatops.policy.registry import ModelSpec
+
+HIDDEN = "[key]"
+CUT = "…"
+SHORTEST = 6
+"""Characters of a secret that is hidden in errors."""
+_KEY_SHAPED = re.compile(r"\b(sk|rk|pk|gsk|xai)[-_][A-Za-z0-9_*.\-]{4,}|\bAIza[A-Za-z0-9_\-]{8,}")
+_SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|pass|code|sig", re.IGNORECASE)
+
+
+def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
+    """What a request to `spec` carries that nobody may see: its key, and what its address and headers hold."""
+    try:
+        parts = urlsplit(spec.api_url)
+    except ValueError:
+        return (key,)
+    fields = [*parse_qsl(parts.query), *spec.headers]
+    held = [unquote(parts.password or ""), *(value for name, value in fields if _SECRET_NAME.search(name))]
+    return tuple(dict.fromkeys([key, *held]))
+
+
+def redact(text: str, *secrets: str) -> str:
+    """`text` of an error without `secrets` and without anything else that has the shape of a key."""
+    long_enough = [secret for secret in secrets if len(secret) >= SHORTEST and secret != NO_KEY]
+    spellings = _spellings(long_enough)
+    # The text of a server may have been cut in the middle of a secret.
+    parts = [_without(part, spellings) for part in text.split(CUT)]
+    whole = [
+        part[: len(part) - open_] + HIDDEN if (open_ := _open_end(part, spellings)) > 3 else part for part in parts
+    ]
+    return _KEY_SHAPED.sub(HIDDEN, CUT.join([*whole[:-1], parts[-1]]))
+
+
+class Mask:
+    """Takes secrets out of the events of one reply. Text is held back while it may be the beginning of a secret."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._all = tuple(secrets)
+        self._spellings = _spellings([secret for secret in self._all if _is_distinctive(secret)])
+        self._held = {TextPiece: "", ReasoningPiece: ""}
+
+    def events(self, event: ModelEvent) -> list[ModelEvent]:
+        """`event` as it may be seen; after what was held back, if it ends the reply; nothing if it is held back."""
+        match event:
+            case TextPiece(text=text) | ReasoningPiece(text=text):
+                return self._piece(type(event), text)
+            case Replied(reply=reply):
+                return [*self._rest(), Replied(reply=self._reply(reply))]
+            case Failed(failure=failure):
+                return [*self._rest(), Failed(failure=self._failure(failure))]
+            case Remark(text=text):
+                return [Remark(text=redact(text, *self._all))]
+            case Retrying(reason=reason):
+                return [replace(event, reason=redact(reason, *self._all))]
+            case _:
+                return [event]
+
+    def _piece(self, kind: type[TextPiece | ReasoningPiece], text: str) -> list[ModelEvent]:
+        if not self._spellings:
+            return [kind(text=text)]
+        text = _without(self._held[kind] + text, self._spellings)
+        safe = len(text) - _open_end(text, self._spellings)
+        self._held[kind] = text[safe:]
+        return [kind(text=text[:safe])] if safe else []
+
+    def _rest(self) -> list[ModelEvent]:
+        text, thought = self._held[TextPiece], self._held[ReasoningPiece]
+        self._held = {TextPiece: "", ReasoningPiece: ""}
+        return [
+            *([ReasoningPiece(text=thought)] if thought else []),
+            *([TextPiece(text=text)] if text else []),
+        ]
+
+    def _reply(self, reply: ModelReply) -> ModelReply:
+        if not self._spellings:
+            return reply
+        return replace(
+            reply,
+            text=self._hide(reply.text),
+            reasoning=self._hide(reply.reasoning),
+            calls=tuple(replace(call, arguments=self._hide(call.arguments)) for call in reply.calls),
+            model_id=self._hide(reply.model_id),
+        )
+
+    def _failure(self, failure: ModelFailure) -> ModelFailure:
+        return replace(
+            failure,
+            message=redact(failure.message, *self._all),
+            advice=redact(failure.advice, *self._all),
+            partial_text=self._hide(failure.partial_text),
+            partial_reasoning=self._hide(failure.partial_reasoning),
+        )
+
+    def _hide(self, text: str) -> str:
+        return _without(text, self._spellings)
+
+
+def _is_distinctive(secret: str) -> bool:
+    """Return True if `secret` cannot be a word of an answer: people write ``ollama`` where no key is wanted."""
+    mixed = any(char.isdigit() for char in secret) and any(char.isalpha() for char in secret)
+    return secret != NO_KEY and (len(secret) >= 16 or (len(secret) >= 8 and mixed))
+
+
+def _spellings(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Each way in which a secret may stand in a text, the longest first."""
+    found: set[str] = set()
+    for secret in secrets:
+        data = secret.encode("utf-8", "surrogatepass")
+        whole = b64encode(data).decode()
+        found |= {secret, quote(secret, safe=""), data.hex(), data.hex().upper(), whole, whole.rstrip("=")}
+        for before in range(3):
+            # What depends on the bytes around the secret is left off at both ends.
+            size = (before + len(data)) // 3 * 3
+            padded = (bytes(before) + data)[:size]
+            begin = -(-before * 8 // 6)
+            found |= {encode(padded).decode()[begin:] for encode in (b64encode, urlsafe_b64encode)}
+    return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=len, reverse=True))
+
+
+def _without(text: str, spellings: tuple[str, ...]) -> str:
+    for spelling in spellings:
+        if spelling in text:
+            text = text.replace(spelling, HIDDEN)
+    return text
+
+
+def _open_end(text: str, spellings: tuple[str, ...]) -> int:
+    """How many characters at the end of `text` may be the beginning of a secret."""
+    longest = 0
+    for spelling in spellings:
+        at = text.find(spelling[0], max(0, len(text) - len(spelling) + 1))
+        while at >= 0 and len(text) - at > longest:
+            if spelling.startswith(text[at:]):
+                longest = len(text) - at
+                break
+            at = text.find(spelling[0], at + 1)
+    return longest
