@@ -30,12 +30,11 @@ CLOSING = (
 )
 
 
-def respond(draft: str) -> str:
-    """What the responder is asked: the gathering model's conclusion is material, the answer is its own."""
-    return (
-        "[chatops] The tools have been used; the model that used them concludes as follows. Write the final answer "
-        f"to the user's last message from it and from the results above, in your own words.\n\n{draft}"
-    )
+RESPOND = (
+    "[chatops] The tools have been used, and the message above is the conclusion of the model that used them. Write "
+    "the final answer to the user's last message from it and from the results, in your own words."
+)
+"""Asked of the responder: the conclusion is material, the answer is its own."""
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:

@@ -220,10 +220,12 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
         if _repeated_call(draft) is not None:
             told = f"[chatops] {limit_text(draft)}\n{told}"
     elif phase.gathered is not None:
-        told = feedback.respond(phase.gathered.text)
+        told = feedback.RESPOND
     fitted = _fitted(draft, target)
     _tell_of_room(draft, fitted, target)
-    messages = fitted.messages
+    # The conclusion is no message of the conversation unless it becomes the answer; between the results and the
+    # request for another one it also keeps the speakers in turns.
+    messages = (*fitted.messages, *([phase.gathered] if phase.gathered is not None else []))
     if told:
         messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=told))
     withheld = phase.purpose in (Purpose.CLOSE, Purpose.RESPOND)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.fake_openai import FakeOpenAI, call, calls, error, says
 
 KEYS = {
     "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage", "rounds", "files", "pending",
@@ -169,3 +170,28 @@ def test_access_can_only_be_lowered(chatops: CommandLine) -> None:
     assert ran.code == 0
     assert ran.json["calls"] == []
     assert not (chatops.workspace / "made.txt").exists()
+
+
+def test_a_responder_is_sent_the_conclusion_and_no_invented_reply(chatops: CommandLine, chatops_home: Path) -> None:
+    read = calls(call("file_read", path="note.txt"))
+    with FakeOpenAI([read, error(503, "later"), says("It says Friday."), says("Friday.")]) as server:
+        model = {"api_url": server.url, "model_name": "fake-model"}
+        role = {"primary": "one", "responder": "two", "tools": ["file_read"]}
+        file = chatops_home / "config" / "model_registry.json"
+        file.parent.mkdir(parents=True)
+        models = {"one": model, "two": {**model, "model_name": "writer"}}
+        file.write_text(json.dumps({"version": 3, "default_role": "solo", "models": models, "roles": {"solo": role}}))
+        ran = chatops("-p", "when is it due?")
+        last = server.requests[-1]
+        assert server.violations == []
+    assert (ran.code, ran.out.strip()) == (0, "Friday.")
+    assert [message["role"] for message in last.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert last.messages[-2]["content"] == "It says Friday."
+    assert "no reply" not in json.dumps(last.messages)

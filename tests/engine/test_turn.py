@@ -559,7 +559,7 @@ def test_a_responder_writes_the_answer_after_a_round_of_tools() -> None:
     world.drain(reply(raw("read")), reply(text="it is 42"), reply(text="The answer is 42."))
     assert [r.model for r in world.requests] == ["m1", "m1", "writer"]
     assert world.requests[-1].tool_choice is ToolChoice.NONE
-    assert "it is 42" in world.requests[-1].messages[-1].text  # type: ignore[union-attr]
+    assert "it is 42" in world.requests[-1].messages[-2].text  # type: ignore[union-attr]
     assert world.finished.answer == "The answer is 42."
 
 

@@ -7,6 +7,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.domain.events import TurnStatus
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.summary import count
@@ -48,7 +49,8 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
         parts.append(_Part(f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out", 5))
         if usage.cost:
             parts.append(_Part(f"cost {usage.cost:.4f}", 6))
-    elif snapshot.status is not None and not running:
+    elif snapshot.status not in (None, TurnStatus.FAILED) and not running:
+        # A turn that failed has no reply whose tokens could have been counted.
         parts.append(_Part("tokens unknown", 5))
     if sandbox.startswith(SANDBOX_OFF):
         # That nothing confines commands is never left out; why, only where there is no room.

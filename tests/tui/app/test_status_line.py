@@ -24,6 +24,8 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
     session.change(status=TurnStatus.ANSWERED)
     assert words(session).endswith("tokens unknown")
     assert "tokens" not in words(session, running=True)
+    session.change(status=TurnStatus.FAILED)
+    assert "tokens" not in words(session)
     session.change(usage=Usage(input_tokens=11, output_tokens=7))
     assert words(session).endswith("11 in 7 out")
 
