@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 
 from chatops.runtime.conversation import Conversation
 from chatops.wiring.app import App
-from chatops.wiring.offers import server_offer
+from chatops.wiring.offers import offer
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +28,10 @@ class Background:
         """Load what the first message needs (about a second of work in a thread), once the first keys are through."""
         self._begin(self._warm_up(model), name="warm-up")
 
-    def offer_servers(self, chat: Conversation) -> None:
-        """Where the demo answers: look for servers on this machine, and say what there is."""
+    def offer_models(self, chat: Conversation) -> None:
+        """Where the demo answers: look for a key and for servers on this machine, and say what there is."""
         if chat.snapshot().is_demo:
-            self._begin(self._offer(chat), name="offer servers")
+            self._begin(self._offer(chat), name="offer models")
 
     def watch_files(self) -> None:
         """From now on a registry that changes and a workspace that goes are told also while nothing asks for them."""
@@ -51,7 +52,7 @@ class Background:
 
     async def _offer(self, chat: Conversation) -> None:
         await asyncio.sleep(WARM_UP_S)
-        found = await server_offer()
+        found = await offer(os.environ)
         if found and chat.snapshot().is_demo:
             chat.tell(found)
 

@@ -23,7 +23,6 @@ from chatops.wiring.app import App, Options
 from chatops.wiring.background import Background
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left, run_standing
 from chatops.wiring.host_texts import HostTexts
-from chatops.wiring.offers import key_offer
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     host = await asyncio.to_thread(_prepared, options)
     opened = await host.opened(session, last=last, pick=pick)
     host.background.warm_up(opened.session.snapshot().model)
-    host.background.offer_servers(opened.session)
+    host.background.offer_models(opened.session)
     host.background.watch_files()
     return opened
 
@@ -77,9 +76,8 @@ class TuiHost(HostRuns, HostTexts):
         if isinstance(chat, ChatSession) and not app.store.unsaved:
             chat.remark(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
-        offered = key_offer(os.environ) if chat.snapshot().is_demo else ()
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
-        notices = (*notices, *self._withheld(chat), *offered, *recovered)
+        notices = (*notices, *self._withheld(chat), *recovered)
         return Opened(session=chat, host=self, notices=notices, waiting=waiting, pick=pick)
 
     def _withheld(self, chat: Conversation) -> tuple[str, ...]:

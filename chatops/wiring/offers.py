@@ -17,24 +17,30 @@ USUAL_PORTS: tuple[tuple[int, str], ...] = (
 """Where servers of models listen unless told otherwise."""
 
 
-def key_offer(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """One line if there is a key for the model `env`; the key itself is only looked at for being there."""
+async def offer(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
+    """Everything that could answer, in one line that stays on the screen; empty if there is nothing. Never raises."""
+    found = [part for part in (_key_offer(environ), await _server_offer(ports)) if part]
+    return " ".join(["The demo answers.", *found]) if found else ""
+
+
+def _key_offer(environ: Mapping[str, str]) -> str:
+    """The key itself is only looked at for being there."""
     if not environ.get("OPENAI_API_KEY", "").strip():
-        return ()
+        return ""
     if environ.get("OPENAI_MODEL", "").strip():
-        return ("The demo answers. OPENAI_API_KEY is set: /model env uses it.",)
-    return ("The demo answers. OPENAI_API_KEY is set: name a model in OPENAI_MODEL as well, and /model env uses both.",)
+        return "OPENAI_API_KEY is set: /model env uses it."
+    return "OPENAI_API_KEY is set: name a model in OPENAI_MODEL as well, and /model env uses both."
 
 
-async def server_offer(ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
-    """One line about the servers of this machine that list models; empty if none does. Sends no key. Never raises."""
+async def _server_offer(ports: Sequence[tuple[int, str]]) -> str:
+    """The servers of this machine that list models. They are sent no key."""
     found = await asyncio.gather(*(_lists_models(port) for port, _ in ports))
     offers = [
         f"{name} answers at http://127.0.0.1:{port} (chatops connect http://127.0.0.1:{port})"
         for (port, name), answers in zip(ports, found, strict=True)
         if answers
     ]
-    return f"The demo answers. On this machine: {'; '.join(offers)}." if offers else ""
+    return f"On this machine: {'; '.join(offers)}." if offers else ""
 
 
 async def _lists_models(port: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from chatops.domain.events import Notice, Published
 from chatops.wiring import Options
 from chatops.wiring.host import TuiHost, open_for_tui
-from chatops.wiring.offers import USUAL_PORTS, key_offer, server_offer
+from chatops.wiring.offers import USUAL_PORTS, offer
 from tests.support.fake_openai import FakeOpenAI
 from tests.wiring.conftest import Bench
 
@@ -16,7 +16,7 @@ from tests.wiring.conftest import Bench
 async def test_a_server_that_lists_models_is_offered_with_the_command() -> None:
     async with FakeOpenAI([]) as server:
         port = server.port
-        line = await server_offer([(port, "Ollama")])
+        line = await offer({}, [(port, "Ollama")])
         assert f"Ollama answers at http://127.0.0.1:{port} (chatops connect http://127.0.0.1:{port})" in line
         assert not any("authorization" in request.headers for request in server.others)
 
@@ -32,7 +32,7 @@ async def test_a_silent_port_a_closed_one_and_another_program_are_no_offer() -> 
         gone = closed.getsockname()[1]
         closed.close()
         ports = [silent.getsockname()[1], gone, website.sockets[0].getsockname()[1]]
-        assert await server_offer([(port, "x") for port in ports]) == ""
+        assert await offer({}, [(port, "x") for port in ports]) == ""
     website.close()
     await website.wait_closed()
 
@@ -44,23 +44,29 @@ def test_the_usual_ports_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({}, None),
-        ({"OPENAI_API_KEY": " "}, None),
+        ({}, ""),
+        ({"OPENAI_API_KEY": " "}, ""),
         ({"OPENAI_API_KEY": "sk-very-secret", "OPENAI_MODEL": "m"}, "/model env uses it"),
         ({"OPENAI_API_KEY": "sk-very-secret"}, "OPENAI_MODEL"),
     ],
 )
-def test_a_key_is_offered_and_not_shown(environ: dict[str, str], said: str | None) -> None:
-    lines = key_offer(environ)
-    assert len(lines) == (said is not None)
-    assert not said or said in lines[0]
-    assert "very-secret" not in "".join(lines)
+async def test_a_key_is_offered_and_not_shown(environ: dict[str, str], said: str) -> None:
+    line = await offer(environ, [])
+    assert said in line and bool(line) == bool(said)
+    assert "very-secret" not in line
+
+
+async def test_a_key_and_a_server_are_offered_side_by_side() -> None:
+    async with FakeOpenAI([]) as server:
+        line = await offer({"OPENAI_API_KEY": "sk-very-secret"}, [(server.port, "Ollama")])
+    assert line.count("The demo answers.") == 1
+    assert "OPENAI_API_KEY is set" in line and "Ollama answers" in line
 
 
 async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
     """What the chat says on opening and a moment later."""
     monkeypatch.setattr("chatops.wiring.background.WARM_UP_S", 0.0)
-    monkeypatch.setattr("chatops.wiring.offers.server_offer.__defaults__", (((server.port, "Ollama"),),))
+    monkeypatch.setattr("chatops.wiring.offers.offer.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)
     assert isinstance(opened.host, TuiHost)
@@ -72,7 +78,7 @@ async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.Monk
 
     opened.session.subscribe(heard)
     for task in asyncio.all_tasks():
-        if task.get_name() in ("offer servers", "warm-up"):
+        if task.get_name() in ("offer models", "warm-up"):
             await task
     await opened.host.app.aclose()
     return "\n".join(opened.notices), told
@@ -81,9 +87,9 @@ async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.Monk
 async def test_the_chat_offers_while_the_demo_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write()
     async with FakeOpenAI([]) as server:
-        notices, told = await opened_with(bench, server, monkeypatch)
-    assert "/model env" in notices or "OPENAI_MODEL" in notices
-    assert len(told) == 1 and "Ollama answers" in told[0]
+        _, told = await opened_with(bench, server, monkeypatch)
+    assert len(told) == 1
+    assert "OPENAI_API_KEY is set" in told[0] and "Ollama answers" in told[0]
 
 
 async def test_a_chat_with_a_model_of_its_own_asks_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +103,4 @@ async def test_a_chat_with_a_model_of_its_own_asks_nobody(bench: Bench, monkeypa
 
 async def test_a_server_that_wants_a_key_first_is_offered_too() -> None:
     async with FakeOpenAI([], api_key="k") as server:
-        assert "LiteLLM answers" in await server_offer([(server.port, "LiteLLM")])
+        assert "LiteLLM answers" in await offer({}, [(server.port, "LiteLLM")])
