@@ -9,7 +9,7 @@ tools out. Two counts have to agree, a count with cached tokens or from LiteLLM 
 withdrawn when the model makes a native call although no tools were sent in their field.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from chatops.dialects.families import Family, family_of
 from chatops.dialects.writing import WRITABLE
@@ -78,7 +78,7 @@ class FormatChoice:
             return InPrompt(format=self._spec.tool_format)
         if not is_free(self._spec):
             return Withheld() if self._withheld else InField(reads_text=False)
-        learned = self._memory.learned()
+        learned = self._learned()
         if learned is not None and learned.calling in PROMPTED:
             return InPrompt(format=learned.format if learned.format in WRITABLE else self.family.prompted)
         return InField(reads_text=True)
@@ -116,9 +116,9 @@ class FormatChoice:
         `text_format` is that of calls that were read out of the text. `tools` is the size of that field in the request
         (0: it was not sent), `rest` that of the messages, both in bytes.
         """
-        known = self._memory.learned()
+        known = self._learned()
         if is_free(self._spec) and known is not None and known.calling is Calling.IGNORED:
-            return self._checked(reply, known, text_format=text_format)
+            return self._after_native_call() if reply.calls and not text_format else ""
         if manner != InField(reads_text=True) or not tools:
             return ""
         if text_format:
@@ -129,7 +129,7 @@ class FormatChoice:
         if reply.calls:
             self._memory.learn(Learned(calling=Calling.NATIVE))
             return ""
-        if known is not None or self._spec.host_type is HostType.LITELLM:
+        if known is not None or self._counts_for_others:
             return ""
         if not _without_tools(reply, tools=tools, rest=rest):
             self._memory.keep_count(None)
@@ -146,13 +146,18 @@ class FormatChoice:
             f"described in its prompt ({self.family.prompted}). {self._reset}"
         )
 
-    def _checked(self, reply: ModelReply, known: Learned, *, text_format: str) -> str:
-        """Confirm or withdraw that the server hides tools, which was concluded from counts."""
-        if not known.by_count or not reply.calls:
-            return ""
-        if text_format:
-            self._memory.learn(replace(known, by_count=False))
-            return ""
+    def _learned(self) -> Learned | None:
+        known = self._memory.learned()
+        # Counted before anyone said that this is LiteLLM.
+        return None if known is not None and known.by_count and self._counts_for_others else known
+
+    @property
+    def _counts_for_others(self) -> bool:
+        """Return True for LiteLLM: where its provider does not count, it fills in a count of its own without tools."""
+        return self._spec.host_type is HostType.LITELLM
+
+    def _after_native_call(self) -> str:
+        """Withdraw that the server hides tools."""
         self._memory.learn(Learned(calling=Calling.NATIVE))
         return (
             f"{self._name} called a tool in the API's own field; from the next request on tools are sent there again."

@@ -66,7 +66,7 @@ class Learned:
     calling: Calling
     format: str = ""
     by_count: bool = False
-    """Concluded from the tokens that the server counted, and not confirmed by a call yet."""
+    """Concluded from the tokens that the server counted, which is weak evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

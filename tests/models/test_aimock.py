@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import httpx2
 import pytest
 
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, ToolMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.models.discover import probe
@@ -158,6 +159,25 @@ async def test_a_stream_that_breaks_off(url: str) -> None:
     heard = await hear(client, question(person("cut")))
     await client.aclose()
     assert heard.failure.kind is FailureKind.BROKEN_STREAM
+
+
+async def test_tools_stay_in_their_field_although_it_never_counts_them(url: str) -> None:
+    client = client_for(spec(url))
+    tools = (replace(READ, description="Reads a file of the workspace. " * 20),)
+    said: list[Message] = []
+    for number in range(3):
+        said.append(UserMessage(id=MessageId(f"u{number}"), text="hello " * 10))
+        await hear(client, question(*said, tools=tools))
+        said.append(AssistantMessage(id=MessageId(f"a{number}"), text="Hello from aimock."))
+    asked = UserMessage(id=MessageId("last"), text="what stops")
+    first = await hear(client, question(*said, asked, tools=tools))
+    again = await hear(client, question(*said, asked, tools=tools))
+    await client.aclose()
+    assert [call.name for call in first.reply.calls] == ["file_read"]
+    assert again.remarks == []
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        journal = (await http.get(url.removesuffix("/v1") + "/__aimock/journal")).json()
+    assert "tools" in (journal[-1].get("body") or journal[-1]["request"]["body"])
 
 
 async def test_connecting(url: str) -> None:

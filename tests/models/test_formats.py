@@ -284,6 +284,17 @@ async def test_litellm_counts_are_not_used() -> None:
         assert all("tools" in request.body for request in server.requests)
 
 
+async def test_a_conclusion_from_counts_ends_when_the_server_turns_out_to_be_litellm() -> None:
+    store = NotesInMemory()
+    async with FakeOpenAI(lambda seen: says("no", usage=without_tools(seen))) as server:
+        for turn, host_type in enumerate([HostType.OPENAI, HostType.OPENAI, HostType.OPENAI, HostType.LITELLM]):
+            lookup = {"test": spec_for(server, host_type=host_type)}.get
+            client = RegistryClient(lookup, remembered=store, environ={})
+            await hear(client, grown(turn))
+            await client.aclose()
+        assert [told_in_prompt(request) for request in server.requests] == [False, False, True, False]
+
+
 async def test_one_odd_count_between_others_changes_nothing() -> None:
     whole = {"prompt_tokens": 900, "completion_tokens": 2}
     async with FakeOpenAI(
