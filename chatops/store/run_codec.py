@@ -18,7 +18,7 @@ from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
 RUN_VERSIONS: dict[int, str] = {
     1: "The run with its workflow, request, phase, outputs, attempts and side effects.",
     2: "That no model could be asked for a step.",
-    3: "Input tokens that came from the server's prompt cache.",
+    3: "Input tokens that came from the server's prompt cache, and when each validation passes.",
 }
 """What each version of a stored WorkflowState holds."""
 
