@@ -9,10 +9,11 @@ from chatops.commands.context import screen
 from chatops.config.paths import find_paths
 from chatops.config.registry import SITE_REGISTRY, json_schema, load_registry, read_registry
 from chatops.config.registry_read import MAX_BYTES
+from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.formats import dumps
 from chatops.policy.registry import Registry
-from chatops.wiring.checking import concerns_of
+from chatops.wiring.checking import concerns_of, unusable_models
 
 
 def run(arguments: Namespace) -> int:
@@ -65,12 +66,20 @@ def _read(path: Path) -> bytes:
 def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: str) -> None:
     view = screen()
     if output == "json":
-        view.line(dumps({"path": str(path), "ok": True, "warnings": list(warnings)}, indent=2))
+        found: JsonValue = {
+            "path": str(path),
+            "ok": True,
+            "warnings": list(warnings),
+            "unusable_models": list(unusable_models(registry)),
+        }
+        view.line(dumps(found, indent=2))
         return
     for warning in warnings:
         view.answer(f"warning: {warning}")
     counts = (_counted(len(registry.models), "model"), _counted(len(registry.roles), "role"))
-    view.answer(f"{path}: {', '.join((*counts, _counted(len(warnings), 'warning')))}. It can be used.")
+    unusable = ", ".join(unusable_models(registry))
+    usable = f"It is valid, but these models cannot answer: {unusable}." if unusable else "It can be used."
+    view.answer(f"{path}: {', '.join((*counts, _counted(len(warnings), 'warning')))}. {usable}")
 
 
 def _counted(number: int, thing: str) -> str:

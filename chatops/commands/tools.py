@@ -1,12 +1,13 @@
-"""``chatops tools list``: the tools there are, and what a role may do with them."""
+"""``chatops tools list|show``: the tools there are, their arguments, and what a role may do with them."""
 
 from argparse import Namespace
 
-from chatops.commands.context import app, check_role, screen
+from chatops.commands.context import app, check_role, screen, unknown
 from chatops.commands.table import table
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import ToolSpec, tool_name
+from chatops.engine.signature import parameters
 from chatops.headless.formats import dumps
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import effective_verdict
@@ -20,21 +21,12 @@ def run(arguments: Namespace) -> int:
         check_role(opened, role)
         grant = opened.grant_for(role)
         view = screen()
+        if arguments.action == "show":
+            _show(opened, grant, tool_name(arguments.tool), arguments.output_format)
+            return 0
         found = [(spec, *_standing(opened, grant, spec)) for spec in opened.catalog.specs]
         if arguments.output_format == "json":
-            values: list[JsonValue] = [
-                {
-                    "tool": spec.name,
-                    "verdict": verdict.value,
-                    "reason": reason,
-                    "min_access": spec.min_access.word,
-                    "read_only": spec.read_only,
-                    "source": spec.source,
-                    "description": spec.description,
-                }
-                for spec, verdict, reason in found
-            ]
-            view.line(dumps(values, indent=2))
+            view.line(dumps([_json(spec, verdict, reason) for spec, verdict, reason in found], indent=2))
             return 0
         rows = [
             (spec.name, verdict.value, spec.min_access.word, reason or spec.description)
@@ -45,6 +37,35 @@ def run(arguments: Namespace) -> int:
         for tool, reason in opened.catalog.absent.items():
             view.say(f"{tool} is not offered: {reason}")
     return 0
+
+
+def _show(opened: App, grant: Grant, name: str, output: str) -> None:
+    """Raises ConfigError for a tool that does not exist."""
+    spec = next((one for one in opened.catalog.specs if one.name == name), None)
+    if spec is None:
+        raise unknown("tool", name, [one.name for one in opened.catalog.specs])
+    verdict, reason = _standing(opened, grant, spec)
+    view = screen()
+    if output == "json":
+        view.line(dumps({**_json(spec, verdict, reason), "schema": json_or_text(spec.schema)}, indent=2))
+        return
+    rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
+    described = f"{spec.name}: {spec.description.strip()}"
+    view.answer("\n".join([described, "", table(("ARGUMENT", "TYPE", "", "ABOUT"), rows) if rows else "No arguments."]))
+    view.answer(f"\nFrom level {spec.min_access.word}; source: {spec.source}.")
+    view.answer(f"Role {grant.role}, level {grant.level.word}: {reason or verdict.value}.")
+
+
+def _json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonValue]:
+    return {
+        "tool": spec.name,
+        "verdict": verdict.value,
+        "reason": reason,
+        "min_access": spec.min_access.word,
+        "read_only": spec.read_only,
+        "source": spec.source,
+        "description": spec.description,
+    }
 
 
 def _standing(opened: App, grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:

@@ -8,6 +8,8 @@ from chatops.config.registry_model import RegistryFile
 
 FREE_FORMATS = frozenset({"auto", "native"})
 """Values of tool_format that name no format."""
+FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
+"""Names of Llama Stack's `ToolPromptFormat`, which older registries use."""
 
 
 def ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
@@ -31,7 +33,7 @@ def _only_for_a_person(file: RegistryFile) -> Iterator[tuple[Path, str]]:
 
 def _format(name: str) -> str:
     """What is wrong with a `tool_format`, or nothing."""
-    if name in FREE_FORMATS:
+    if name in FREE_FORMATS or name in FORMAT_ALIASES:
         return ""
     from chatops.dialects.writing import WRITABLE  # heavy, and few registries name a format
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from chatops.config.document import Document, nearest, read_document
 from chatops.config.locate import Json, Path
-from chatops.config.registry_ignored import ignored
+from chatops.config.registry_ignored import FORMAT_ALIASES, ignored
 from chatops.config.registry_model import (
     Lenient,
     ModelEntry,
@@ -185,7 +185,7 @@ class _Reader:
             label=entry.label,
             key=key,
             command=tuple(entry.command),
-            tool_format=entry.tool_format,
+            tool_format=FORMAT_ALIASES.get(entry.tool_format, entry.tool_format),
             context_window=entry.context_window,
             max_output_tokens=entry.max_output_tokens,
             temperature=entry.temperature,

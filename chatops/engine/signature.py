@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import ToolSpec
@@ -12,8 +13,18 @@ _MOST_OF_A_NAME = 60
 _MOST_OF_A_TYPE = 60
 
 
-def signature(spec: ToolSpec) -> str:
-    """``file_edit(path: string, old: string, new: string, all?: boolean)``; what may be left out has a ``?``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One argument of a tool."""
+
+    name: str
+    type: str
+    required: bool
+    about: str
+
+
+def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
+    """The arguments that a tool's schema describes, the required ones first."""
     try:
         schema: JsonValue = json.loads(spec.schema)
     except (ValueError, RecursionError):
@@ -21,14 +32,27 @@ def signature(spec: ToolSpec) -> str:
     properties = _mapping(_mapping(schema).get("properties"))
     wanted = _mapping(schema).get("required")
     required = [name for name in wanted if name in properties] if isinstance(wanted, list) else []
-    names = [str(name) for name in dict.fromkeys([*required, *properties])]
-    marked = {name: name[:_MOST_OF_A_NAME] + ("" if name in required else "?") for name in names}
-    typed = [f"{mark}: {_type(properties[name])}" for name, mark in marked.items()]
-    for parts in (typed, list(marked.values())):
+    return tuple(
+        Parameter(
+            name=name,
+            type=_type(properties[name]),
+            required=name in required,
+            about=str(_mapping(properties[name]).get("description", "")),
+        )
+        for name in map(str, dict.fromkeys([*required, *properties]))
+    )
+
+
+def signature(spec: ToolSpec) -> str:
+    """``file_edit(path: string, old: string, new: string, all?: boolean)``; what may be left out has a ``?``."""
+    found = parameters(spec)
+    marked = [one.name[:_MOST_OF_A_NAME] + ("" if one.required else "?") for one in found]
+    typed = [f"{mark}: {one.type}" for mark, one in zip(marked, found, strict=True)]
+    for parts in (typed, marked):
         text = f"{spec.name}({', '.join(parts)})"
         if len(text) <= MOST:
             return text
-    return _cut(spec.name, list(marked.values()))
+    return _cut(spec.name, marked)
 
 
 def _cut(name: str, parts: Sequence[str]) -> str:

@@ -13,6 +13,8 @@ from chatops.policy.resolve import Registries, least_access
 
 MOST_TOOLS = 8
 """Tools in one role beyond which models choose badly."""
+DEFAULT_MODEL = "default"
+"""The word in a role for the person's stored choice."""
 MISSING_TYPES = frozenset({ModelType.CLI, ModelType.GEMINI})
 """Types of models that can be written down and are not spoken by this version."""
 
@@ -112,26 +114,35 @@ def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolS
     return never_matches(tool, pattern, built_in=spec is not None and spec.source == "built-in")
 
 
+def cannot_answer(model: ModelSpec) -> str:
+    """Why a model cannot answer whatever its server does; empty if it may."""
+    if model.type in MISSING_TYPES:
+        return f"is of type {model.type.value}, which is not in this version"
+    if model.type is ModelType.DEMO:
+        return ""
+    lacking = [key for key in ("api_url", "model_name") if not getattr(model, key).strip()]
+    return f"has no {' and no '.join(lacking)}" if lacking else ""
+
+
 def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
-    """The role's models of a type that is not spoken, and which one answers in their place."""
-    missing = [name for name in role.models if not_spoken(name, registries=registries)]
-    for name in missing:
-        model = model_named(name, registries=registries)
-        kind = model.type.value if model is not None else ""
-        others = [other for other in role.models if other not in missing]
+    """The role's models that cannot answer, and which one answers in their place."""
+    missing = {name: why for name in role.models if (why := why_silent(name, registries=registries))}
+    for name, why in missing.items():
+        others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
         instead = others[0] if others else "your default model"
-        yield f"Role {role.name}: {name} is of type {kind}, which is not in this version; {instead} answers instead."
-    if role.responder and not_spoken(role.responder, registries=registries):
-        yield (
-            f"Role {role.name}: its responder {role.responder} is of a type that is not in this version; "
-            "the role's model answers itself."
-        )
+        yield f"Role {role.name}: {name} {why}; {instead} answers instead."
+    if role.responder and (why := why_silent(role.responder, registries=registries)):
+        yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
 
 
-def not_spoken(name: str, *, registries: Registries) -> bool:
-    """Return True if `name` is a model of a type that this version does not speak."""
+def _exists(name: str, *, registries: Registries) -> bool:
+    return name == DEFAULT_MODEL or model_named(name, registries=registries) is not None
+
+
+def why_silent(name: str, *, registries: Registries) -> str:
+    """As `cannot_answer`, for a model by name; empty if there is none of that name."""
     model = model_named(name, registries=registries)
-    return model is not None and model.type in MISSING_TYPES
+    return cannot_answer(model) if model is not None else ""
 
 
 def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
 from chatops.config.workflow_files import BROUGHT_TOOLS, FOLDER, find_workflows, with_brought_role
-from chatops.policy.concerns import registry_warnings, withheld_tools
+from chatops.policy.concerns import cannot_answer, registry_warnings, withheld_tools
 from chatops.policy.registry import Registry, SandboxSpec
 from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow_checks import Known
@@ -29,9 +29,22 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
         *registry_warnings(
             registries, specs=catalog.specs, absent=(*catalog.absent, *BROUGHT_TOOLS), personas=personas
         ),
+        *_of_unused_models(registry),
         *_withheld(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
+
+
+def unusable_models(registry: Registry) -> dict[str, str]:
+    """Each model of the file that cannot answer, and why."""
+    return {model.name: why for model in registry.models if (why := cannot_answer(model))}
+
+
+def _of_unused_models(registry: Registry) -> Iterator[str]:
+    used = {name for role in registry.roles for name in (*role.models, role.responder)}
+    for name, why in unusable_models(registry).items():
+        if name not in used:
+            yield f"Model {name} {why}. No role uses it."
 
 
 def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:

@@ -11,6 +11,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Problem, ToolCall, tool_name
 from chatops.policy.grant import Grant, explain
 from chatops.policy.verdicts import Judgement
@@ -49,14 +50,14 @@ async def explain_call(
 ) -> Explained:
     """The verdict under `grant` on a call with these arguments (JSON), or for None on all calls of the tool.
 
-    `remembered` and `workspace_read` are those of a conversation. Raises ConfigError for a tool that does not
-    exist and for arguments that are no JSON object.
+    `remembered` and `workspace_read` are those of a conversation. A tool that does not exist is
+    denied like any other that is not on offer. Raises ConfigError for arguments that are no JSON object.
     """
     tool = tool_name(tool)
     facts = await _facts(app, tool, arguments, session=session) if arguments is not None else None
-    if app.catalog.get(tool) is None:
-        raise unknown("tool", tool, [spec.name for spec in app.catalog.specs])
     known = facts if facts is not None else CallFacts(arguments="{}")
+    if app.catalog.get(tool) is None:
+        return _unregistered(app, grant, tool, known)
     judged = grant.judge(tool, known, remembered=remembered, workspace_read=workspace_read)
     permitted = grant.permits(tool)
     closed = facts is None and permitted.verdict.strictness > judged.verdict.strictness
@@ -70,6 +71,17 @@ async def explain_call(
     )
 
 
+def _unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explained:
+    reason = "no tool of this name is registered"
+    return Explained(
+        deciding=Judgement(verdict=Verdict.DENY, reason=reason),
+        layers=grant.reasons(tool, facts),
+        problems=(),
+        lines=(f"{tool}: deny, {reason}",),
+        remarks=(unknown("tool", tool, [spec.name for spec in app.catalog.specs]).advice,),
+    )
+
+
 async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallFacts:
     try:
         value: JsonValue = json.loads(text)
@@ -80,6 +92,6 @@ async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallF
         raise ConfigError("The arguments are no JSON object.", advice=ADVICE)
     tool = app.catalog.get(name)
     if tool is None:
-        raise unknown("tool", name, [spec.name for spec in app.catalog.specs])
+        return CallFacts(arguments=spelled)
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
     return await tool.inspect(call, app.context(session, call.id, tool=tool))

@@ -13,7 +13,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
 from chatops.engine.gates import TOOL as GATE_TOOL
 from chatops.engine.workflow.prompt import step_prompt
-from chatops.policy.concerns import MISSING_TYPES, model_named, not_spoken, withheld_tools
+from chatops.policy.concerns import DEFAULT_MODEL, MISSING_TYPES, model_named, why_silent, withheld_tools
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import step_layers
 from chatops.policy.patterns import parse_rule
@@ -32,8 +32,6 @@ from chatops.policy.verdicts import Layer, Rule
 from chatops.runtime.rights import StepRights
 from chatops.wiring.prompts import BASE, SUMMARY, environment
 
-DEFAULT_MODEL = "default"
-"""The word in a role for the person's stored choice."""
 DEFAULT_PERSONA = "default"
 FALLBACK_MODEL = "demo"
 """What `default` means until the person has chosen."""
@@ -262,7 +260,7 @@ class RegistryRights:
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:
-        if not role.responder or self._limits.summary or not_spoken(role.responder, registries=self._registries()):
+        if not role.responder or self._limits.summary or why_silent(role.responder, registries=self._registries()):
             return None
         return self._target(role.responder)
 
@@ -272,9 +270,9 @@ class RegistryRights:
             near = get_close_matches(pin, names, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
-        # Those of a type that is not spoken could only fail; `registry_warnings` names them.
-        spoken = [name for name in role.models if not not_spoken(name, registries=self._registries())]
-        wanted = (pin,) if pin else spoken or (DEFAULT_MODEL,)
+        # Those that cannot answer are left out; `registry_warnings` names them.
+        able = [name for name in role.models if not why_silent(name, registries=self._registries())]
+        wanted = (pin,) if pin else able or (DEFAULT_MODEL,)
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
         return tuple(self._target(name) for name in dict.fromkeys(names))
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from chatops.store.sqlite import SqliteStore
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, registry_for
+from tests.support.fake_openai import FakeOpenAI, says
 
 DEPENDENT = [
     ["roles", "list"], ["roles", "show", "assistant"], ["tools", "list"], ["policy", "list"], ["models", "list"],
@@ -107,6 +108,55 @@ def test_a_tool_that_the_user_is_denied_is_named_with_who_denies_it(chatops: Com
     assert said in chatops("registry", "check", flags[1]).out
     assert said in chatops(*flags, "-p", "hello").err
     assert said in chatops(*flags, "roles", "show", "assistant", "--output-format", "json").json["withheld"]
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ({"type": "openai", "model_name": "x"}, "has no api_url"),
+        ({"type": "openai", "api_url": "http://127.0.0.1:9/v1"}, "has no model_name"),
+        ({"type": "gemini", "model_name": "x"}, "is of type gemini, which is not in this version"),
+    ],
+)
+@pytest.mark.parametrize("used", [True, False])
+def test_check_names_a_model_that_cannot_answer(
+    used: bool, model: dict[str, str], why: str, chatops: CommandLine
+) -> None:
+    roles = {"assistant": {"primary": "m1", "backup_1": "demo"} if used else {}}
+    flags = registry(chatops, models={"m1": model}, roles=roles)
+    checked = chatops("registry", "check", flags[1])
+    assert checked.code == 0
+    said = f"Role assistant: m1 {why}; demo answers instead." if used else f"Model m1 {why}. No role uses it."
+    assert f"warning: {said}\n" in checked.out
+    assert "It can be used" not in checked.out
+    assert "these models cannot answer: m1." in checked.out
+    assert chatops("registry", "check", flags[1], "--output-format", "json").json["unusable_models"] == ["m1"]
+    # Each command says what concerns a role; a model that nobody uses is for the check alone.
+    assert (why in chatops(*flags, "roles", "list").err) is used
+
+
+def test_a_role_whose_models_all_cannot_answer_is_told_of_no_other(chatops: CommandLine) -> None:
+    models = {"a": {"type": "openai", "model_name": "x"}}
+    flags = registry(chatops, models=models, roles={"assistant": {"primary": "a", "backup_1": "missing"}})
+    assert "a has no api_url; your default model answers instead." in chatops("registry", "check", flags[1]).out
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("json", "<|python_tag|>{"), ("function_tag", "<function=file_read>{"), ("python_list", "[file_read(")],
+)
+def test_tool_format_takes_the_names_that_older_registries_use(name: str, asked: str, chatops: CommandLine) -> None:
+    with FakeOpenAI([says(f"{asked}nothing")]) as server:
+        file = Path(registry_for(chatops.workspace, server.url))
+        value = json.loads(file.read_text())
+        value["models"]["fake"]["tool_format"] = name
+        file.write_text(json.dumps(value))
+        checked = chatops("registry", "check", str(file))
+        assert (checked.code, "0 warnings. It can be used." in checked.out) == (0, True)
+        chatops("-p", "read it", "--registry", str(file))
+        (request,) = server.requests[:1]
+    assert request.tool_names == []
+    assert "file_read" in request.system
 
 
 def test_doctor_names_a_workflow_that_cannot_be_read(chatops: CommandLine, chatops_home: Path) -> None:

@@ -148,7 +148,7 @@ def test_policy_explain_names_the_deciding_layer(chatops: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--role", "coder", "shel_exec"], 2, "shell_exec"),
+        (["--role", "coder", "shel_exec"], 0, "shell_exec"),
         (["--role", "codr", "shell_exec"], 2, "Known: coder"),
         (["--role", "coder", "shell_exec", "{"], 2, "no JSON"),
         (["--role", "coder", "shell_exec", "[]"], 2, "no JSON object"),
@@ -260,3 +260,27 @@ def test_a_role_that_is_named_before_the_command_counts() -> None:
         assert parser.parse_args(command).role is None
     run = parser.parse_args(["--role", "coder", "--model", "demo", "workflow", "run", "components", "a flow"])
     assert (run.role, run.model) == ("coder", "demo")
+
+
+@pytest.mark.parametrize("arguments", [[], ['{"path": "a"}']])
+def test_explaining_a_tool_that_is_not_registered_is_an_answer(arguments: list[str], chatops: CommandLine) -> None:
+    explain = ["policy", "explain", "--role", "coder", "file_reed", *arguments]
+    ran = chatops(*explain)
+    assert (ran.code, ran.out) == (0, "file_reed: deny, no tool of this name is registered\n")
+    assert "file_read" in ran.err
+    value = chatops(*explain, "--output-format", "json").json
+    assert (value["verdict"], value["reason"]) == ("deny", "no tool of this name is registered")
+
+
+def test_a_tool_is_shown_with_its_arguments(chatops: CommandLine) -> None:
+    shown = chatops("tools", "show", "shell_exec", "--role", "coder")
+    assert shown.code == 0
+    for expected in ("command", "string", "timeout_s", "optional", "Role coder, level operator: ask."):
+        assert expected in shown.out
+    denied = chatops("tools", "show", "shell_exec", "--role", "researcher").out
+    assert "denied by tools of role researcher" in denied
+    value = chatops("tools", "show", "file_edit", "--output-format", "json").json
+    assert sorted(value["schema"]["properties"]) == ["new", "old", "path"]
+    unknown = chatops("tools", "show", "file_reed")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "file_read" in unknown.err

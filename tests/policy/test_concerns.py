@@ -43,7 +43,7 @@ def test_a_model_of_a_missing_type_is_said_with_who_answers_instead(models: tupl
 
 
 def test_the_sites_definition_of_a_model_counts() -> None:
-    site = registry(models=(ModelSpec(name="claude_cli"),))
+    site = registry(models=(ModelSpec(name="claude_cli", api_url="http://127.0.0.1:9/v1", model_name="m"),))
     assert said(registry(RoleSpec(name="coder", models=("claude_cli",))), site=site) == ()
 
 
