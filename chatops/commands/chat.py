@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Awaitable, Callable, Sequence
 
+    from chatops.config.settings import UserSettings
     from chatops.runtime.conversation import Conversation
     from chatops.store.unsent import Unsent
     from chatops.tui.host import Opened
@@ -59,7 +60,15 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
 
     keep_unsent = _unsent(arguments)
     charset = charset_of({}, stream=sys.stdout.encoding)
-    screen = ChatopsApp(opener, traits=traits, charset=charset, keep_unsent=keep_unsent)
+    settings = _settings()
+    screen = ChatopsApp(
+        opener,
+        theme=settings.theme,
+        problem=settings.problem,
+        traits=traits,
+        charset=charset,
+        keep_unsent=keep_unsent,
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # As if the person had left: the terminal is given back, what waits goes on waiting.
@@ -78,6 +87,19 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     if lost and not screen.terminal_stands_still:
         _give_out(lost)
     _leave(code)
+
+
+def _settings() -> "UserSettings":
+    """How the screen looks to this user; the first paint shows it."""
+    from chatops.config.paths import find_paths
+    from chatops.config.settings import UserSettings, load_settings
+    from chatops.domain.errors import ChatopsError
+
+    try:
+        return load_settings(find_paths(os.environ).settings)
+    except ChatopsError:
+        # The opener meets the same and says it.
+        return UserSettings()
 
 
 def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":

@@ -25,7 +25,7 @@ class Paths:
     """The folders of one person. None of them has to exist yet."""
 
     config: Path
-    """model_registry.json, personas."""
+    """model_registry.json, settings.yaml, personas."""
     data: Path
     """The store, the last good registry."""
     log: Path
@@ -36,6 +36,11 @@ class Paths:
     def registry(self) -> Path:
         """The person's own registry."""
         return self.config / "model_registry.json"
+
+    @property
+    def settings(self) -> Path:
+        """How the screen looks to this user."""
+        return self.config / "settings.yaml"
 
     @property
     def personas(self) -> Path:

@@ -244,12 +244,13 @@ class ChatSession:
     async def pin_model(self, name: str | None) -> None:
         """Use this model whatever the role says, and as the default from now on; None: as the role says again.
 
+        The demo is pinned for this session only and becomes no default.
         Raises ConfigError for one that is not there or can answer nobody here.
         """
         if name:
             self._services.rights.check_model(name)
         await self._switching.to(replace(self._turns.standing, model_pin=name or ""))
-        if name:
+        if name and not self._services.rights.is_demo(name):
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:

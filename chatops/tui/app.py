@@ -53,15 +53,16 @@ class ChatopsApp(Sturdy, App[None]):
         *,
         clock: Callable[[], float] = time.monotonic,
         theme: str = "",
+        problem: str = "",
         traits: Traits | None = None,
         charset: str = "utf-8",
         driver_class: "type[Driver] | None" = None,
         on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
     ) -> None:
-        """`clock` gives monotonic seconds; `traits` and `charset` say what the terminal can show; `on_painted` is
-        called once after the first paint; `keep_unsent` stores what is sent before there is a session, and returns
-        False if it cannot."""
+        """`clock` gives monotonic seconds; `theme` and `problem` come from the user's settings; `traits` and `charset`
+        say what the terminal can show; `on_painted` is called once after the first paint; `keep_unsent` stores what is
+        sent before there is a session, and returns False if it cannot."""
         self._traits = traits or Traits()
         super().__init__(driver_class=driver_class)
         if driver_class is None:
@@ -82,8 +83,11 @@ class ChatopsApp(Sturdy, App[None]):
         self.failure: ChatopsError | None = None
         """Why no conversation could be opened."""
         self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent)
+        self._settings_problem = problem
         if theme in self.available_themes:
             self.theme = theme
+        elif theme:
+            self._settings_problem = f"settings.yaml: there is no theme {theme}. /theme lists them."
 
     @property
     def chat(self) -> ChatScreen:
@@ -130,6 +134,8 @@ class ChatopsApp(Sturdy, App[None]):
         self._chat.opened_with(opened)
         if self._traits.notice:
             self._chat.say(self._traits.notice)
+        if self._settings_problem:
+            self._chat.say(self._settings_problem)
         self._chat.warm_up()
 
     async def action_interrupt(self) -> None:

@@ -104,6 +104,10 @@ class Host(Protocol):
         Empty if nothing is queued."""
         ...
 
+    async def keep_theme(self, name: str) -> None:
+        """Store the theme for this user. Raises ConfigError."""
+        ...
+
     def roles(self) -> Sequence[RoleRow]:
         """The roles of this person here, in registry order."""
         ...
@@ -154,8 +158,9 @@ class Host(Protocol):
         """Read along with a conversation that another process has, or is about to have."""
         ...
 
-    async def new_session(self, *, role: str) -> "Conversation":
-        """Begin an empty conversation; without a role in the one that was in use here last."""
+    async def new_session(self, *, role: str, model: str | None) -> "Conversation":
+        """Begin an empty session with this model pinned. Without a role it is in the one used here last, with None the
+        command line says which model is pinned."""
         ...
 
     async def fork_session(self, session_id: SessionId) -> "Conversation":

@@ -240,10 +240,13 @@ class App:
         last = self.settings.get(f"role:{self.workspace}")
         return last if last in self.rights.roles() else self.loaded.registry.default_role
 
-    async def open_session(self, session_id: SessionId | None, *, attended: bool) -> ChatSession:
+    async def open_session(
+        self, session_id: SessionId | None, *, attended: bool, model: str | None = None
+    ) -> ChatSession:
         """A conversation: a stored one (an id or unique prefix), or a new one for None.
 
-        `attended` says that a person is at the screen: then the last used role is taken up.
+        `attended` says that a person is at the screen: then the last used role is taken up. `model` is pinned instead
+        of the command line's.
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
         if attended and self.options.role in self.rights.roles():
@@ -253,7 +256,7 @@ class App:
             session_id,
             role=self.options.role or "",
             default_role=default,
-            model_pin=self.options.model or "",
+            model_pin=(self.options.model if model is None else model) or "",
         )
         self._keep(session)
         return session

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
+from chatops.config.settings import store_theme
 from chatops.domain.errors import ConfigError, SessionHeld, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
@@ -125,6 +126,10 @@ class TuiHost(HostRuns, HostTexts):
         """See `tui.host.Host.take_queued`."""
         return await session.take_queued(into=self._draft_key(session.session_id, reading=False))
 
+    async def keep_theme(self, name: str) -> None:
+        """Store the theme for this user."""
+        await asyncio.to_thread(store_theme, self._app.paths.settings, name)
+
     def roles(self) -> Sequence[RoleRow]:
         """The roles of this person here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]
@@ -191,9 +196,9 @@ class TuiHost(HostRuns, HostTexts):
         """Read along with a conversation that another process has, or is about to have."""
         return await self._app.read_along(session_id)
 
-    async def new_session(self, *, role: str) -> Conversation:
-        """Begin an empty conversation in `role`, if there is one."""
-        session = await self._app.open_session(None, attended=True)
+    async def new_session(self, *, role: str, model: str | None) -> Conversation:
+        """Begin an empty session in `role`, if there is one, with `model` pinned; None as the command line says."""
+        session = await self._app.open_session(None, attended=True, model=model)
         if role and role != session.snapshot().role:
             await session.switch_role(role)
         return session

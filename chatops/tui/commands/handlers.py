@@ -28,10 +28,20 @@ async def role(face: Face, argument: str) -> None:
 async def model(face: Face, argument: str) -> None:
     """Pin by name, or choose; ``role`` lets the role decide again."""
     if argument:
-        await face.session.pin_model(None if argument == "role" else argument)
-        face.say("The role chooses the model again." if argument == "role" else f"Pinned: {argument}.")
+        await choose_model(face, "" if argument == "role" else argument)
     else:
         face.open_models()
+
+
+async def choose_model(face: Face, name: str) -> None:
+    """Pin a model and say for how long; empty: the role chooses again."""
+    await face.session.pin_model(name or None)
+    if not name:
+        face.say("The role chooses the model again.")
+    elif face.session.snapshot().is_demo:
+        face.say(f"{name} answers in this session only.")
+    else:
+        face.say(f"{name} is your default model from now on.")
 
 
 async def persona(face: Face, argument: str) -> None:
@@ -60,9 +70,12 @@ async def take_over(face: Face, argument: str) -> None:
 
 
 async def new(face: Face, argument: str) -> None:
-    """An empty conversation in the same role; after a run, whose steps have their own roles, in the last one here."""
-    role = face.session.snapshot().role if face.run is None else ""
-    await face.change_session(face.host.new_session(role=role))
+    """An empty session with the same role and pinned model; after a run, whose steps have their own, as here last."""
+    now = face.session.snapshot()
+    role = now.role if face.run is None else ""
+    # The demo was chosen for one session.
+    model = face.session.standing.model_pin if face.run is None and not now.is_demo else None
+    await face.change_session(face.host.new_session(role=role, model=model))
 
 
 async def sessions(face: Face, argument: str) -> None:

@@ -178,10 +178,17 @@ class ChatFace(Standing, Screen[None]):
 
     def use_theme(self, name: str) -> None:
         """Draw in that theme."""
-        if name in self.app.available_themes:
-            self.app.theme = name
-        else:
+        if name not in self.app.available_themes:
             self.say(f"There is no theme {name}. /theme lists them.")
+            return
+        self.app.theme = name
+        self.run_worker(self._keep_theme(name), group="theme")
+
+    async def _keep_theme(self, name: str) -> None:
+        try:
+            await self.host.keep_theme(name)
+        except ChatopsError as error:
+            self.say(f"{error} {error.advice}".strip())
 
     def copy(self, text: str) -> None:
         """Put a text on the clipboard."""

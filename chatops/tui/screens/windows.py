@@ -124,11 +124,11 @@ async def push_roles(app: "App[Any]", face: Face) -> None:
 
 def push_models(app: "App[Any]", face: Face) -> None:
     """Choose a model."""
+    from chatops.tui.commands.handlers import choose_model
     from chatops.tui.screens.roles import model_picker
 
     async def chosen(name: str) -> None:
-        await face.session.pin_model(name or None)
-        face.say(f"Pinned: {name}." if name else "The role chooses the model again.")
+        await choose_model(face, name)
 
     picker = model_picker(face.host.models(), current=face.session.snapshot().model)
     app.push_screen(picker, _then(app, face, chosen))

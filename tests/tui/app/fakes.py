@@ -34,6 +34,7 @@ from chatops.domain.usage import Usage
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.session import ChatSession, Snapshot
+from chatops.runtime.standing import Standing
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
 from chatops.tui.host import ModelRow, Opened, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
@@ -219,6 +220,10 @@ class FakeSession(ChatSession):
         self.publish(CallDecided(id=call_id, parent_id=ROUND, decision=decision, by=replace(ANA, via="approvals")))
 
     @property
+    def standing(self) -> Standing:
+        return Standing(role=self.now.role, model_pin=next(reversed(self.pinned), None) or "")
+
+    @property
     def session_id(self) -> SessionId:
         return self.now.session_id
 
@@ -319,6 +324,7 @@ class FakeHost:
     revoked: list[int] = field(default_factory=list)
     waits: SessionId | None = None
     undecided: list[SessionRow] = field(default_factory=list)
+    themes: list[str] = field(default_factory=list)
     known: list[WorkflowRow] = field(default_factory=list)
     left: list[RunRow] = field(default_factory=list)
     led: list[WorkflowRun] = field(default_factory=list)
@@ -341,6 +347,9 @@ class FakeHost:
 
     def _drafts(self, *, reading: bool) -> dict[str, str]:
         return self.read_along_drafts if reading else self.drafts
+
+    async def keep_theme(self, name: str) -> None:
+        self.themes.append(name)
 
     async def take_queued(self, session: Conversation) -> str:
         return await session.take_queued(into="")
@@ -397,7 +406,7 @@ class FakeHost:
     async def read_along(self, session_id: SessionId) -> Conversation:
         return self.others[session_id]
 
-    async def new_session(self, *, role: str) -> Conversation:
+    async def new_session(self, *, role: str, model: str | None) -> Conversation:
         self.begun_in.append(role)
         return self.others["new"]
 

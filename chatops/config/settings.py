@@ -1,0 +1,90 @@
+"""`settings.yaml` in the config folder: how the screen looks to this user.
+
+Nothing in it decides a right, so it is read leniently: what cannot be used is named and left out, and keys that are not
+known here are left alone. A change rewrites one line, so that the user's comments and order stay.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.config.paths import write_private
+from chatops.domain.errors import ConfigError
+
+_MOST = 1024 * 1024
+"""Bytes of the largest file that is read."""
+_THEME = re.compile(r"^theme[ \t]*:[^\r\n]*", re.MULTILINE)
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}")
+"""Names that need no quotes: they are no word of YAML's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSettings:
+    """What the file says, as far as it can be used."""
+
+    theme: str = ""
+    """Name of the theme; empty for the default."""
+    problem: str = ""
+    """Why something in the file is not used, a sentence; empty if all is well."""
+
+
+def load_settings(path: Path) -> UserSettings:
+    """Read the settings. Never raises; without a file they are the defaults."""
+    try:
+        theme = _members(path, _text(path)).get("theme", "")
+    except ConfigError as error:
+        return UserSettings(problem=f"{error} It is not used.")
+    if not isinstance(theme, str):
+        return UserSettings(problem=f"{path.name}: the theme has to be a name. It is not used.")
+    return UserSettings(theme=theme)
+
+
+def store_theme(path: Path, name: str) -> None:
+    """Write the theme into the file and leave everything else as it is. Raises ConfigError."""
+    try:
+        text = _text(path)
+        wanted = {**_members(path, text), "theme": name}
+        line = f"theme: {name if _PLAIN.fullmatch(name) else json.dumps(name)}"
+        if "theme" in _members(path, text):
+            changed = _THEME.sub(lambda _: line, text, count=1)
+        else:
+            changed = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
+        if _members(path, changed) != wanted:
+            raise ConfigError(f"{path.name} is written in a way that cannot be changed line by line.")
+        write_private(path, changed.encode())
+    except ConfigError as error:
+        advice = error.advice or f"Write it there yourself: theme: {json.dumps(name)}"
+        raise ConfigError(f"The theme holds until chatops ends. {error}", advice=advice) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+    except OSError as error:
+        raise ConfigError(f"{path.name} cannot be read: {error.strerror or error}.") from None
+    if len(data) > _MOST:
+        raise ConfigError(f"{path.name} is larger than {_MOST} bytes.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path.name} is not UTF-8 text.") from None
+
+
+def _members(path: Path, text: str) -> dict[str, object]:
+    if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        return {}
+    # The reader of YAML is loaded only where there is something to read: this comes before the first paint.
+    from chatops.config.locate import NotWellFormed
+    from chatops.config.workflow_yaml import parse_yaml
+
+    try:
+        value = parse_yaml(text.removeprefix("\ufeff")).value
+    except NotWellFormed as error:
+        raise ConfigError(f"{path.name}, line {error.place[0]}: {error.why}.") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path.name}, line 1: keys with values have to stand here, such as theme: nord.")
+    return dict(value)

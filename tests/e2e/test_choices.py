@@ -1,0 +1,81 @@
+"""What the user chooses once holds: the model in new sessions and after a restart, the theme in a file."""
+
+from typing import Any
+
+from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.support.fake_openai import FakeOpenAI, says
+
+
+def two_models(url: str) -> dict[str, Any]:
+    """A registry with a second model; the first role takes the user's default, coder has its own model."""
+    contents = registry(url)
+    contents["models"]["other"] = {**contents["models"]["local"], "model_name": "other-model", "label": "Other"}
+    contents["roles"]["assistant"] = {"primary": "default", "tools": []}
+    return contents
+
+
+def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(desk: Desk) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        desk.use(two_models(server.url))
+        with desk.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("/model other")
+            terminal.wait_for("other is your default model from now on.")
+            terminal.say("one")
+            terminal.wait_for("You said: one")
+            terminal.say("/new")
+            terminal.wait_gone("You said: one")
+            terminal.say("two")
+            terminal.wait_for("You said: two")
+        with desk.open("--role", "assistant") as terminal:
+            terminal.ready("assistant")
+            terminal.say("three")
+            terminal.wait_for("You said: three")
+        assert [request.body["model"] for request in server.requests] == ["other-model"] * 3
+
+
+def test_the_demo_is_chosen_for_one_session(desk: Desk) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        desk.use(two_models(server.url))
+        with desk.open() as terminal:
+            terminal.ready("assistant")
+            terminal.say("/model other")
+            terminal.wait_for("is your default model from now on.")
+            terminal.say("/model demo")
+            terminal.wait_for("demo answers in this session only.")
+            terminal.say("hello")
+            terminal.wait_for("I am the built-in demo")
+            terminal.say("/new")
+            terminal.wait_gone("I am the built-in demo")
+            terminal.say("one")
+            terminal.wait_for("You said: one")
+        assert [request.body["model"] for request in server.requests] == ["other-model"]
+
+
+def background(terminal: ChatTerminal) -> str:
+    return terminal.cells()[0][0].background
+
+
+def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(desk: Desk) -> None:
+    file = desk.home / "config" / "settings.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("# mine\ntheme: textual-light\nkeys: {}\n")
+    with desk.open() as terminal:
+        terminal.ready("assistant")
+        light = background(terminal)
+        terminal.say("/theme gruvbox")
+        terminal.wait_until(lambda _: "gruvbox" in file.read_text(), what="the theme to be stored")
+        terminal.wait_until(lambda _: background(terminal) != light, what="the theme to show")
+        dark = background(terminal)
+    assert file.read_text() == "# mine\ntheme: gruvbox\nkeys: {}\n"
+    with desk.open() as terminal:
+        terminal.wait_for("Message (Enter sends")
+        assert background(terminal) == dark
+    file.write_text("theme: [\n")
+    with desk.open() as terminal:
+        terminal.wait_for("settings.yaml, line")
+        terminal.say("hello")
+        terminal.wait_for("I am the built-in demo")
+    file.write_text("theme: none-such\n")
+    with desk.open() as terminal:
+        terminal.wait_for("there is no theme none-such")
