@@ -3,6 +3,12 @@
 In Python, ``from chatops import Workflow, Step, tool``: `chatops.api`, loaded when a name of it is first used.
 """
 
+# First of all: every import below could come out of the current folder otherwise.
+from chatops.safe_path import is_program, leave_out_current_folder
+
+if is_program():
+    leave_out_current_folder()
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

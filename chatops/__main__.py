@@ -7,21 +7,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from chatops.safe_path import leave_out_current_folder
+
 _STARTED_WITH = Path("/proc/self/environ")
-
-
-def forget_current_folder() -> None:
-    """Never import from the folder that the program is started in: it may be a hostile workspace.
-
-    ``python -m`` puts that folder before everything else, and an empty entry of PYTHONPATH means it too. Only
-    where the package itself lies there (a checkout) it has to stay.
-    """
-    try:
-        here = os.path.realpath(os.getcwd())
-    except OSError:
-        return
-    if os.path.dirname(os.path.dirname(os.path.realpath(__file__))) != here:
-        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
 
 
 def fill_closed_streams() -> None:
@@ -73,7 +61,7 @@ def main() -> int:
     The command line is imported here: until then an interrupt would show one.
     """
     try:
-        forget_current_folder()
+        leave_out_current_folder()
         fill_closed_streams()
         use_utf8()
         settle_streams()

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import chatops
 from chatops.domain.canonical import JsonValue
+from chatops.tools.process import clean_environment
 
 SECONDS = 5
 """Of the processor, whole ones: what else this machine has to do does not count."""
 _WAIT_S = 60.0
 """Until it is stopped in any case."""
+_KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
+"""What this interpreter may need to start again."""
 _PROGRAM = """
 import importlib, json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
@@ -37,7 +40,9 @@ def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonVal
     # -P: the folder that chatops is started in has no say in what is imported.
     argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__, str(SECONDS)]
     path = [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+    # Whoever reads a stranger's page needs no keys.
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
     try:
         done = subprocess.run(
             argv,

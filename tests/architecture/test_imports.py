@@ -50,7 +50,7 @@ def test_calls_in_text_are_read_with_the_standard_library_alone() -> None:
     loaded = _loaded("from chatops.dialects import read_calls") - _loaded("")
     foreign = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
     assert "chatops.dialects.reader" in foreign
-    assert {name for name in foreign if not name.startswith("chatops.d")} == {"chatops"}
+    assert {name for name in foreign if not name.startswith("chatops.d")} == {"chatops", "chatops.safe_path"}
 
 
 def test_arguments_are_read_without_the_readers_of_all_formats() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,16 @@ from tests.support.command_line import REPOSITORY
 from tests.support.waiting import PATIENCE
 
 SHADOWED = ("textual", "openai", "pydantic", "select", "sqlite3", "json", "platformdirs", "yaml", "sitecustomize")
+LOADED_EARLY = ("re", "typing", "enum", "pathlib", "copyreg", "dataclasses", "logging", "argparse", "inspect", "ast")
+"""What the first modules of the package import."""
+BY_THE_INTERPRETER = ("importlib", "collections", "functools", "contextlib", "types", "warnings")
+"""What ``python -m`` imports before it looks for the package."""
+PROGRAM = Path(sys.executable).with_name("chatops")
 
 
 @pytest.mark.parametrize("path", [str(REPOSITORY), f"{REPOSITORY}:", f".:{REPOSITORY}"])
 def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: str) -> None:
-    for name in SHADOWED:
+    for name in (*SHADOWED, *LOADED_EARLY):
         (tmp_path / f"{name}.py").write_text("open('PWNED', 'w')\n")
     if path != str(REPOSITORY):
         # The interpreter itself imports this one before any line of ours.
@@ -32,3 +38,42 @@ def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: 
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="the program is not installed here")
+@pytest.mark.parametrize("path", ["", f"{REPOSITORY}:", f".:{REPOSITORY}"])
+def test_the_installed_program_imports_nothing_of_the_folder(tmp_path: Path, path: str) -> None:
+    for name in (*SHADOWED, *LOADED_EARLY, *BY_THE_INTERPRETER):
+        if name != "sitecustomize" and name != "warnings":
+            (tmp_path / f"{name}.py").write_text("open('PWNED', 'w')\n")
+    done = subprocess.run(
+        [PROGRAM, "-p", "hello", "--model", "demo"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_what_the_interpreter_has_imported_from_the_folder_stops_the_program(tmp_path: Path) -> None:
+    """Nothing of ours runs before that; the folder gets no conversation, key or file of the user at least."""
+    source = Path(types.__file__).read_text(encoding="utf-8")
+    (tmp_path / "types.py").write_text(source, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "chatops", "-p", "hello", "--model", "demo"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}:"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "imported types from the current folder" in done.stderr
+    assert "python -P -m chatops" in done.stderr

@@ -1,6 +1,7 @@
 """Fetching: only public addresses, the checked one is dialled, redirects and sizes are bounded."""
 
 import gzip
+import os
 import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -318,3 +319,9 @@ def test_any_page_can_be_read(html: str) -> None:
 )
 def test_charsets(data: bytes, charset: str, text: str) -> None:
     assert decoded(data, charset=charset) == text
+
+
+def test_what_reads_a_page_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert apart.apart(os.getenv, key="OPENAI_API_KEY") is None
+    assert apart.apart(os.getenv, key="PATH")

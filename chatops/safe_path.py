@@ -1,0 +1,37 @@
+"""Keep the program from importing modules of the folder that it is started in, which may be a hostile workspace.
+
+``python -m`` puts that folder before everything else, and an empty entry of PYTHONPATH means it too. So this runs
+before any other import of the package. It needs `sys` and `os` alone: the interpreter has loaded both by then.
+
+The interpreter itself imports a few modules before it reaches the package. Where one of those came out of the folder
+its code has run already, and all that is left is to stop and to say how to start instead.
+"""
+
+import os
+import sys
+
+_ADVICE = "Start the program as `chatops`, or as `python -P -m chatops`."
+
+
+def is_program() -> bool:
+    """Return True if this process was started to run chatops, and has not merely imported it."""
+    started = getattr(sys, "argv", None) or [""]
+    return started[0] == "-m" or os.path.basename(started[0]) in {"chatops", "chatops.exe"}
+
+
+def leave_out_current_folder() -> None:
+    """Take the current folder out of the import path, unless it is that of the package (a checkout) or of Python."""
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:
+        return
+    package, python = os.path.realpath(__file__), os.path.realpath(os.__file__)
+    if here in {os.path.dirname(os.path.dirname(package)), os.path.dirname(python)}:
+        return
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name != "__main__" and os.path.dirname(os.path.realpath(file)) == here:
+            text = f"chatops: Python has imported {name} from the current folder, {os.path.basename(file)}."
+            os.write(2, f"{ascii(text)[1:-1]}\n{_ADVICE}\n".encode())
+            os._exit(2)
