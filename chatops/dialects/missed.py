@@ -63,7 +63,7 @@ def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
     if call.confidence is not Confidence.HIGH or not only_closers_follow(thought, call.end):
         return None
     return Diagnostic(
-        kind=DiagnosticKind.UNREADABLE,
+        kind=DiagnosticKind.MISSED,
         message=_THOUGHT,
         name=call.name,
         format=call.format,
@@ -82,6 +82,4 @@ def _called(text: str, at: int, offers: Offers) -> str | None:
 
 
 def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:
-    return Diagnostic(
-        kind=DiagnosticKind.UNREADABLE, message=message, name=name, excerpt=text[start : start + _EXCERPT]
-    )
+    return Diagnostic(kind=DiagnosticKind.MISSED, message=message, name=name, excerpt=text[start : start + _EXCERPT])

@@ -28,6 +28,8 @@ class DiagnosticKind(StrEnum):
     CUT_OFF = "cut_off"
     NOT_ARGUMENTS = "not_arguments"
     """Readable, but no object of arguments."""
+    MISSED = "missed"
+    """It names a tool where no format reads a call; it may be text about a call, and is still part of the content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,8 @@ class RawCall:
     """What the reader had to assume to read it; such a call always goes to the person."""
     problem: str = ""
     """Why it cannot be run although it was recognised (cut off, two objects in one)."""
+    guessed: bool = False
+    """It may be text about a call and not one: the model is told of it once in a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

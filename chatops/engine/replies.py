@@ -50,7 +50,7 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
         )
     )
     gathering = phase.purpose in (Purpose.GATHER, Purpose.GATHER_AGAIN)
-    if reply.calls and gathering:
+    if gathering and _calls_tools(draft, reply):
         _open_round(draft, phase, reply, target)
     elif draft.state.contract is not None:
         if reply.text.strip():
@@ -65,6 +65,17 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
         draft.say(_message(draft, phase, reply, target))
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         _end_with(draft, phase, reply)
+
+
+def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
+    """Return False for a reply without calls, and for one whose calls are only guessed and were reported before."""
+    reported = {
+        call.problem
+        for message in draft.state.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+    return any(not (raw.guessed and raw.problem in reported) for raw in reply.calls)
 
 
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:

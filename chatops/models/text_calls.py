@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chatops.dialects import CallReader, Confidence, Diagnostic, Piece, ReadCall, Reading, Schema
+from chatops.dialects import CallReader, Confidence, Diagnostic, DiagnosticKind, Piece, ReadCall, Reading, Schema
 from chatops.dialects.families import Family
 from chatops.dialects.formats.shapes import ARGUMENT_KEYS
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
@@ -106,6 +106,7 @@ def _broken(diagnostic: Diagnostic) -> RawCall:
         name=scrub(diagnostic.name)[:NAME_LIMIT],
         arguments=scrub(_arguments_in(diagnostic.excerpt)),
         problem=f"it {scrub(diagnostic.message)}",
+        guessed=diagnostic.kind is DiagnosticKind.MISSED,
     )
 
 

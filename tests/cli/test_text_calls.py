@@ -131,6 +131,14 @@ def test_a_call_in_a_form_that_no_model_uses_is_said_to_the_model(chatops: Comma
     assert "due on Friday" in last.tool_results[1]
 
 
+def test_what_may_be_text_about_a_call_is_said_once_and_then_is_the_answer(chatops: CommandLine) -> None:
+    answer = 'It is written so:\n<tools>{"name": "file_read", "arguments": {"path": "note.txt"}}</tools>'
+    with FakeOpenAI(lambda _: says(answer)) as server:
+        ran = chatops(*flags(chatops, server), "-p", "how?")
+        assert len(server.requests) == 2
+    assert (ran.code, ran.out.strip()) == (0, answer), ran.err
+
+
 def test_the_last_round_does_not_show_the_call_that_it_may_not_make(chatops: CommandLine) -> None:
     with FakeOpenAI([says(READS), says(f"Friday, it seems.\n{READS}")]) as server:
         ran = chatops(*flags(chatops, server), "-p", "read it", "--max-rounds", "1")

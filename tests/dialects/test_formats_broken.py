@@ -547,7 +547,7 @@ def test_what_names_a_tool_behind_a_marker_and_is_no_call_is_said_once(text: str
             reader.feed(text[at : at + size])
         reading = reader.close()[1]
         assert reading.calls == ()
-        assert [(each.kind, each.name) for each in reading.diagnostics] == [(DiagnosticKind.UNREADABLE, "get_weather")]
+        assert [(each.kind, each.name) for each in reading.diagnostics] == [(DiagnosticKind.MISSED, "get_weather")]
         assert reading.content + reading.reasoning
 
 
