@@ -38,6 +38,17 @@ _TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
 _FEW = 24
 """Up to so many different characters are replaced one after the other, which is the fastest way."""
 
+_PICTURE = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
+_JOINING = "\u0600-\u08ff\u0900-\u0dff"
+"""Arabic and the scripts of South Asia, whose letters change their shape beside another one."""
+_JOINED = re.compile(
+    rf"(?P<kept>{_PICTURE}(?:\u200d{_PICTURE}){{1,6}}|(?<=[{_JOINING}])\u200c(?=[{_JOINING}]))"
+    rf"|(?<=[{_JOINING}])\u200d"
+)
+"""Joiners that prose is written with: an emoji made of several, and the shape of a letter."""
+JOINED_EMOJI = re.compile(rf"({_PICTURE}(?:\u200d{_PICTURE})+)")
+"""An emoji made of several, as its only group."""
+
 _ODD_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]")
 _TRAILING_SPACES = re.compile(r" +(?=\n|\Z)")
 _LOOKALIKE_ALPHABETS = re.compile("[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\uff21-\uff5a]")
@@ -47,17 +58,22 @@ _ASCII_LETTER = re.compile("[A-Za-z]")
 TAB_WIDTH = 4
 
 
-def sanitize(text: str, *, newlines: bool = True) -> str:
+def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
     """`text` as it may be shown: control and invisible characters made visible, tabs as spaces.
 
     With `newlines` the line feed stays and CR LF counts as one; a lone CR is always shown. Without, every
     line feed is shown as ``␊``, so that the result is one line. Time is linear in the length.
+
+    In `prose` joiners stay where people write them: between the parts of an emoji (👩‍👩‍👧) and as the non-joiner
+    within a word of a script that joins its letters. A joiner that only shapes such a letter is left out, for
+    libraries and terminals do not agree on the cells that it takes.
     """
     if text.isascii() and text.isprintable():
         return text
     if newlines and "\r" in text:
         text = text.replace("\r\n", "\n")
-    text = _show(text, set((_BAD_IN_TEXT if newlines else _BAD_IN_LINE).findall(text)))
+    bad = set((_BAD_IN_TEXT if newlines else _BAD_IN_LINE).findall(text))
+    text = _show_prose(text, bad) if prose and bad & {"\u200c", "\u200d"} else _show(text, bad)
     if "\ufe0f" in text or "\ufe0e" in text:
         text = _STACKED_SELECTORS.sub(lambda found: "".join(map(_code_point, found[0])), text)
     if not text.isascii():
@@ -101,6 +117,14 @@ def _show(text: str, bad: set[str]) -> str:
     for character in bad:
         text = text.replace(character, _symbol(character))
     return text
+
+
+def _show_prose(text: str, bad: set[str]) -> str:
+    parts, begin = [], 0
+    for found in _JOINED.finditer(text):
+        parts += [_show(text[begin : found.start()], bad), found["kept"] or ""]
+        begin = found.end()
+    return "".join([*parts, _show(text[begin:], bad)])
 
 
 def _symbol(character: str) -> str:

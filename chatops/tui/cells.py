@@ -8,8 +8,11 @@ from collections.abc import Callable
 from rich.cells import cell_len
 
 from chatops.domain.charset import ONE_CELL
+from chatops.domain.sanitize import JOINED_EMOJI
 
 _IN_CELLS = "chatops.cells"
+_UNSURE = re.compile(f"{JOINED_EMOJI.pattern}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3")
+_UNSURE_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 
 
@@ -23,6 +26,21 @@ def encoder(charset: str) -> Callable[[str], bytes]:
         return (text if text.isascii() else _LATE_CONTROL.sub("?", text)).encode(charset, errors)
 
     return encode
+
+
+def anchored(text: str) -> str:
+    """`text` with each emoji of several code points (👩‍👩‍👧, ❤️) in as many cells as it is measured.
+
+    Terminals do not agree on these cells. So they are blanked, the emoji is written over them, and what follows is
+    written where it belongs, each time from the place saved before the emoji (DECSC, DECRC, CUF).
+    """
+    # Almost no frame has one: looking for the signs is much faster than looking for the emoji.
+    return _UNSURE.sub(_in_its_cells, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
+
+
+def _in_its_cells(found: re.Match[str]) -> str:
+    cells = cell_len(found[0])
+    return f"\x1b7{' ' * cells}\x1b8\x1b7{found[0]}\x1b8\x1b[{cells}C"
 
 
 def _in_cells(error: UnicodeError) -> tuple[str, int]:

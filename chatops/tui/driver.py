@@ -32,7 +32,7 @@ from textual.drivers.linux_driver import (
 from textual.geometry import Size
 from textual.message import Message
 
-from chatops.tui.cells import encoder
+from chatops.tui.cells import anchored, encoder
 from chatops.tui.intake import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
 from chatops.tui.outlet import Outlet
 
@@ -133,7 +133,7 @@ class TerminalDriver(LinuxDriver):
     def write(self, data: str) -> None:
         """Write, without waiting for the terminal; nothing is written while another program has it."""
         if self._outlet is not None:
-            self._outlet.write(data)
+            self._outlet.write(anchored(data))
 
     def skips_frame(self) -> bool:
         """Whether the terminal lags so far behind that a frame is to be left out; `redraw` makes up for it."""

@@ -278,3 +278,16 @@ def test_hidden_characters_of_a_paste_are_seen_in_the_message_and_sent_as_they_a
     chat.wait_for("You said: say")
     assert not set(HIDDEN) & set(chat.terminal.raw[begin:].decode()), "nothing hidden reaches the terminal"
     assert chat.provider.requests[-1].last_user == f"say {pasted}"
+
+
+@pytest.mark.fault("F14")
+def test_emoji_of_several_parts_are_whole_and_shift_nothing(chat: FaultyChat) -> None:
+    family, couple, heart = "👩\u200d👩\u200d👧", "👩🏽\u200d❤\ufe0f\u200d👨", "❤\ufe0f"
+    begin = len(chat.terminal.raw)
+    chat.say("draw them", says(f"a {family}|b {couple}|c {heart}|end\n\n`{family}`"))
+    chat.wait_for("<U.200D>👩<U.200D>👧")
+    (row,) = (line for line in chat.terminal.cells() if "|end" in "".join(cell.text for cell in line))
+    shown = {at: cell.text for at, cell in enumerate(row)}
+    assert [shown[at] for at in (2, 6, 7, 11, 12, 16, 17)] == ["a", "|", "b", "|", "c", "|", "e"], shown
+    written = chat.terminal.raw[begin:].decode()
+    assert family in written and couple in written and heart in written

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, set_cell_size, split_graphemes
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from chatops.domain.sanitize import sanitize
+from chatops.domain.sanitize import JOINED_EMOJI, sanitize
 
 _BEGINS = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
 """What is no further line of a paragraph: the start of a line in a list, a heading, a quotation, a table, code."""
@@ -22,11 +22,11 @@ GUTTER = 2
 """Columns kept free at the left of every block for its sign."""
 
 
-def styled(*parts: tuple[str, Style]) -> Text:
+def styled(*parts: tuple[str, Style], prose: bool = False) -> Text:
     """One text out of foreign or own pieces. Each is sanitised here; line feeds stay."""
     text = Text(end="", no_wrap=False, overflow="fold")
     for content, style in parts:
-        text.append(sanitize(content), style)
+        text.append(sanitize(content, prose=prose), style)
     return text
 
 
@@ -78,10 +78,9 @@ def fold(text: Text, *, width: int) -> list[Text]:
             lines.append(line)
             continue
         cuts, used = [], 0
-        for index, character in enumerate(line.plain):
-            cells = cell_len(character)
+        for begin, _, cells in split_graphemes(line.plain)[0]:
             if used + cells > width:
-                cuts.append(index)
+                cuts.append(begin)
                 used = 0
             used += cells
         lines.extend(line.divide(cuts))
@@ -112,13 +111,22 @@ def strips_of(lines: Iterable[Text], *, width: int, base: Style | None) -> list[
 def _strip_of(line: Text, *, width: int, base: Style | None) -> Strip:
     line.end = ""
     cells = cell_len(line.plain)
-    segments = list(line.render(_console()))
+    segments = [part for segment in line.render(_console()) for part in _joined_apart(segment)]
     if base is None:
         return Strip(segments, cells)
     under = [Segment(text, base + style if style else base) for text, style, _ in segments]
     if cells < width:
         under.append(Segment(" " * (width - cells), base))
     return Strip(under, max(cells, width))
+
+
+def _joined_apart(segment: Segment) -> Iterable[Segment]:
+    """`segment` with each joined emoji by itself. Rich measures one right, and cuts a text that holds one wrong."""
+    text, style, control = segment
+    if "\u200d" not in text:
+        return [segment]
+    parts = JOINED_EMOJI.split(text)
+    return [Segment(part, style, control) for part in parts if part]
 
 
 def padded(line: Text, *, width: int, style: Style) -> Text:

@@ -38,7 +38,7 @@ def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     CommonMark drops some text: what is nested too deep, cells beyond a table's heading. Where letters or digits
     would get lost the source is shown as it is written.
     """
-    source = sanitize(source)
+    source = sanitize(source, prose=True)
     lines = _Drawing(theme).flow(_parser().parse(source), width=width)
     shown = sum(_weight(line.plain) for line in lines)
     if not lines or shown < _weight(_REFERENCE.sub("", source)):
@@ -141,7 +141,7 @@ class _Inline:
             case "hardbreak":
                 self.text.append("\n")
             case "code_inline":
-                self._put(token.content, self.theme.inline_code)
+                self._put(sanitize(token.content), self.theme.inline_code)
             case "strong_open":
                 self._enter(self.theme.strong)
             case "em_open":
@@ -158,17 +158,17 @@ class _Inline:
                 self._target(*self.links.pop())
             case "image":
                 self._put(f"[image: {token.content}]", self.theme.muted)
-                self._put(f" ({_target_of(token, 'src')})", self.theme.muted)
+                self._put(f" ({sanitize(_target_of(token, 'src'))})", self.theme.muted)
             case _:
                 self._put(token.content)
 
     def _target(self, href: str, begin: int) -> None:
         if self.text.plain[begin:] not in (href, href.removeprefix("mailto:")):
-            self._put(f" ({href})", self.theme.muted)
+            self._put(f" ({sanitize(href)})", self.theme.muted)
 
     def _put(self, content: str, style: Style | None = None) -> None:
         under = self.styles[-1]
-        self.text.append(sanitize(content, newlines=False), under + style if style is not None else under)
+        self.text.append(sanitize(content, newlines=False, prose=True), under + style if style is not None else under)
 
     def _enter(self, style: Style) -> None:
         self.styles.append(self.styles[-1] + style)

@@ -69,7 +69,7 @@ def _lines(
     match block:
         case UserBlock():
             sign = Text(f"{signs.user} ".ljust(GUTTER), theme.user, end="")
-            lines = wrap(styled((block.text, theme.text + theme.strong)), width=room)
+            lines = wrap(styled((block.text, theme.text + theme.strong), prose=True), width=room)
             return prefixed(lines, first=sign, rest=_BLANK)
         case ReasoningBlock():
             lines = _thought(block, width=room, theme=theme, expanded=expanded)
@@ -101,7 +101,8 @@ def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: 
     state = f"thinking{signs.ellipsis}" if block.open else "thought"
     lines = [Text(f"{sign} {state} ({words} {'word' if words == 1 else 'words'})", theme.muted, end="")]
     if expanded:
-        shown = wrap(styled((block.text.strip(), theme.muted + theme.emphasis)), width=width - 2)
+        thought = styled((block.text.strip(), theme.muted + theme.emphasis), prose=True)
+        shown = wrap(thought, width=width - 2)
         indent = Text("  ", end="")
         lines.extend(prefixed(shown[-_LAST_THOUGHTS:] if block.open else shown, first=indent, rest=indent))
     return lines

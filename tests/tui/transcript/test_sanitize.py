@@ -67,6 +67,27 @@ def test_what_is_shown(text: str, shown: str) -> None:
     assert sanitize(text) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "👩\u200d👩\u200d👧 🏳\ufe0f\u200d🌈 👩🏽\u200d💻 ❤\ufe0f\u200d🔥",
+            "👩\u200d👩\u200d👧 🏳\ufe0f\u200d🌈 👩🏽\u200d💻 ❤\ufe0f\u200d🔥",
+        ),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("क्\u200dष", "क्ष"),
+        ("a\u200db pay\u200cpal", "a<U+200D>b pay<U+200C>pal"),
+        ("👩\u200d \u200d👩 👩\u200d\u200d👩", "👩<U+200D> <U+200D>👩 👩<U+200D><U+200D>👩"),
+        ("👩" + "\u200d👩" * 7, "👩" + "\u200d👩" * 6 + "<U+200D>👩"),
+        ("👩\u200d👧\u202e\u200b", "👩\u200d👧<U+202E><U+200B>"),
+    ],
+)
+def test_joiners_stay_in_prose_where_people_write_them(text: str, shown: str) -> None:
+    assert sanitize(text, prose=True) == shown
+    for strict in (sanitize, reveal):
+        assert leaks(strict(text)) == [], "and nowhere else"
+
+
 def test_without_newlines_the_result_is_one_line() -> None:
     assert sanitize("a\nb\r\nc", newlines=False) == "a␊b␍␊c"
 
