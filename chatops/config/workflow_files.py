@@ -133,14 +133,14 @@ def find_workflows(
 def with_brought_role(registries: Registries, workflow: str) -> Registries:
     """`registries` with the role that a packaged workflow brings; it is in force in that workflow only.
 
-    Its models are those of the default role, without which there is none. A registry's own role of its name counts.
+    Its models are those of role assistant, without which there is none. A registry's own role of its name counts.
     """
     site, own = registries
     role = _BROUGHT.get(workflow)
-    default = own.role(own.default_role) or (site.role(own.default_role) if site is not None else None)
-    if role is None or default is None or role.name in role_names(registries):
+    assistant = own.role("assistant") or (site.role("assistant") if site is not None else None)
+    if role is None or assistant is None or role.name in role_names(registries):
         return registries
-    return site, replace(own, roles=(*own.roles, replace(role, models=default.models)))
+    return site, replace(own, roles=(*own.roles, replace(role, models=assistant.models)))
 
 
 def strangers(workspace: Path, *, used: Path) -> list[str]:

@@ -239,8 +239,8 @@ def test_one_that_comes_with_chatops_is_there_only_with_its_roles(place: Place) 
     assert [one.name for one in place.load().workflows().found] == ["code-change", "research"]
 
 
-def test_one_that_brings_its_role_is_there_if_the_default_role_is(place: Place) -> None:
-    place.paths.registry.write_text(json.dumps({"version": 3, "default_role": "solo", "roles": {"solo": {}}}))
+def test_one_that_brings_its_role_is_there_with_the_role_whose_models_it_uses(place: Place) -> None:
+    place.paths.registry.write_text(json.dumps({"version": 3, "roles": {"assistant": {}}}))
     loaded = place.load()
     assert [one.name for one in loaded.workflows().found] == ["components"]
-    assert [role.name for role in loaded.registry.roles] == ["solo"]
+    assert [role.name for role in loaded.registry.roles] == ["assistant"]
