@@ -45,7 +45,7 @@ class Reader:
         self._workspace.mkdir()
         self._env = {"CHATOPS_HOME": str(folder / "home")}
         self._registry = folder / "registry.json"
-        whole = {**patient_registry(island.model), "tools": {"web_fetch": {"timeout_s": LIMIT_S}}}
+        whole = {**patient_registry(island.model), "tools": {"web_fetch": {"timeout_s": LIMIT_S, "ports": [81]}}}
         self._registry.write_text(json.dumps(whole))
 
     def ask(self, text: str, *more: str) -> Ran:
