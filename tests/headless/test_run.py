@@ -53,6 +53,10 @@ class Scripted(ChatSession):
         return self.ends_with_the_process
 
     @property
+    def unsaved(self) -> str:
+        return "Not saving: home is read-only." if self.ends_with_the_process else ""
+
+    @property
     def trouble(self) -> ChatopsError | None:
         return self.in_the_way
 
@@ -201,8 +205,16 @@ async def test_deny_tells_the_model_and_goes_on() -> None:
 async def test_where_nothing_can_be_saved_a_call_is_denied_and_does_not_wait() -> None:
     session, desk = Scripted(paused(), finished()), Desk()
     session.ends_with_the_process = True
-    assert await run_ask(session, desk) == 0
+    assert await run_ask(session, desk) == 1
     assert session.decided == [(CALL, "d1", Rejected(reason=NOWHERE))]
+    assert "Not run: shell_exec needs approval" in desk.err
+    assert "home is read-only" in desk.err
+
+
+async def test_where_nothing_can_be_saved_a_call_that_was_to_be_denied_is_no_error() -> None:
+    session, desk = Scripted(paused(), finished()), Desk()
+    session.ends_with_the_process = True
+    assert await run_ask(session, desk, on_approval=OnApproval.DENY) == 0
 
 
 async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None:

@@ -116,12 +116,16 @@ async def test_policy_knows_what_this_conversation_remembers(desk: Desk) -> None
     assert not (desk.host.app.workspace / "made.txt").exists(), "explaining runs nothing"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [("file_rea", "file_read"), ("file_read {", "no JSON"), ("file_read 1", "object")]
-)
+@pytest.mark.parametrize(("text", "said"), [("file_read {", "no JSON"), ("file_read 1", "object")])
 async def test_policy_of_what_is_not_there_says_so(text: str, said: str, desk: Desk) -> None:
     assert not await desk.type(f"/policy {text}")
     assert said in desk.said
+
+
+async def test_policy_of_a_tool_that_is_not_registered_is_an_answer(desk: Desk) -> None:
+    assert await desk.type("/policy file_rea")
+    assert desk.shown.startswith("file_rea: deny, no tool of this name is registered")
+    assert "file_read" in desk.shown
 
 
 async def test_a_new_conversation_can_be_renamed_and_knows_its_title(desk: Desk) -> None:
