@@ -205,6 +205,13 @@ class ChatopsApp(Sturdy, App[None]):
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
+    def _refresh_notifications(self) -> None:
+        """Show what is said in passing once: above the message, or in the window over the conversation."""
+        above = bool(self.screen_stack) and self.screen is self._chat
+        self._chat.show_notices([*self._notifications] if above else [])
+        if not above:
+            super()._refresh_notifications()
+
     # The terminal
 
     @property

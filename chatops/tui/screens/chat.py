@@ -7,13 +7,14 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.message import Message
+from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.screens import banner_text, windows
 from chatops.tui.screens.asking import SETTLE_S, Asking
 from chatops.tui.screens.chat_sending import ChatSending
-from chatops.tui.widgets.banner import Banner
+from chatops.tui.widgets.banner import Banner, Notices
 from chatops.tui.widgets.completions import Completions
 from chatops.tui.widgets.composer import Composer
 from chatops.tui.widgets.sent import Sent
@@ -78,6 +79,7 @@ class ChatScreen(ChatSending):
         yield Static(id="unseen")
         yield Sent(id="sent")
         yield Completions(id="completions")
+        yield Notices(id="notices")
         yield Banner(id="banner")
         yield Composer(clock=self.clock, id="composer")
         yield StatusLine(id="status")
@@ -85,6 +87,11 @@ class ChatScreen(ChatSending):
     def on_mount(self) -> None:
         """There is something to type into before anything else is there."""
         self.query_one(StatusLine).say("opening the conversation")
+
+    def show_notices(self, notices: Sequence[Notification]) -> None:
+        """Say these in passing, above the message, where they cover nothing."""
+        if self.is_attached:
+            self.query_one(Notices).show(notices)
 
     def on_screen_resume(self) -> None:
         """Another screen was closed: calls that came meanwhile may ask now (after its result was handled)."""

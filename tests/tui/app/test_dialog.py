@@ -450,6 +450,22 @@ async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[in
         assert sum("make target" in line for line in lines) >= sum("make target" in line for line in before) - 1
 
 
+async def test_what_is_said_in_passing_is_said_once_and_covers_nothing_below_a_dialog() -> None:
+    async with stage() as running:
+        running.session.start_turn("\n".join(f"line {number} " + "x" * 60 for number in range(12)))
+        await running.settle()
+        before = [line for line in running.text.splitlines() if "xxx" in line]
+        assert len(before) == 12
+        running.app.chat.say("All is well.")
+        await running.settle()
+        assert [line for line in running.text.splitlines() if "xxx" in line] == before
+        assert running.text.count("All is well.") == 1
+        await asked(running, pending_call())
+        assert running.text.count("All is well.") == 1
+        await running.press("escape")
+        assert running.text.count("All is well.") == 1
+
+
 async def test_after_a_resize_the_end_has_still_to_be_seen() -> None:
     async with stage(size=(120, 40)) as running:
         await asked(running, pending_call(facts=long_facts(45)))
