@@ -99,7 +99,7 @@ class ModelCall:
             case Retrying() | Waiting():
                 self.publish(Notice(id=self._note_id, parent_id=self.number, text=told(event)))
             case _ if before is not None:
-                self._note_changed(told_after(before))
+                self._note_changed(told_after(before, failed=isinstance(event, Failed)))
             case _:
                 return
         self.note = event if isinstance(event, Retrying | Waiting) else None

@@ -15,8 +15,11 @@ def told(event: Retrying | Waiting) -> str:
     return f"No data for {in_words(event.seconds)}{but}. It is given up after {end}; Esc stops it now."
 
 
-def told_after(event: Retrying | Waiting, *, stopped: bool = False) -> str:
-    """The same line afterwards. `stopped`: nothing came, the person did not want to wait."""
+def told_after(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:
+    """The same line afterwards. `stopped`: nothing came, the person did not want to wait. `failed`: it ended with an
+    error, which says the reason itself."""
+    if isinstance(event, Retrying) and failed:
+        return f"Tried again ({event.attempt} of {event.of})."
     if isinstance(event, Retrying):
         tried = "It was not tried again." if stopped else f"Tried again ({event.attempt} of {event.of})."
         return f"{event.reason} {tried}"

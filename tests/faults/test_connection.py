@@ -47,7 +47,7 @@ CASES = {
     ),
     "A04": Case(
         reply=error(500, "the model crashed", headers=AT_ONCE),
-        says=r"500 from 127\.0\.0\.1:\d+: the model crashed\. (Tried again|Trying again in \S+ s) \(3 of 3\).*"
+        says=r"(Tried again|Trying again in \S+ s) \(3 of 3\).*"
         r"500 from 127\.0\.0\.1:\d+: the model crashed\.",
         requests=3,
     ),
@@ -245,3 +245,12 @@ def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
     files = [file for home in homes for file in home.rglob("*") if file.is_file()]
     assert len(files) > 2
     assert [file for file in files if KEY.encode() in file.read_bytes()] == []
+
+
+def test_a_failure_after_retries_is_said_once_on_the_screen(stage: Stage) -> None:
+    reply = error(500, "the model is out of order", headers=AT_ONCE)
+    ended = r"Tried again \(3 of 3\)\. .*the model is out of order\..*Press R to retry"
+    turn = stage.said("say it once", ended, reply, reply, reply)
+    assert turn.count("the model is out of order") == 1
+    assert turn.count("The server is in trouble") == 1
+    stage.chat.assert_well()

@@ -53,3 +53,7 @@ def test_a_wait_is_told_as_it_is_and_as_it_was(
     event: Retrying | Waiting, now: str, afterwards: str, stopped: str
 ) -> None:
     assert (told(event), told_after(event), told_after(event, stopped=True)) == (now, afterwards, stopped)
+
+
+def test_a_failure_after_retries_leaves_the_reason_to_the_error() -> None:
+    assert told_after(RETRYING, failed=True) == "Tried again (2 of 3)."

@@ -44,10 +44,9 @@ def no_tool_works(trouble: str) -> Said:
     return sanitize(trouble, newlines=False), "error"
 
 
-def turn_failed(snapshot: "Snapshot") -> Said:
-    """The last turn has failed; the key first, since a narrow window cuts off what comes last."""
-    said = snapshot.advice or snapshot.detail or "The answer failed."
-    return f"Press R to retry. {said}{'' if said.endswith(('.', '!', '?')) else '.'}", "error"
+def turn_failed() -> Said:
+    """The last turn has failed; why and what to do about it stand in the transcript."""
+    return "Press R to retry.", "error"
 
 
 def of_registry(told: str) -> Said:

@@ -318,7 +318,7 @@ class ChatScreen(ChatSending):
         if self._desk is not None and (asked := self._desk.banner()):
             return asked, "waiting"
         if failed:
-            return banner_text.turn_failed(snapshot)
+            return banner_text.turn_failed()
         if snapshot.registry:
             return banner_text.of_registry(snapshot.registry)
         if self._elsewhere and not snapshot.messages:

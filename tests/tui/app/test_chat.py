@@ -120,7 +120,7 @@ async def test_r_retries_only_after_a_failure_and_only_with_nothing_typed() -> N
             TurnStatus.FAILED, detail="The server refused the connection.", advice="Start it: ollama serve."
         )
         await running.settle()
-        assert "Press R to retry. Start it: ollama serve." in running.text
+        assert "Press R to retry." in running.text
         await running.press("R")
         assert (running.session.retried, running.draft) == (1, "")
         await running.press("x", "R")
