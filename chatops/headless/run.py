@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import assert_never
 
 from chatops.domain.decisions import Rejected
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import ChatopsError, NotSaved
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStatus
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
@@ -96,6 +96,8 @@ async def _drive(
             screen.say(f"Not run: {tools} needs approval, and {NOWHERE}. {session.unsaved}")
             code = ExitCode.ERROR
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
+    except NotSaved as error:
+        return _lost(error, screen, printer)
     except BaseException as error:
         printer.broke(str(error) or type(error).__name__)
         raise
@@ -163,7 +165,9 @@ def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> in
     if trouble is None:
         trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
     printer.broke(str(trouble))
-    screen.say_once(f"{trouble} {trouble.advice}".strip())
+    told = f"{trouble} {trouble.advice}".strip()
+    # In the words in which the session has said it already.
+    screen.say_once(f"Not saved: {told}" if isinstance(trouble, NotSaved) and not told.startswith("Not sav") else told)
     return ExitCode.ERROR
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import sqlite3
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 LOOKED_THROUGH = 64 * 1024 * 1024
 """Bytes up to which a file is looked through for damage whenever it is opened (some 60 ms at most); what is wrong with
 a larger one is met when it is read, or by `chatops doctor`."""
+
+ROOM = 256 * 1024
+"""Bytes that have to be free before a conversation is begun: what a turn or two take, with their log."""
 
 Identity = tuple[int, int]
 """Device and inode: which file it is, whatever its name."""
@@ -216,6 +220,20 @@ def make_private(path: Path) -> None:
                 name.chmod(0o600)
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
+
+
+def must_have_room(path: Path) -> None:
+    """Raise NotSaved if the disk is so full that a turn could not be stored, although the file can be opened.
+
+    Writes to a file without a name: free space says nothing of a quota.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(ROOM))
+            file.flush()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise refused_by_the_system(error, path=path) from error
 
 
 def make_folders(folder: Path) -> None:

@@ -42,12 +42,25 @@ def make_store(path: Path, storage: Storage) -> Store:
         case Storage.NEEDED:
             return SqliteStore(path)
         case Storage.WANTED:
-            try:
-                return SqliteStore(path)
-            except NotSaved as error:
-                return _in_memory(path, error)
+            return _writable(path)
         case Storage.READ:
             return _looked_at(path)
+
+
+def _writable(path: Path) -> Store:
+    from chatops.store.opening import must_have_room
+    from chatops.store.sqlite import SqliteStore
+
+    try:
+        store = SqliteStore(path)
+    except NotSaved as error:
+        return _in_memory(path, error)
+    try:
+        must_have_room(path)
+    except NotSaved as error:
+        store.close()
+        return _in_memory(path, error)
+    return store
 
 
 def _looked_at(path: Path) -> Store:

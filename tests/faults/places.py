@@ -114,8 +114,8 @@ def run(desk: Desk, *arguments: str, before: list[str], env: Mapping[str, str] |
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
-def fill(folder: Path) -> Path:
-    """Write a file that takes all that is left of the disk; it, to be removed again."""
+def fill(folder: Path, *, left: int = 0) -> Path:
+    """Write a file that takes all of the disk but `left` bytes; it, to be removed again."""
     filler = folder / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -124,5 +124,6 @@ def fill(folder: Path) -> Path:
                     file.write(b"x" * size)
             except OSError:
                 continue
+    os.truncate(filler, filler.stat().st_size - left)
     os.sync()
     return filler

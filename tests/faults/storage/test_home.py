@@ -147,6 +147,30 @@ def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Pr
 
 
 @mounts
+@pytest.mark.fault("E01")
+@pytest.mark.parametrize("left", [36 * 1024, 72 * 1024])
+def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_only_home(
+    desk: Desk, provider: Provider, left: int
+) -> None:
+    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
+        assert places.run(desk, "-p", "from before", before=disk.before).code == 0
+        places.fill(disk.seen(desk.home), left=left)
+        for more in ((), ("-c",)):
+            ran = places.run(desk, "-p", "tell me", *more, before=disk.before)
+            assert (ran.code, ran.out) == (0, "You said: tell me\n"), ran.err
+            assert ran.err.lower().count("disk full") == 1
+        with places.open_chat(desk, "-c", before=disk.before) as terminal:
+            terminal.send("typed early")
+            chat = ready(desk, provider, terminal)
+            chat.wait_for("from before.*Not saving: disk full[^.]*. What is said here.*typed early.*coder")
+            terminal.press("enter")
+            chat.wait_for("You said: typed early")
+            terminal.press("ctrl+q")
+            assert terminal.wait_exit() == 0
+            assert terminal.text().startswith("Not saved: this conversation")
+
+
+@mounts
 @pytest.mark.fault("E02")
 def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
     assert pipe.ask("from before").code == 0
