@@ -73,16 +73,17 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # As if the person had left: the terminal is given back, what waits goes on waiting.
         loop.add_signal_handler(number, screen.leave)
-    lost = ""
+    lost, kept = "", False
     try:
         await screen.run_async()
     finally:
         lost = screen.chat.left
         if lost and screen.failure is None and await keep(lost, opener):
-            lost = ""
-            keep_unsent(())
+            lost, kept = "", True
         for task in opening:
             await _close(task)
+        if kept:
+            keep_unsent(())
     code = _parting_words(screen)
     if lost and not screen.terminal_stands_still:
         _give_out(lost)

@@ -50,8 +50,9 @@ class Unsent:
             path.unlink(missing_ok=True)
             os.close(handle)
             return
-        line = json.dumps({"workspace": self._workspace, "texts": list(texts)}) + "\n"
-        data = line.encode("ascii")
+        line = json.dumps({"workspace": self._workspace, "texts": list(texts)})
+        # It begins on a line of its own, also after a write that the disk had no room for.
+        data = f"\n{line}\n".encode("ascii")
         while data:
             data = data[os.write(handle, data) :]
         os.fsync(handle)

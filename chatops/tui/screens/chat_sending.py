@@ -45,8 +45,6 @@ class ChatSending(ChatKeys):
         self._sends_unsent = False
         """True while these are sent, in their order."""
         self._failed = False
-        self._takes_back = False
-        """A queued message is on its way back into the composer."""
 
     @property
     def has_text(self) -> bool:
@@ -178,8 +176,8 @@ class ChatSending(ChatKeys):
     def take_back(self, message: Composer.TakeBack) -> None:
         """Up with nothing typed takes the newest queued message back into the composer."""
         message.stop()
-        if not self._takes_back:
-            self._takes_back = True
+        if not self.drafts.taking_back:
+            self.drafts.taking_back = True
             self.run_worker(self._take_back(self.session), group="take back")
 
     async def _take_back(self, session: "Conversation") -> None:
@@ -189,7 +187,7 @@ class ChatSending(ChatKeys):
             self.say(f"{error} {error.advice}".strip())
             return
         finally:
-            self._takes_back = False
+            self.drafts.taking_back = False
         if session is not self._session:
             self.drafts.leave(text, session)
         elif text:

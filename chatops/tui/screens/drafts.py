@@ -27,6 +27,8 @@ class Drafts:
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
         """Where a text is kept: the conversation, and whether it is read along with."""
+        self.taking_back = False
+        """True while a queued message is on its way into the composer: the store has it as the draft already."""
         self._sending: list[tuple[Conversation, str]] = []
         """What was sent and is not stored yet, oldest first, and into what."""
 
@@ -86,7 +88,7 @@ class Drafts:
     def keep(self) -> None:
         """Store what there is now; what was sent is forgotten."""
         self._due = False
-        if not self._chat.opened:
+        if not self._chat.opened or self.taking_back:
             return
         sent = [text for session, text in self._sending if session is self._chat.session]
         text = _together(*sent, self._chat.composer.full_text)
