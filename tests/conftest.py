@@ -79,6 +79,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkStealing
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Start a process for each core with `-n auto`, and four at least: many tests wait more than they compute."""
+    return max(4, len(os.sched_getaffinity(0)))
+
+
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Count:
     """Count something that a whole run adds up, see `tests.support.figures`."""

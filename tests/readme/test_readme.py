@@ -35,4 +35,4 @@ def test_the_registry_entries_are_accepted(tmp_path: Path) -> None:
 def test_the_test_command_is_one_line_for_a_machine_with_only_python() -> None:
     (command,) = document.block("ci: test")
     assert command.startswith("python3 -m venv .venv && ")
-    assert command.endswith("-m pytest -n 4")
+    assert command.endswith("-m pytest -n auto")
