@@ -65,12 +65,8 @@ MUTANTS = (
     Mutant(
         promise="invalid arguments never reach a person",
         file="engine/inspection.py",
-        before="""    one = calls.in_round(draft).calls[index]
-    if facts.problems:
-        if facts.may_heal""",
-        after="""    one = calls.in_round(draft).calls[index]
-    if False:
-        if facts.may_heal""",
+        before="    if facts.problems:\n        if facts.may_heal",
+        after="    if False:\n        if facts.may_heal",
     ),
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
