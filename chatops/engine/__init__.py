@@ -1,1 +1,1 @@
-"""The turn as a pure state machine: `advance(state, input) -> Step`. It knows no clock, disk or socket."""
+"""A turn as a pure state machine: `advance(state, input) -> Step`. Uses no clock, disk or socket."""

@@ -1,7 +1,7 @@
-"""Whether the answer of a step is accepted, and what the model is told if it is not.
+"""Acceptance of a step's answer, and the feedback to the model if it is refused.
 
-Order: readable, no calls in it, not a failure, envelope and schema, validations, patterns. The first that refuses
-speaks. What is told never lets the text of a tool or of the answer begin a line.
+Checks in order: parsable, no tool calls in it, no reported failure, envelope and schema, validations, patterns. The
+first failed check gives the feedback. In the feedback no line starts with text of a tool or of the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ _MOST_PROBLEMS = 12
 _MOST_OF_A_REASON = 2_000
 _MOST_OF_A_LINE = 400
 _MOST_OF_A_SCHEMA = 2_000
-"""Characters of a schema that is told again; half a schema would mislead, and the system prompt has all of it."""
+"""Characters of a schema that is repeated. Half a schema would mislead, and the system prompt has all of it."""
 MOST_WITHOUT_JSON = 3
-"""Answers without any JSON in a row after which an attempt ends: who was told so often does not learn it by more."""
+"""Consecutive answers without any JSON after which an attempt ends. Further reminders would not help."""
 
 EMPTY = "[chatops] Your response was empty. Please provide a valid JSON response."
 CUT = (
@@ -58,28 +58,31 @@ _NO_REASON = "The model says that it did not succeed, and not why."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """It fulfils the contract. `answer`: the result as canonical JSON; a plain string as it is, without a schema."""
+    """The answer fulfils the contract.
+
+    `answer` is the result as canonical JSON; without a schema a plain string stays as it is.
+    """
 
     answer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """The model says itself that it has not succeeded: the attempt has failed."""
+    """The model itself reports failure, so the attempt has failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """It is not accepted."""
+    """The answer is not accepted."""
 
     told: str
-    """For the model."""
+    """Feedback for the model."""
     why: str
-    """The same for a person: what happened, as sentences on one line."""
+    """The same for the user: what happened, as sentences on one line."""
     unproven: tuple[str, ...] = ()
-    """Validations that have not passed, in words."""
+    """Validations that have not passed, as sentences."""
     hopeless: str = ""
     """Why no further answer could be accepted; empty if one could."""
 
@@ -88,7 +91,7 @@ Word = Accepted | GivenUp | Refused
 
 
 def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Message], grant: Grant) -> Word:
-    """What is said to an answer, read as `facts`, in a turn with `messages`."""
+    """Check an answer, parsed as `facts`, in a turn with `messages`."""
     try:
         read = parsed(facts.value) if facts.value else None
     except ValueError:
@@ -121,7 +124,7 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
 
 
 def without_json(messages: Sequence[Message]) -> int:
-    """How many of the last answers were given back one after the other because there was no JSON in them."""
+    """Return how many of the last answers in a row were returned to the model because they contained no JSON."""
     count = 0
     for message in reversed(messages):
         match message:
@@ -135,7 +138,7 @@ def without_json(messages: Sequence[Message]) -> int:
 
 
 def _how(contract: StepContract) -> str:
-    """What a model that knows only prose needs to be told once more."""
+    """Return a reminder of the required form, for a model that answered in prose."""
     if not contract.output_schema:
         return _AS_TEXT
     if len(contract.output_schema) > _MOST_OF_A_SCHEMA:
@@ -144,23 +147,23 @@ def _how(contract: StepContract) -> str:
 
 
 def spelled(result: JsonValue, *, schema: str) -> str:
-    """The result as the run keeps it and as patterns see it: JSON, or without a schema a text as it is."""
+    """Return the result as the run stores it and as patterns match it: JSON, or plain text without a schema."""
     return result if isinstance(result, str) and not schema else canonical(result)
 
 
 def _result(
     read: Mapping[str, JsonValue], contract: StepContract, facts: AnswerFacts
 ) -> tuple[JsonValue, tuple[str, ...], tuple[Problem, ...]]:
-    """What the answer gives with the patterns that it does not match, or what is wrong with its form.
+    """Return the result of the answer and the patterns it does not match, or the problems with its form.
 
-    The envelope is tried first; an object that says how it went is one, unless the schema has that member too.
+    The envelope is tried first. An object with ``success`` is an envelope, unless the schema has that member too.
     """
     named = _named(contract.output_schema)
     enveloped = read.get("success") is True and "result" in read
     may_be_bare = bool(contract.output_schema) and ("success" not in read or "success" in named)
     if enveloped and not facts.result_problems:
         return read["result"], facts.result_unmatched, ()
-    # A schema that asks for nothing fits any object.
+    # A schema without requirements fits any object.
     if may_be_bare and not facts.bare_problems and (not named or any(name in named for name in read)):
         return read, facts.bare_unmatched, ()
     if enveloped:
@@ -177,7 +180,7 @@ def _result(
 
 
 def _named(schema: str) -> Mapping[str, JsonValue]:
-    """The members that a schema describes; none if it does not say."""
+    """Return the properties of a schema; empty if it lists none."""
     try:
         described = parsed(schema)
     except ValueError:

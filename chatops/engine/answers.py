@@ -1,4 +1,4 @@
-"""A person has answered a call that waits: approved, edited, rejected, or said what became of it."""
+"""Decisions on pending calls: approved, edited, rejected, or marked as done."""
 
 from dataclasses import replace
 
@@ -21,13 +21,14 @@ from chatops.engine.state import (
 
 
 def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None:
-    """A person has answered a call that waits; the caller has compared the digest."""
+    """Apply the user's decision on a pending call. The caller has compared the digest."""
     phase = calls.in_round(draft)
     one = phase.calls[index]
     status = one.status
     if not isinstance(status, AwaitingDecision):
         return
     unknown = status.reason is AskReason.OUTCOME_UNKNOWN
+    # A call with unknown outcome is not edited: other arguments would be another call.
     if (unknown and isinstance(decision, Edited)) or (not status.in_doubt and isinstance(decision, MarkedDone)):
         return
     draft.decisions.append(
@@ -50,7 +51,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             told = _denied(draft, reason, by)
             calls.settle(draft, index, Outcome.DENIED, told, verdict=Verdict.ASK, decided_by=str(by))
         case MarkedDone(note=note):
-            # That it took effect says nothing of whether it passed.
+            # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
             _settle_doubt(draft, index, status, doubt.told_done(status.interruption, outcome, note), by)
 

@@ -1,7 +1,7 @@
-"""The moves that any step may make with one call of the round: ask, settle, refuse, judge, digest.
+"""Operations on one call of the round: ask, settle, deny, judge, digest.
 
-The order of checks on a call is that of `ARCHITECTURE.md`: known, permitted, readable, not repeated, valid
-(`inspection`), judged, decided (`answers`), inspected again, started in its turn (`schedule`).
+A call is checked in this order: known, permitted, parsable, not repeated, valid (`inspection`), judged, decided
+(`answers`), inspected again, started in its turn (`schedule`).
 """
 
 from dataclasses import replace
@@ -39,12 +39,12 @@ _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 
 def find(draft: Draft, call_id: str) -> tuple[int, CallState] | None:
-    """The call of that id in the round in progress."""
+    """Return the call with that id in the round in progress, with its index."""
     return next(((i, one) for i, one in enumerate(draft.calls()) if one.call.id == call_id), None)
 
 
 def in_round(draft: Draft) -> InRound:
-    """The round in progress. Callers have checked that there is one."""
+    """Return the round in progress. Callers have checked that there is one."""
     phase = draft.state.phase
     if not isinstance(phase, InRound):
         raise AssertionError(f"not in a round but {phase.kind}")
@@ -61,8 +61,11 @@ def ask(
     attempt: int = 0,
     interruption: Interruption | None = None,
 ) -> None:
-    """Let the call wait for a person. With an `interruption` the question is whether it is to run once more, so an
-    answer to the question whether it may run is none to this one."""
+    """Let the call wait for the user.
+
+    With an `interruption` the question is whether to run the call once more. Its digest differs, so that an answer to
+    the question whether the call may run at all does not answer it.
+    """
     phase = in_round(draft)
     one = phase.calls[index]
     bound = call_digest(draft, one.call, facts)
@@ -79,14 +82,16 @@ def ask(
 
 
 def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:
-    """The digest of what an approval lets run. A stored question that is not about the call beside it lets nothing
-    run: whatever is inspected then differs, and asks."""
+    """Return the digest of what an approval lets run.
+
+    If a stored question does not match its call, the digest matches no inspection, so the call asks again.
+    """
     bound = call_digest(draft, call, status.facts)
     return bound if status.digest == _once_more(bound, status.attempt) else status.digest
 
 
 def may_have_run_elsewhere(draft: Draft, index: int) -> bool:
-    """Whether the call was proposed in another copy of the store, and running it here too would do it twice."""
+    """Return True if running the call here could repeat what another copy of the store has done."""
     phase = in_round(draft)
     spec = phase.proposed_under.tool(phase.calls[index].call.name)
     return phase.copied and not (spec is not None and spec.read_only)
@@ -97,7 +102,7 @@ def _once_more(bound: str, attempt: int) -> str:
 
 
 def request_approval(draft: Draft, round_id: RoundId, call: ToolCall) -> None:
-    """Tell the faces that a call waits."""
+    """Publish that a call waits for approval."""
     for pending in pending_calls(draft.state):
         if pending.call.id == call.id:
             draft.events.append(ApprovalRequested(id=call.id, parent_id=round_id, pending=pending))
@@ -113,7 +118,7 @@ def settle(
     decided_by: str = "",
     facts: CallFacts | None = None,
 ) -> None:
-    """Give a call that does not run its one result."""
+    """Settle a call that does not run with its only result."""
     result = ToolResult(outcome=outcome, content=content)
     settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
@@ -127,11 +132,15 @@ def settle_with(
     decided_by: str,
     facts: CallFacts | None,
 ) -> None:
-    """Give a call its one result. That it did not run is no result for a call in doubt: it may have run before."""
+    """Settle a call with its only result.
+
+    If an earlier attempt may have taken effect, "did not run" is replaced by outcome unknown.
+    """
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
     one = phase.calls[index]
+    # This run did not start, but the earlier one may have taken effect.
     if result.outcome in _NOT_RUN and (earlier := _in_doubt(one.status)) is not None:
         result = doubt.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
@@ -155,7 +164,7 @@ def settle_with(
 
 
 def _in_doubt(status: CallStatus) -> Interruption | None:
-    """The attempt that may have taken effect although the call is about to run, or is being edited."""
+    """Return the attempt that may have taken effect although the call is about to run, or is being edited."""
     match status:
         case Permitted() | Rechecking():
             return status.interruption
@@ -166,7 +175,7 @@ def _in_doubt(status: CallStatus) -> Interruption | None:
 
 
 def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | None = None) -> None:
-    """Refuse a call by policy; the model is told which layer and what else is on offer."""
+    """Deny a call by policy. The model is told which layer denies it and which tools are on offer."""
     call = in_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
     settle(
@@ -181,7 +190,7 @@ def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | N
 
 
 def judge(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
-    """The stricter verdict of the grant the call was proposed under and the one in force."""
+    """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
     remembered = draft.state.remembered
     then = in_round(draft).proposed_under
@@ -194,7 +203,7 @@ def judge(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
 
 
 def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
-    """What an approval binds: tool, schema, role, arguments, and everything they resolve to."""
+    """Return the digest that an approval is bound to: tool, schema, role, arguments, and everything they resolve to."""
     phase = in_round(draft)
     spec = phase.proposed_under.tool(call.name)
     return digest(
@@ -214,6 +223,6 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.diff,
         facts.sandbox,
         facts.network,
-        # What was stored before these were kept keeps its digest.
+        # Left out when empty, so that digests stored by versions without these fields stay valid.
         *(value for value in (facts.by_hand, facts.definition) if value),
     )

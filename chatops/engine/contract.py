@@ -1,9 +1,8 @@
-"""What the answer of a workflow's step has to fulfil, which calls the step allows when, and what was found out about
-an answer.
+"""The contract of a workflow step: requirements on its answer and limits on its calls.
 
-The answer is one JSON object: the envelope ``{"success": bool, "result": any, "reasoning"?: str}``, or, where the step
-has a schema, the bare object that fits it. Schema and gates concern the *result*: the envelope's member of that name,
-or the bare object itself.
+The answer is one JSON object: the envelope ``{"success": bool, "result": any, "reasoning"?: str}`` or, if the step has
+a schema, the bare object that fits it. Schema and gates apply to the *result*: the envelope's member of that name, or
+the bare object itself.
 """
 
 from dataclasses import dataclass
@@ -14,55 +13,62 @@ from chatops.policy.workflow import PatternGate, Validation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneCall:
-    """A call of an earlier attempt that may have changed something: it is not made again but answered with this."""
+    """A call of an earlier attempt that may have changed something.
+
+    A later attempt does not run it again but gets this result.
+    """
 
     tool: str
     arguments: str
     """Canonical JSON, as run."""
     content: str
-    """What it gave back, cut to size."""
+    """Its result, cut to size."""
     outcome: Outcome = Outcome.SUCCESS
-    """Success, or unknown: nothing tells whether it took effect."""
+    """SUCCESS, or UNKNOWN if it may have taken effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContract:
-    """Belongs to a turn that is an attempt at a step; a turn of a chat has none."""
+    """The contract of a turn that is an attempt at a step. A turn of a chat has none."""
 
     output_schema: str = ""
     """JSON Schema (text) of the result; empty: any result."""
     validations: tuple[Validation, ...] = ()
+    """Tools that must have passed before an answer is accepted."""
     patterns: tuple[PatternGate, ...] = ()
     order: tuple[str, ...] = ()
+    """Tools that have to succeed in this order."""
     once: tuple[str, ...] = ()
+    """Tools that may succeed only once in the step."""
     done: tuple[DoneCall, ...] = ()
+    """Calls of earlier attempts at the step."""
     temperature: float | None = None
     max_output_tokens: int | None = None
 
     def validates(self, tool: str) -> bool:
-        """Whether `tool` is one of the validations."""
+        """Return True if `tool` is one of the validations."""
         return any(validation.tool == tool for validation in self.validations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFacts:
-    """What was read out of a reply: found by whoever performs CheckAnswer, judged by the engine.
+    """Facts found in a reply. The performer of CheckAnswer finds them, the engine judges them.
 
     The object is looked for in this order: the whole text as strict JSON, the content of a code fence, the objects in
-    the text. The first envelope is the answer, else the first object that is not empty. Text that is JSON as a whole
-    and no object (a list, a number) is not searched further.
+    the text. The first envelope is the answer, else the first object that is not empty. Text that is valid JSON but not
+    an object (a list, a number) is not searched further.
     """
 
     value: str = ""
     """The object as canonical JSON; empty if there is none."""
     problems: tuple[Problem, ...] = ()
-    """Why there is none."""
+    """Reasons why no object was found."""
     bare_problems: tuple[Problem, ...] = ()
-    """What the schema says against the whole object; none without a schema."""
+    """Schema violations of the whole object; empty without a schema."""
     result_problems: tuple[Problem, ...] = ()
-    """What the schema says against its member ``result``, each path beginning with ``result``; none without a schema or
+    """Schema violations of its member ``result``, each path beginning with ``result``; empty without a schema or
     without that member."""
     bare_unmatched: tuple[str, ...] = ()
-    """The pattern gates that the whole object does not pass, each as a line for the model."""
+    """Pattern gates that the whole object does not pass, each as a line for the model."""
     result_unmatched: tuple[str, ...] = ()
-    """The same for its member ``result``."""
+    """Pattern gates that its member ``result`` does not pass, each as a line for the model."""

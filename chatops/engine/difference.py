@@ -1,15 +1,15 @@
-"""What is no longer as it was approved, in words for the person who is asked again."""
+"""Description of what changed in a call since it was approved, for the user who is asked again."""
 
 from collections.abc import Iterator
 
 from chatops.domain.tools import CallFacts
 
 _SHOWN = 3
-"""More changes than that are counted."""
+"""Number of changes that are named. Further ones are only counted."""
 
 
 def difference(before: CallFacts, after: CallFacts) -> str:
-    """What differs between two inspections of a call, as clauses."""
+    """Return what differs between two inspections of a call, as clauses."""
     found = list(_differences(before, after)) or ["the tool, its arguments or the role it runs under"]
     more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return "; ".join(found[:_SHOWN]) + more
@@ -38,7 +38,7 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
 
 
 def _contents(facts: CallFacts) -> dict[str, str]:
-    """Digests of what lies there before the call, by path."""
+    """Return the digests of the files before the call, by path."""
     pairs = (entry.rpartition(" ") for entry in facts.hashes)
     return {path: digest for path, _, digest in pairs if not path.endswith(" becomes")}
 

@@ -1,6 +1,7 @@
-"""Calls in doubt: an attempt was interrupted and may have taken effect, so nothing is said or done as if it had not.
+"""Results of calls whose outcome is unknown: an attempt was interrupted and may have taken effect.
 
-What the model is told stays true whatever comes later: a person's word, a second run, a refusal.
+The texts for the model never claim that the call had no effect. They stay true whatever follows: a decision of the
+user, a second run, a refusal.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import feedback
 
 THE_SAME = "the same call was made before, and nobody knows whether it took effect"
-"""Why a call asks although it needs no approval."""
+"""Reason for asking about a call that would need no approval otherwise."""
 _AGAIN = (
     "(An earlier run of this call was interrupted and may have taken effect; a person had it run again. "
     "What follows is from the second run.)\n"
@@ -20,29 +21,29 @@ _AGAIN = (
 
 
 def told_unknown(interruption: Interruption | None, more: str = "") -> ToolResult:
-    """Nobody knows what came of it; `more` is what else there is to say, such as a person's words."""
+    """Return a result with outcome unknown; `more` is added to its text, such as a reason that the user gave."""
     text = f"{feedback.UNKNOWN_OUTCOME} {more}".strip()
     return ToolResult(outcome=Outcome.UNKNOWN, content=_with_output(text, interruption))
 
 
 def told_done(interruption: Interruption | None, outcome: Outcome, note: str) -> ToolResult:
-    """A person says that it took effect."""
+    """Return a result that says that the user confirmed the effect."""
     text = f"{feedback.MARKED_DONE} {note}".strip()
     return ToolResult(outcome=outcome, content=_with_output(text, interruption))
 
 
 def not_again(interruption: Interruption, why: str) -> ToolResult:
-    """A person wanted it run again, and it cannot be."""
+    """Return a result for a call that the user wanted run again and that cannot be."""
     return told_unknown(interruption, f"A person wanted it run again, which was not possible: {why}")
 
 
 def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:
-    """The result of a run that came after one in doubt, if `interruption` is one."""
+    """Return `result`, marked as the result of a second run if `interruption` is not None."""
     return result if interruption is None else replace(result, content=_AGAIN + result.content)
 
 
 def is_open(messages: Iterable[Message], tool: str, arguments: str) -> bool:
-    """Whether it is not known what came of this very call when it was made last."""
+    """Return True if the outcome of the last such call (same tool and arguments) is unknown."""
     made = [m for m in messages if isinstance(m, ToolMessage) and (m.tool, m.arguments) == (tool, arguments)]
     return bool(made) and made[-1].outcome is Outcome.UNKNOWN
 

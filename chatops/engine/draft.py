@@ -1,4 +1,4 @@
-"""A step while it is being made: collects what changes, and closes into an immutable `Step`."""
+"""A step under construction: collects changes and closes into an immutable `Step`."""
 
 from dataclasses import replace
 from typing import Literal
@@ -16,7 +16,7 @@ from chatops.policy.grant import Grant
 
 
 class Draft:
-    """Mutable only between an input and the step it causes; never stored, never shared."""
+    """Builder of one step. Mutable only between an input and its step; never stored, never shared."""
 
     def __init__(self, state: TurnState) -> None:
         self.before = state
@@ -29,7 +29,7 @@ class Draft:
         self.grants: list[RememberedGrant] = []
 
     def set_phase(self, phase: Phase) -> None:
-        """Go to `phase`."""
+        """Set the phase."""
         self.state = replace(self.state, phase=phase)
 
     def set_grant(self, grant: Grant) -> None:
@@ -46,7 +46,7 @@ class Draft:
         self.state = replace(self.state, rounds=(*self.state.rounds, record), usage=usage)
 
     def next_message_id(self) -> MessageId:
-        """The id for the next message of this turn."""
+        """Return the id for the next message of this turn."""
         return MessageId(f"{self.state.turn_id}.m{len(self.state.messages) + 1}")
 
     def say(self, message: Message) -> None:
@@ -55,29 +55,29 @@ class Draft:
         self.state = replace(self.state, messages=(*self.state.messages, message))
 
     def notice(self, text: str, *, advice: str = "", error: bool = False) -> None:
-        """Tell the person something that belongs into the transcript."""
+        """Add a notice for the user, as a message of the transcript and as an event."""
         level: Literal["warning", "error"] = "error" if error else "warning"
         message = NoticeMessage(id=self.next_message_id(), text=text, advice=advice, level=level)
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
     def close_attempt(self, call: CallState, attempt: int, result: ToolResult) -> None:
-        """Write what became of an attempt into the journal."""
+        """Close the journal row of an attempt with `result`."""
         self.results.append(AttemptResult(call_id=call.call.id, attempt=attempt, result=result))
 
     def remember(self, grant: RememberedGrant) -> None:
-        """Keep a standing answer, unless it is kept already."""
+        """Add a remembered grant, unless it exists already."""
         if grant not in self.state.remembered:
             self.grants.append(grant)
             self.state = replace(self.state, remembered=(*self.state.remembered, grant))
 
     def forget(self, grants: tuple[RememberedGrant, ...]) -> None:
-        """Take standing answers back."""
+        """Remove remembered grants."""
         kept = tuple(grant for grant in self.state.remembered if grant not in grants)
         self.state = replace(self.state, remembered=kept)
 
     def calls(self) -> tuple[CallState, ...]:
-        """The calls of the round in progress; empty outside of one."""
+        """Return the calls of the round in progress; empty outside of one."""
         phase = self.state.phase
         return phase.calls if isinstance(phase, InRound | Stopping) else ()
 
@@ -89,7 +89,7 @@ class Draft:
             self.set_phase(replace(phase, calls=calls))
 
     def step(self) -> Step:
-        """The finished step. An input that changed nothing gives the same state and nothing else."""
+        """Return the finished step. An input that changed nothing gives the same state and nothing else."""
         if self.state == self.before and not self.effects and not self.events:
             return Step(state=self.before)
         if self.state != self.before and turn_status(self.state) is TurnStatus.PAUSED:

@@ -1,4 +1,4 @@
-"""What the machine wants done, and the step that carries it."""
+"""Effects that a turn asks for, and the `Step` that carries them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ from chatops.policy.workflow import PatternGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
-    """Ask a model; answer with ModelReplied or ModelFailed of the same round."""
+    """Ask a model. Answered by ModelReplied or ModelFailed of the same round."""
 
     round_id: RoundId
     request: ModelRequest
@@ -24,25 +24,25 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckAnswer:
-    """Read the answer of a step's turn as `AnswerFacts` describes; answer with AnswerChecked of the same round.
+    """Parse the answer of a step's turn as `AnswerFacts` describes. Answered by AnswerChecked of the same round.
 
-    It changes nothing, so after a restart it is simply asked again. Whoever performs it never raises: what cannot be
-    read or compared is a problem.
+    It changes nothing, so it is simply repeated after a restart. The performer never raises: an answer that cannot be
+    read or compared is reported as a problem.
     """
 
     round_id: RoundId
     text: str
     """The answer as the model wrote it."""
     schema: str
-    """JSON Schema (text) of the result; empty: nothing is compared."""
+    """JSON Schema (text) of the result; empty: no comparison."""
     patterns: tuple[PatternGate, ...] = ()
-    """What the result has to match, or must not."""
+    """Patterns that the result must match, or must not match."""
     kind: Literal["check_answer"] = "check_answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectCall:
-    """Parse, validate and resolve a call; answer with CallInspected."""
+    """Parse, validate and resolve a call. Answered by CallInspected."""
 
     call: ToolCall
     kind: Literal["inspect_call"] = "inspect_call"
@@ -50,7 +50,7 @@ class InspectCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTool:
-    """Run a call; answer with ToolReturned. Its commit has stored the intent (call id, attempt)."""
+    """Run a call. Answered by ToolReturned. The commit of its step has stored the intent (call id, attempt)."""
 
     call: ToolCall
     facts: CallFacts
@@ -62,7 +62,7 @@ class RunTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileTool:
-    """Find out whether a started attempt took effect; answer with ToolReconciled."""
+    """Find out whether a started attempt took effect. Answered by ToolReconciled."""
 
     call: ToolCall
     facts: CallFacts
@@ -72,7 +72,7 @@ class ReconcileTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortModel:
-    """Stop the model call of a round; its answer is no longer wanted."""
+    """Stop the model call of a round. Its reply is no longer wanted."""
 
     round_id: RoundId
     kind: Literal["abort_model"] = "abort_model"
@@ -91,7 +91,7 @@ Effect = CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool | Abort
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """The journal's row for an attempt is closed with this."""
+    """Closes the journal's row for an attempt."""
 
     call_id: CallId
     attempt: int
@@ -100,7 +100,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """A decision for the decision log: who, on which bytes, what."""
+    """An entry of the decision log: who decided what, on which bytes (`digest`)."""
 
     call_id: CallId
     tool: str
@@ -111,10 +111,10 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The next state, what is to be stored with it, told of it and done because of it.
+    """The next state, with what to store, publish and perform because of it.
 
-    One transaction holds the state, `messages`, `results`, `decisions`, `grants`, what `takes_kept` says and an intent
-    for each RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
+    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, the effect of `takes_kept`, and an
+    intent for each RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
     """
 
     state: TurnState
@@ -125,4 +125,5 @@ class Step:
     decisions: tuple[DecisionRecord, ...] = ()
     grants: tuple[RememberedGrant, ...] = ()
     takes_kept: bool = False
-    """It begins a turn with the oldest text that was kept for the session, which is not kept any longer."""
+    """True if the step starts a turn with the oldest queued message of the session. That message
+    then leaves the queue."""

@@ -1,4 +1,4 @@
-"""What the model is told when a call did not run as written: short, precise, and what to do next."""
+"""Texts for the model about calls that did not run as written: short, precise, with what to do next."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ UNKNOWN_OUTCOME = (
 MARKED_DONE = "The program was interrupted while this ran; a person has checked and says that it took effect."
 REPEATED_AFTER_RESTART = "Interrupted by a restart; it changes nothing, so it is run again."
 _MOST_NAMES = 24
-"""Tools that are listed by name; a model that needs more of them has the request."""
+"""Number of tools that are listed by name. The request itself lists all of them."""
 _MOST_OF_A_NAME = 80
 CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
@@ -34,28 +34,28 @@ RESPOND = (
     "[chatops] The tools have been used, and the message above is the conclusion of the model that used them. Write "
     "the final answer to the user's last message from it and from the results, in your own words."
 )
-"""Asked of the responder: the conclusion is material, the answer is its own."""
+"""Instruction for the responder: the conclusion is material, the answer is its own."""
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
-    """Names the nearest tools on offer, and all of them if there are few."""
+    """Return the error for an unknown tool, with the closest names on offer and a list of the tools on offer."""
     near = _nearest(name, offered)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"There is no tool {_short(name)!r}.{hint}{_listing(offered)}"
 
 
 def nameless(problem: str, offered: Sequence[str]) -> str:
-    """A call that was recognised and broken before its name."""
+    """Return the error for a call that was recognised but malformed before its name."""
     return f"A call was not run: {problem.rstrip('.')}. Write it again, complete and correct.{_listing(offered)}"
 
 
 def not_permitted(name: str, reason: str, offered: Sequence[str]) -> str:
-    """A tool that exists and may not be used here."""
+    """Return the error for a tool that exists but is not permitted here."""
     return f"Not permitted: {name} ({reason}). Do not try it again.{_listing(offered)}"
 
 
 def invalid(call: ToolCall, problems: Sequence[Problem], spec: ToolSpec | None) -> str:
-    """Field paths with what is wrong and what was given, then the arguments that `spec` has."""
+    """Return the error for invalid arguments: field paths, problems, given values, then the signature of `spec`."""
     lines = [f"{call.name} was not run: its arguments are not valid."]
     for problem in problems:
         given = f" (given: {problem.given})" if problem.given else ""
@@ -67,13 +67,13 @@ def invalid(call: ToolCall, problems: Sequence[Problem], spec: ToolSpec | None) 
 
 
 def broken(call: ToolCall, spec: ToolSpec) -> str:
-    """A call that was recognised and could not be read."""
+    """Return the error for a call that was recognised but could not be parsed."""
     problem = call.problem.rstrip(".")
     return f"{call.name} was not run: {problem}. Write it again, complete and correct: {signature(spec)}"
 
 
 def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
-    """The model has been told what is wrong and has made the very same call again."""
+    """Return the short error for a call that repeats a mistake that the model was told about."""
     where = ", ".join(dict.fromkeys(problem.path or "arguments" for problem in problems))
     wrong = f" (wrong: {where})" if where else ""
     return (
@@ -83,20 +83,23 @@ def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
 
 
 def gate_denied(reason: str, *, by: str) -> str:
-    """A gate's command was denied `by` a person, or where nobody is (empty): no model reads this, people do."""
+    """Return the result of a gate's command that was denied; `by` is empty if there was no user to ask.
+
+    It is shown to users, not to a model.
+    """
     who = f"by {by}" if by else "where no person could be asked"
     return f"Its command was denied {who}.{_because(reason)} It did not run, so the answer is not accepted."
 
 
 def denied(reason: str, *, by_person: bool = True) -> str:
-    """A person said no, or what would have waited for one was denied where nobody is."""
+    """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
     told = _because(reason)
     who = "Denied by the person." if by_person else "Denied, and no person was asked."
     return f"{who}{told} Do not ask for the same again; go on without it or ask the person."
 
 
 def lost(tools: Sequence[str]) -> str:
-    """For the person: calls that an earlier turn left without a result."""
+    """Return the notice for the user about calls that an earlier turn left without a result."""
     names = ", ".join(dict.fromkeys(_short(tool) or "(no name)" for tool in tools))
     what = "A call has" if len(tools) == 1 else f"{len(tools)} calls have"
     return (
@@ -106,17 +109,17 @@ def lost(tools: Sequence[str]) -> str:
 
 
 def refused(facts: CallFacts) -> str:
-    """A target that no verdict opens."""
+    """Return the error for a target that no approval can permit."""
     return f"Refused: {facts.refusal.rstrip('.')}."
 
 
 def edited(arguments: str, content: str) -> str:
-    """The result of a call whose arguments a person changed."""
+    """Return the result of a call whose arguments the user changed."""
     return f"(A person changed the arguments before approving. Run with: {arguments})\n{content}"
 
 
 def gathered(limit: str, results: Sequence[tuple[str, str]]) -> str:
-    """The answer when not even the closing call gave one: which limit, and what the tools returned, cut to size."""
+    """Return the answer for a turn whose closing call gave none: the limit and the results, cut to size."""
     head = f"{limit} Here is what was gathered:"
     parts = [f"**{tool}**: {content[:500]}{'…' if len(content) > 500 else ''}" for tool, content in results]
     return "\n\n".join([head, *parts])
@@ -130,7 +133,7 @@ def _listing(offered: Sequence[str]) -> str:
 
 
 def _nearest(name: str, offered: Sequence[str]) -> list[str]:
-    """Names on offer that look like `name` or its last part, whatever the case."""
+    """Return up to three names on offer that resemble `name` or its last part, ignoring case."""
     folded = {candidate.casefold(): candidate for candidate in offered}
     wanted = _short(name).casefold()
     tried = dict.fromkeys([wanted, *re.split(r"[.:/]", wanted)[-1:]])
@@ -151,14 +154,14 @@ NEARLY_FULL_ADVICE = "Start a new conversation (/new), or choose a model with mo
 
 
 def nearly_full(tokens: int, window: int, *, model: str) -> str:
-    """What the user is told when a conversation nearly fills the context of its model, or no longer fits."""
+    """Return the notice that the session nearly fills the context of its model, or no longer fits."""
     if tokens > window:
         return f"About {tokens:,} tokens are sent, and {model} takes {window:,}: it may refuse them or forget a part."
     return f"The conversation fills about {tokens * 100 // window} % of the context of {model} ({window:,} tokens)."
 
 
 def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
-    """What the user is told when results no longer go along as they are."""
+    """Return the notice that tool results are left out of the request or shortened."""
     tools = ", ".join(dict.fromkeys(result.tool for result in results))
     size = sum(len(result.content) for result in results)
     of = f"({tools}, {size:,} characters)"

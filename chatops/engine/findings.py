@@ -1,7 +1,7 @@
-"""What a validation found wrong, read out of its result and written for the model.
+"""Findings of validations: parse them out of results and format them for the model.
 
-A validator returns ``{"valid": bool, "errors": [{"property": ..., "message": ...}]}``. Every text in it is untrusted,
-so it is cut to size and kept on one line: nothing in it can look like a message of chatops.
+A validator returns ``{"valid": bool, "errors": [{"property": ..., "message": ...}]}``. Every text in it is untrusted.
+It is cut to size and kept on one line, so that it cannot look like a message of chatops.
 """
 
 import re
@@ -24,7 +24,7 @@ _GOOD = frozenset({"valid", "isvalid", "success", "successful", "succeeded", "ok
 _BAD = frozenset({"invalid", "failed", "failure", "failures", "iserror", "haserrors", "problems", "violations"})
 _STATE = frozenset({"status", "state", "result", "outcome", "verdict"})
 _CODE = frozenset({"exitcode", "returncode", "errorcount", "errorscount", "failurecount", "failurescount"})
-"""Names of members, small letters only, so that ``is_valid`` and ``isValid`` are one."""
+"""Member names in lowercase letters only, so that ``is_valid`` and ``isValid`` are the same."""
 _WENT_WRONG = frozenset(
     {"error", "errors", "errored", "fail", "failed", "failure", "invalid", "not valid", "rejected", "denied"}
     | {"not ok", "not passed", "unsuccessful", "ko", "false", "no"}
@@ -35,24 +35,25 @@ _NUMBERED = re.compile(r"^\d+\. Property: (.*)\n   Message: (.*)$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing wrong with what was validated; each text is one line."""
+    """One error in what was validated. Each text is one line."""
 
     property: str
     message: str
 
 
 def one_line(text: str, *, most: int) -> str:
-    """`text` on one line, at most `most` characters, control characters made visible."""
+    """Return `text` on one line of at most `most` characters, with control characters made visible."""
+    # Split only a prefix: the text is untrusted and may be very long.
     head = " ".join(text[: 4 * most].split())
     cut = head if len(head) <= most and len(text) <= 4 * most else f"{head[:most]}…"
     return sanitize(cut, newlines=False)
 
 
 def reported(content: str) -> tuple[Finding, ...]:
-    """What keeps the result of a validator from being a pass; empty if it is one.
+    """Return the reasons why the result of a validator is no pass; empty if it is one.
 
     Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
-    that cannot be read or says nothing of validity are none.
+    that cannot be parsed or has no ``valid`` are not.
     """
     text = _bare(content)
     try:
@@ -71,7 +72,7 @@ def reported(content: str) -> tuple[Finding, ...]:
 
 
 def denied(content: str) -> tuple[Finding, ...]:
-    """What a result says against the success of its tool; empty if nothing does, or if it is no JSON."""
+    """Return what in a result contradicts the success of its tool; empty if nothing does or the result is not JSON."""
     try:
         read = parsed(_bare(content))
     except ValueError:
@@ -82,7 +83,7 @@ def denied(content: str) -> tuple[Finding, ...]:
 
 
 def exit_code(content: str) -> tuple[Finding, ...]:
-    """What keeps the object that a tool gave from reporting exit code 0; empty if it does."""
+    """Return the reasons why a result does not report exit code 0; empty if it does."""
     try:
         read = parsed(_bare(content))
     except ValueError:
@@ -94,8 +95,10 @@ def exit_code(content: str) -> tuple[Finding, ...]:
 
 
 def contradictions(read: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
-    """The members of a result that say that something is wrong. Only its own: those further inside may be about parts
-    that are no condition."""
+    """Return a finding for each member of a result that reports an error.
+
+    Only top-level members count. Nested ones may be about parts that are not required to succeed.
+    """
     errors: list[Finding] = []
     others: list[Finding] = []
     for key, value in read.items():
@@ -131,13 +134,13 @@ def _is_code(value: JsonValue) -> bool:
 
 
 def numbered(found: Sequence[Finding]) -> str:
-    """The list as the model gets it."""
+    """Return the list as the model gets it."""
     lines = [f"{n}. Property: {one.property}\n   Message: {one.message}" for n, one in enumerate(found, start=1)]
     return "\n".join([HEADING, *lines])
 
 
 def told(tool: str, content: str) -> tuple[Finding, ...]:
-    """The errors in the result of a validation that did not pass, as it stands in the conversation."""
+    """Parse the errors back out of the result of a failed validation, as stored in the session."""
     found = _NUMBERED.findall(content)[:MAX_ERRORS]
     if not found:
         return (_error(tool, content),)

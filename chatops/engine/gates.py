@@ -1,5 +1,7 @@
-"""The turn of a gate: one call of shell_exec that a machine makes and no model. It is judged, asked for and journaled
-like any other, and how it ends is the word of the gate."""
+"""The turn of a gate: one call of shell_exec made by the workflow, without a model.
+
+The call is judged, decided and journaled like any other. Its result decides whether the gate passes.
+"""
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.events import RoundStarted, TurnStarted
@@ -15,7 +17,7 @@ TOOL = "shell_exec"
 
 
 def begin(draft: Draft, gate: CommandGate) -> None:
-    """Make the gate's call and look at it."""
+    """Create the gate's call and start its inspection."""
     state = draft.state
     number = round_id(state.turn_id, 1)
     arguments: dict[str, JsonValue] = {"command": gate.command}

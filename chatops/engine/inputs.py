@@ -1,4 +1,4 @@
-"""All that can happen to a turn."""
+"""The inputs of a turn: everything that can happen to it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +26,7 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
-    """The model call of a round ended without one; retries are over."""
+    """The model call of a round ended without a complete reply, after all retries."""
 
     round_id: RoundId
     failure: ModelFailure
@@ -36,7 +36,7 @@ class ModelFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChecked:
-    """What was read out of the answer of a step's turn."""
+    """The answer of a step's turn was parsed and compared with its schema."""
 
     round_id: RoundId
     facts: AnswerFacts
@@ -45,7 +45,7 @@ class AnswerChecked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInspected:
-    """What inspection found out about a call."""
+    """The inspection of a call has ended."""
 
     call_id: CallId
     facts: CallFacts
@@ -54,7 +54,7 @@ class CallInspected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided:
-    """A person's answer to the call as it was shown: `digest` says which bytes that was."""
+    """The user's decision on a call. `digest` identifies the bytes that were shown."""
 
     call_id: CallId
     digest: str
@@ -65,7 +65,7 @@ class CallDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """An attempt to run a call ended."""
+    """An attempt to run a call has ended."""
 
     call_id: CallId
     attempt: int
@@ -75,21 +75,24 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReconciled:
-    """The tool looked at the world: `result` if the attempt took effect, None with `repeat` if it may run."""
+    """The tool has checked whether an attempt took effect.
+
+    `result` is set if it did. `repeat` is True if it certainly did not. Otherwise the outcome is unknown.
+    """
 
     call_id: CallId
     attempt: int
     result: ToolResult | None
     repeat: bool = False
-    """It certainly did not take effect, so running it is safe. Neither: nobody knows."""
+    """True if the attempt certainly did not take effect, so that running it again is safe."""
     found: str = ""
-    """What the tool saw, for a person, where nobody knows."""
+    """What the tool found, for the user, if the outcome is unknown."""
     kind: Literal["tool_reconciled"] = "tool_reconciled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCancelled:
-    """The person stops the turn; `partial` is what had been streamed."""
+    """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
     partial_text: str = ""
     partial_reasoning: str = ""
@@ -98,7 +101,7 @@ class TurnCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRetried:
-    """The person wants a failed turn to go on, under the grant in force now."""
+    """The user resumed a failed turn, under the grant in force now."""
 
     grant: Grant
     kind: Literal["turn_retried"] = "turn_retried"
@@ -119,13 +122,13 @@ class GrantNarrowed:
 
     layers: tuple[Layer, ...]
     answers: tuple[Answer, ...] | None = None
-    """Rules that still answer an ask, of those that do; None: all of them."""
+    """The rules that may still answer an ask; None: all of them."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantsRevoked:
-    """The person has taken remembered grants back: they answer nothing from now on."""
+    """The user revoked remembered grants. They no longer answer an ask."""
 
     grants: tuple[RememberedGrant, ...]
     kind: Literal["grants_revoked"] = "grants_revoked"
@@ -133,11 +136,11 @@ class GrantsRevoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """The turn was loaded from its checkpoint: nothing that was in flight is in flight any more.
+    """The turn was loaded from its checkpoint. Nothing that was in flight is in flight any more.
 
-    `grant` is what the registry gives now; the stored grant is met with it. `interrupted` is what is known of the
-    attempts that were under way, whose left-over processes have been stopped. `copied`: the checkpoint was stored in
-    another copy of the store, where the turn may have gone on.
+    `grant` is what the registry gives now; it is met with the stored grant. `interrupted` holds what is known of the
+    attempts that were running; their orphan processes have been stopped. `copied` is True if the checkpoint was stored
+    in another copy of the store, where the turn may have been resumed too.
     """
 
     grant: Grant

@@ -1,4 +1,4 @@
-"""What is looked at before a call may run: at once, when it has been inspected, and right before it starts."""
+"""Checks before a call may run: when it is proposed, when it has been inspected, and right before it starts."""
 
 from dataclasses import replace
 
@@ -30,11 +30,11 @@ from chatops.policy.verdicts import BY_POLICY
 
 FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
 MAX_CALLS = 64
-"""Calls of one reply that are looked at; each further one gets its result at once."""
+"""Calls of one reply that are processed. Each further one is settled as invalid at once."""
 
 
 def triage(draft: Draft, index: int) -> None:
-    """First look at a proposed call: refuse what could not run whatever its arguments are, inspect the rest."""
+    """Check a proposed call before its arguments: settle it if it cannot run in any case, else have it inspected."""
     phase = calls.in_round(draft)
     call = phase.calls[index].call
     draft.events.append(CallProposed(id=call.id, parent_id=phase.round_id, tool=call.name, arguments=call.arguments))
@@ -70,9 +70,9 @@ def _was_filtered(draft: Draft, call: ToolCall) -> bool:
 
 
 def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
-    """Inspection has answered: the first time it is judged, the last time it is compared and started."""
+    """Apply the facts that an inspection found: judge the call the first time, compare and start it the last time."""
     one = calls.in_round(draft).calls[index]
-    # What the reader of the reply had to assume counts, whatever the tool makes of it.
+    # Repairs by the parser of the reply count even if the tool made none.
     facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
     if _was_filtered(draft, one.call):
         facts = replace(facts, by_hand="; ".join(each for each in (FILTERED, facts.by_hand) if each))
@@ -125,7 +125,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
 
 
 def _same_is_in_doubt(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
-    """Whether running the call might do once more what a person has left in doubt."""
+    """Return True if running the call could repeat an effect whose outcome is still unknown."""
     spec = calls.in_round(draft).proposed_under.tool(call.name)
     repeatable = spec is not None and (spec.read_only or spec.idempotent)
     if repeatable or sequence.is_evidence(draft.state, call.name):
@@ -206,7 +206,10 @@ def _not_offered(draft: Draft, index: int) -> None:
 
 
 def _mistaken(draft: Draft, index: int, told: str, *, facts: CallFacts | None = None) -> None:
-    """Settle a call that cannot run as written: all about it the first time, one line if the model was told before."""
+    """Settle a call that cannot run as written.
+
+    The model gets all details the first time, and one line if it was told before.
+    """
     call = calls.in_round(draft).calls[index].call
     counters = draft.state.counters
     arguments = facts.arguments if facts is not None else call.arguments
@@ -215,7 +218,7 @@ def _mistaken(draft: Draft, index: int, told: str, *, facts: CallFacts | None = 
     times = 1 if before is None else before.times + (before.request != counters.requests)
     others = tuple(one for one in counters.mistakes if one is not before)
     mistake = Mistake(signature=signature, times=times, request=counters.requests)
-    # The guard against repetition is about calls that could run.
+    # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))
     text = told if times == 1 else feedback.same_mistake(call, facts.problems if facts is not None else ())
     calls.settle(draft, index, Outcome.INVALID, text, facts=facts)

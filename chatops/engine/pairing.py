@@ -1,7 +1,7 @@
-"""Which result answers which call, and which message has no reply: one rule for everything that reads a history.
+"""Pairing of calls and results, and detection of messages without a reply: one rule for every reader of a history.
 
 A history may come from an older crash, a damaged file or a fork in the middle of a round. Then a call may have no
-result or several, and an id may have been given twice. What a model is sent, what is shown and what is exported agree.
+result or several, and an id may occur twice. Model requests, the UI and exports use this module, so that they agree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from chatops.domain.messages import AssistantMessage, Message, ToolMessage, User
 from chatops.domain.tools import Outcome, ToolCall
 
 LOST = "No result of this call was recorded. It may or may not have taken effect."
-"""The content of a result that stands in the place of one that was lost."""
+"""Content of a stand-in for a lost result."""
 NO_REPLY = "[There was no reply.]"
-"""What the model is told to have said where it has said nothing: some servers want speakers to take turns."""
+"""Text of a stand-in for a missing reply of the model. Some servers require that speakers alternate."""
 
 Results = tuple[ToolMessage | None, ...]
-"""The results of the calls of one message, in call order; None where there is none."""
+"""The results of the calls of one message, in call order; None for a call without a result."""
 
 
 def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
-    """By place in `messages`, for each message that calls.
+    """Return the results for each message that has calls, by its index in `messages`.
 
-    A result answers a call of the latest message before it that has its id: the first such call that has no result
-    yet. A second result, and one that nothing before it asked for, answer nothing. Only what stands in for a lost
-    result may also answer an older message.
+    A result answers a call with its id in the latest message before it that has such a call: the first one that has no
+    result yet. A second result answers nothing, nor does a result that no earlier message asked for. Only a stand-in
+    for a lost result may also answer an older message.
     """
     found: dict[int, list[ToolMessage | None]] = {}
     asked: dict[CallId, list[tuple[int, int]]] = {}
@@ -44,7 +44,7 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
 
 
 def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls that have no result, in order."""
+    """Return the calls without a result, in order."""
     lost = []
     for place, results in results_of(messages).items():
         message = messages[place]
@@ -54,8 +54,10 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 
 
 def after_no_reply(messages: Sequence[Message]) -> frozenset[int]:
-    """The places of messages of the user since whose last one the model has said nothing, called though it may have:
-    a turn that failed or was stopped leaves it so."""
+    """Return the indexes of user messages that follow a user message without a reply.
+
+    A message with calls alone is no reply. A turn that failed or was stopped leaves such a gap.
+    """
     places = []
     waiting = False
     for place, message in enumerate(messages):
@@ -72,17 +74,17 @@ def after_no_reply(messages: Sequence[Message]) -> frozenset[int]:
 
 
 def stand_ins(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
-    """Results for the calls that have none, to be shown as long as none are stored."""
+    """Return results for the calls that have none, to be shown until some are stored."""
     return tuple(stand_in(call, id=MessageId(f"{call.id}.lost")) for call in lost_calls(messages))
 
 
 def stand_in(call: ToolCall, *, id: MessageId) -> ToolMessage:
-    """A result for a call whose own was lost."""
+    """Return a result for a call whose own result was lost."""
     return ToolMessage(
         id=id, call_id=call.id, tool=call.name, arguments=call.arguments, outcome=Outcome.UNKNOWN, content=LOST
     )
 
 
 def stands_in(message: ToolMessage) -> bool:
-    """Whether it was written because the result of a call had been lost."""
+    """Return True if `message` is a stand-in for a lost result."""
     return message.outcome is Outcome.UNKNOWN and message.content == LOST

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): naming one value inside another."""
+"""JSON pointers (RFC 6901): names for a value inside another."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -7,11 +7,14 @@ from chatops.domain.canonical import JsonValue
 
 
 class NotThere(LookupError):
-    """The pointer names nothing in this value; its text is a clause for the model."""
+    """Raised if the pointer names nothing in the value. Its text is a clause for the model."""
 
 
 def resolve(document: JsonValue, pointer: str) -> JsonValue:
-    """What `pointer` names in `document`; an empty pointer names all of it. Raises NotThere."""
+    """Return the value that `pointer` names in `document`; an empty pointer names the whole document.
+
+    Raises NotThere if there is no such value.
+    """
     if not pointer:
         return document
     if not pointer.startswith("/"):
@@ -32,5 +35,5 @@ def _member(value: JsonValue, name: str, pointer: str) -> JsonValue:
 
 
 def _is_index(name: str) -> bool:
-    """Digits without a leading zero, as the standard has it; a short number, since a longer one is past any list."""
+    """Return True for digits without a leading zero (RFC 6901, section 4). Ten digits or more exceed any list here."""
     return name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0")) and len(name) < 10

@@ -1,7 +1,40 @@
-"""After a restart: nothing that was in flight is in flight any more, and nothing is guessed.
+"""Crash recovery of a turn: continue from a checkpoint without guessing what happened.
 
-What changes nothing or can be repeated is repeated, what can be checked is checked, a stored approval is
-honoured once if it still holds, and what may have taken effect waits for a person.
+Theory of operation
+
+A process may die at any moment. The checkpoint and the journal then show how far each call was, because a step is
+committed before its effects are performed. A call that was never `Started` has not run. A call that is `Started`
+without a result may or may not have taken effect. Recovery turns the `Recovered` input into one step that continues
+from there.
+
+The stored grant is met with the grant that the registry gives now. So a restart can take rights away and cannot add
+any.
+
+By phase:
+
+- AwaitingModel: send the request again.
+- CheckingAnswer: check the answer again. Checking changes nothing.
+- InRound, Stopping: recover each call, then start what may start.
+- Finished: do nothing.
+
+By status of the call:
+
+- Inspecting, Rechecking: inspect again.
+- Deferred, Settled: unchanged. Permitted: a stored approval is honoured once, if the last inspection shows the same
+  digest.
+- AwaitingDecision: ask again, with what is known of the interrupted attempt.
+- Started, read-only or idempotent tool: close the attempt as interrupted and run it again.
+- Started, reconcilable tool: ask the tool whether the attempt took effect (`Reconciling`). `reconciled` takes the
+  reply: a result settles the call, "certainly not" runs it again, anything else asks the user.
+- Started, any other tool: ask the user (`AskReason.OUTCOME_UNKNOWN`). No rule answers for the user here.
+
+In phase Stopping nothing is run again and the user is not asked, since the turn was cancelled. Such a call is settled:
+as interrupted without effect if that is certain, else with outcome unknown.
+
+A copied store is a second case of doubt. The other copy may run, or have run, the same calls. So an approval given
+before the copy lets nothing run here, except read-only tools: such a call asks again (`AskReason.COPIED`).
+
+In phase InRound the spec of a tool comes from the grant that the call was proposed under.
 """
 
 from collections.abc import Mapping
@@ -36,7 +69,10 @@ NO_EFFECT = "Interrupted before it took effect."
 
 
 def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False) -> None:
-    """Go on from a checkpoint under what the stored grant and `grant` both permit; `copied`: in a copy of the store."""
+    """Continue from a checkpoint under what both the stored grant and `grant` permit.
+
+    `copied` is True if the checkpoint comes from another copy of the store.
+    """
     if isinstance(draft.state.phase, Finished):
         return
     draft.set_grant(draft.state.grant.met(grant))
@@ -56,7 +92,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
                         _ask_in_copy(draft, index, status)
                         continue
                     case AwaitingDecision() as status if copied and not status.in_doubt:
-                        # Who has approved it where this is a copy from finds it waiting.
+                        # Still pending in the copy, even if it was approved in the original store.
                         draft.put_call(index, replace(one, status=_asked_in_copy(status)))
                     case _:
                         pass
@@ -65,8 +101,11 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
 
 
 def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
-    """The attempts that `Recovered` should say something of: under way when the state was stored, or, in states of
-    before that was kept, waiting for a person's word without anything known of them."""
+    """Return the attempts that `Recovered` should report on.
+
+    These are the attempts that were running when the state was stored. In states of older versions they are also those
+    that wait for a decision without any stored knowledge of the interruption.
+    """
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     found: list[tuple[CallId, int]] = []
     for one in calls:
@@ -81,13 +120,13 @@ def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
 
 
 def reconciled(draft: Draft, index: int, status: Reconciling, found: ToolReconciled) -> None:
-    """The tool has looked at the world."""
+    """Apply what the tool found out about an interrupted attempt."""
     one = draft.calls()[index]
     stopping = isinstance(draft.state.phase, Stopping)
     if found.result is not None:
         result = found.result
         if sequence.is_evidence(draft.state, one.call.name):
-            # That it took effect says nothing of whether it passed.
+            # A validation that took effect has not necessarily passed.
             result = replace(result, outcome=Outcome.UNKNOWN)
         _close(draft, index, status, result)
     elif found.repeat and stopping:
@@ -103,7 +142,7 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ToolReconci
 
 
 def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> None:
-    """The word that lets a call run was for one run, which may have been in the other copy."""
+    """Ask again for a call that was approved: the approval was for one run, which may have been in the other copy."""
     calls.ask(
         draft,
         index,
@@ -117,7 +156,7 @@ def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> No
 
 def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
     reason = AskReason.COPIED if status.reason is AskReason.POLICY else status.reason
-    # A process that was killed before it could note that this was said has said it already.
+    # An earlier recovery of this checkpoint may have added the reason already, before its process was killed.
     known = status.why.endswith(calls.COPIED)
     why = status.why if known else "; ".join(part for part in (status.why, calls.COPIED) if part)
     return replace(status, reason=reason, why=why)

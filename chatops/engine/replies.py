@@ -1,4 +1,4 @@
-"""What a model answered: an answer, calls to deal with, nothing, or no reply at all."""
+"""Replies of a model: an answer, calls, an empty reply, or no reply at all."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ from chatops.engine.unanswered import finish_reason, said_by_server
 
 
 def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
-    """A complete reply: an answer, or calls to deal with."""
+    """Process a complete reply: an answer, or calls."""
     target = rounds.target_of(draft, phase)
     ended = said_by_server(reply.finish_reason)
     draft.record_round(RoundRecord(model=target.name, finish_reason=ended, usage=reply.usage))
@@ -79,7 +79,7 @@ def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
 
 
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
-    """No complete reply: a backup before the first token, else the turn ends and can be retried."""
+    """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
     draft.record_round(RoundRecord(model=target.name, finish_reason=finish_reason(failure.kind), usage=None))
     draft.events.append(

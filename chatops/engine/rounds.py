@@ -1,4 +1,4 @@
-"""Rounds: asking a model, closing a round when its calls are settled, and ending the turn."""
+"""Rounds: ask a model, close a round when its calls are settled, end the turn."""
 
 from dataclasses import replace
 
@@ -34,20 +34,20 @@ from chatops.engine.state import (
 from chatops.engine.transcript import Fitted, fit
 
 FREE_REPAIRS = 2
-"""Rounds of only invalid calls in a row that cost nothing; the next one counts."""
+"""Consecutive rounds of only invalid calls that are not counted; the next one is."""
 MAX_REPAIRS = 9
-"""Rounds of only invalid calls in one turn, counted or not; then the closing call."""
+"""Rounds of only invalid calls in one turn, counted or not. After them comes the closing call."""
 MAX_SAME = 3
-"""The same call for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
+"""A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 NEARLY_FULL = 0.8
 """Share of a model's context window at which the user is warned."""
 MAX_MISTAKES = 3
-"""The same mistake for the third time, with nothing else tried that could run; then the closing call."""
+"""The closing call follows when the same mistake is made for the third time, without a valid call in between."""
 _MOST_OF_A_CALL = 200
 
 
 def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
-    """Start a round: the next model call, under the grant in force."""
+    """Start a round: make the next model call, under the grant in force."""
     counters = replace(draft.state.counters, requests=draft.state.counters.requests + 1)
     draft.count(counters)
     number = round_id(draft.state.turn_id, counters.requests)
@@ -56,7 +56,7 @@ def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: Assi
 
 
 def send(draft: Draft) -> None:
-    """Send the request of the round in progress (again, after a restart)."""
+    """Send the request of the round in progress. Also used to repeat it after a restart."""
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel):
         return
@@ -68,8 +68,11 @@ def send(draft: Draft) -> None:
 
 
 def _make_whole(draft: Draft) -> None:
-    """Give every call that has no result one, for good: a crash of an older version, a damaged file or a copy of a
-    conversation made in the middle of a round has left it without."""
+    """Store a result for every call that has none.
+
+    Results may be missing after a crash of an older version, in a damaged file, or in a session forked in the middle of
+    a round.
+    """
     lost = pairing.lost_calls((*draft.state.history, *draft.state.messages))
     for call in lost:
         draft.say(pairing.stand_in(call, id=draft.next_message_id()))
@@ -78,21 +81,22 @@ def _make_whole(draft: Draft) -> None:
 
 
 def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:
-    """The model that is asked in this round: the responder for the final answer, else the one whose turn it is."""
+    """Return the model to ask in this round: the responder for the final answer, else the current model."""
     responder = phase.under.responder
     return responder if phase.purpose is Purpose.RESPOND and responder is not None else model_of(draft)
 
 
 def model_of(draft: Draft) -> ModelTarget:
-    """The model whose turn it is: the primary, or the backup that took over in this turn."""
+    """Return the current model: the primary, or the backup that took over in this turn."""
     models = draft.state.grant.models
     return models[min(draft.state.counters.backup, len(models) - 1)]
 
 
 def has_less_room(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
-    """Take over the limit that the server of the model in turn has named; False if a request would not get smaller.
+    """Adopt the context limit that the current model's server reported.
 
-    Where the limit was known already, the estimate of the request was too small: then less of it is used.
+    Returns False if the request would not get smaller. If the limit was known already, the size of the request was
+    underestimated. Then the window is reduced to 3/4.
     """
     target = model_of(draft)
     if target_of(draft, phase) != target:
@@ -109,7 +113,7 @@ def has_less_room(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
 
 
 def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
-    """Keep what had been streamed, marked as cut off."""
+    """Store what had been streamed, marked as incomplete."""
     if text.strip():
         draft.say(
             AssistantMessage(
@@ -124,7 +128,7 @@ def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
 
 
 def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> None:
-    """Say that a round is over."""
+    """Publish that a round is over."""
     record = draft.state.rounds[-1] if draft.state.rounds else None
     draft.events.append(
         RoundClosed(
@@ -139,7 +143,7 @@ def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> No
 
 
 def go_on(draft: Draft) -> None:
-    """After any change to calls: start what may start; when all are settled, close the round."""
+    """Continue after any change to calls: start what may start, and close the round when all calls are settled."""
     schedule.schedule(draft)
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
@@ -160,7 +164,7 @@ def go_on(draft: Draft) -> None:
 
 
 def ask_next(draft: Draft) -> None:
-    """After a round: the next one, or the reserved closing call if the turn has used up what it has."""
+    """Start the next round, or the reserved closing call if the turn has used up its rounds."""
     ask_model(draft, purpose=Purpose.CLOSE if _used_up(draft) else Purpose.GATHER)
 
 
@@ -183,9 +187,9 @@ def finish(draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", a
 
 
 def finish_with_gathered(draft: Draft) -> None:
-    """The reserved closing call gave no answer either: say so, and give what the tools returned.
+    """End a turn whose closing call gave no answer: name the limit and show what the tools returned.
 
-    For a step that is no answer, so there the turn ends without one.
+    Under a contract that would be no answer, so the turn of a step ends without one.
     """
     if draft.state.contract is not None:
         finish(draft, TurnStatus.LIMIT, "", detail=limit_text(draft))
@@ -202,7 +206,7 @@ def finish_with_gathered(draft: Draft) -> None:
 
 
 def _finish_gate(draft: Draft) -> None:
-    """The command has its result: that is how the turn ends."""
+    """End the turn of a gate with the result of its command."""
     last = draft.state.messages[-1]
     passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
     said = last.content if isinstance(last, ToolMessage) else ""
@@ -223,8 +227,8 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
         told = feedback.RESPOND
     fitted = _fitted(draft, target)
     _tell_of_room(draft, fitted, target)
-    # The conclusion is no message of the conversation unless it becomes the answer; between the results and the
-    # request for another one it also keeps the speakers in turns.
+    # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
+    # another answer it also keeps user and assistant messages alternating.
     messages = (*fitted.messages, *([phase.gathered] if phase.gathered is not None else []))
     if told:
         messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=told))
@@ -246,7 +250,7 @@ def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
 
 
 def _tell_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
-    """Tell the user what no longer fits, each result once, and once when little room is left."""
+    """Notify the user of results that no longer fit, each once, and once when the context is nearly full."""
     counters, name = draft.state.counters, target.label or target.name
     if fitted.given_up and fitted.elided > counters.elided:
         counters = replace(counters, elided=fitted.elided)
@@ -268,7 +272,7 @@ def _last_model(draft: Draft) -> str:
 
 
 def _with(messages: tuple[Message, ...], last: UserMessage) -> tuple[Message, ...]:
-    """`messages` and `last`, as one message if a person's word (or ours in its place) stands at the end already."""
+    """Return `messages` plus `last`, merged into the final message if that is a user message already."""
     before = messages[-1] if messages else None
     if not isinstance(before, UserMessage):
         return (*messages, last)
@@ -333,9 +337,9 @@ def _used_up(draft: Draft) -> bool:
 
 
 def _repeated_call(draft: Draft) -> ToolMessage | None:
-    """The call that the model repeats although it has the results; None unless nothing ran in the last round.
+    """Return the call that the model repeats although it has the results; None unless nothing ran in the last round.
 
-    Copies of a call within one reply end nothing: the model had no result when it wrote them.
+    Copies of a call within one reply do not end the turn: the model had no result when it wrote them.
     """
     last: list[ToolMessage] = []
     for message in reversed(draft.state.messages):
@@ -348,7 +352,7 @@ def _repeated_call(draft: Draft) -> ToolMessage | None:
 
 
 def _made_again(counters: Counters) -> bool:
-    """Whether the round that ends repeats a mistake that the model was told of: that is no repair."""
+    """Return True if the round that ends repeats a mistake that the model was told about. That is no repair."""
     return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
 
 
@@ -357,7 +361,7 @@ def _insisted(counters: Counters) -> bool:
 
 
 def limit_text(draft: Draft) -> str:
-    """Which limit the turn has reached."""
+    """Return a sentence that names the limit that the turn has reached."""
     counters = draft.state.counters
     if repeated := _repeated_call(draft):
         made = findings.one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)

@@ -1,4 +1,4 @@
-"""Whose turn it is to run in a round. Reads run side by side; nothing overtakes what can change what it reads."""
+"""Order of execution within a round. Reads run side by side; no call overtakes one that can change what it reads."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from chatops.engine.state import (
 
 
 def schedule(draft: Draft) -> None:
-    """Start every permitted call whose place in the round has come; repeat deferred inspections."""
+    """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
     if not isinstance(draft.state.phase, InRound):
         return
     for index, one in enumerate(draft.calls()):
@@ -40,7 +40,10 @@ def schedule(draft: Draft) -> None:
 
 
 def may_start(draft: Draft, index: int) -> bool:
-    """Reads run side by side; nothing overtakes an unsettled call that can change what it reads."""
+    """Return True if the call may start now.
+
+    All earlier calls must be settled, or the call and all unsettled calls before it must be read-only.
+    """
     calls = draft.calls()
     unsettled = [one for one in calls[:index] if not isinstance(one.status, Settled)]
     if not unsettled:
@@ -49,7 +52,7 @@ def may_start(draft: Draft, index: int) -> bool:
 
 
 def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
-    """Start a call as inspected: the commit of this step stores the intent before anything happens."""
+    """Start a call as inspected. The commit of this step stores the intent before the tool runs."""
     phase = calls.in_round(draft)
     one = phase.calls[index]
     attempt = status.attempt + 1
@@ -79,7 +82,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
 
 
 def _exposure(draft: Draft, one: CallState, facts: CallFacts, verdict: Verdict) -> Exposure:
-    """Return what a command gets: everything only if the user was asked about this call."""
+    """Return how much of the workspace a command gets: all of it only if the user was asked about this call."""
     if verdict is Verdict.ASK:
         return Exposure.WHOLE
     return Exposure.READ_ONLY if calls.judge(draft, one.call, facts).workspace_read else Exposure.MASKED
@@ -102,7 +105,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
 
 
 def settled_before(draft: Draft, index: int) -> bool:
-    """Whether every earlier call of the round has its result."""
+    """Return True if every earlier call of the round has its result."""
     return all(isinstance(one.status, Settled) for one in draft.calls()[:index])
 
 

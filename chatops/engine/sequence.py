@@ -1,8 +1,7 @@
-"""Which calls a step allows when: tools in their order, tools that may succeed once, and calls of earlier attempts
-that are not made again.
+"""Limits on the calls of a step: tools in order, tools that may succeed once, and calls that are not repeated.
 
-It is enforced here and not left to what the model was asked to do. Calls are refused before anything about them is
-looked at; only the comparison with earlier calls needs their arguments, and so waits for the inspection.
+The limits are enforced here, not left to the prompt. A call is refused before anything else about it is checked. Only
+the comparison with calls of earlier attempts needs its arguments, so it waits for the inspection.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ _MAY_HAVE = (Outcome.SUCCESS, Outcome.UNKNOWN)
 
 
 def out_of_turn(draft: Draft, index: int) -> str:
-    """Why the step does not allow the call now; empty if it does."""
+    """Return why the step does not allow the call now; empty if it does."""
     contract = draft.state.contract
     if contract is None:
         return ""
@@ -36,7 +35,7 @@ def out_of_turn(draft: Draft, index: int) -> str:
 
 
 def waits(draft: Draft, index: int) -> bool:
-    """Return True if what has to succeed before the call stands before it in this round and has no result yet."""
+    """Return True if every call that has to succeed first is in this round, before this call, and not settled yet."""
     contract = draft.state.contract
     tool = draft.calls()[index].call.name
     if contract is None or tool not in contract.order or _used_up(draft, contract, index):
@@ -46,7 +45,10 @@ def waits(draft: Draft, index: int) -> bool:
 
 
 def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | None:
-    """The result of the same call of an earlier attempt, which stands in place of running it again."""
+    """Return the result of the same call in an earlier attempt, to be used instead of running it again.
+
+    Returns None if there is none, or if the tool runs arbitrary commands and something else was done since.
+    """
     contract = draft.state.contract
     if contract is None:
         return None
@@ -63,17 +65,19 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
 
 
 def _changed_since(state: TurnState, contract: StepContract, at: int) -> bool:
-    """Whether something else was done after the done call `at`: then a command, such as one that runs the tests, may
-    give another result, and whoever is asked about it decides anew."""
+    """Return True if something else was done after the done call `at`.
+
+    Then a command, such as one that runs the tests, may give another result, so it is judged and asked about again.
+    """
     later = any(one != contract.done[at] for one in contract.done[at + 1 :])
     return later or bool(done_calls(state))
 
 
 def done_calls(state: TurnState) -> tuple[DoneCall, ...]:
-    """The calls of a turn that may have changed something: a later attempt must not make them again.
+    """Return the calls of a turn that may have changed something: a later attempt must not run them again.
 
-    Calls that running twice does no harm (reads, idempotent tools) are none, and neither are validations, since a pass
-    has to be earned anew.
+    Calls that are safe to repeat (reads, idempotent tools) are left out. So are validations, since each attempt needs a
+    pass of its own.
     """
     return tuple(
         DoneCall(tool=m.tool, arguments=m.arguments, content=_cut(m.content), outcome=m.outcome)
@@ -86,17 +90,20 @@ def done_calls(state: TurnState) -> tuple[DoneCall, ...]:
 
 
 def is_evidence(state: TurnState, tool: str) -> bool:
-    """Whether a result of `tool` is evidence, so that only a run of it counts and nobody's word in its place."""
+    """Return True if a result of `tool` counts as evidence.
+
+    Then only a real run counts, not a statement of the user.
+    """
     return state.gate is not None or (state.contract is not None and state.contract.validates(tool))
 
 
 def _earlier(draft: Draft, contract: StepContract, index: int) -> str:
-    """The first tool that has to have succeeded before a call and has not, in this attempt or one before it."""
+    """Return the first tool that has to succeed before the call and has not, in this or an earlier attempt."""
     return next(iter(_lacking(draft, contract, index)), "")
 
 
 def _lacking(draft: Draft, contract: StepContract, index: int) -> list[str]:
-    """The tools that have to have succeeded before a call and have not."""
+    """Return the tools that have to succeed before the call and have not."""
     state, tool = draft.state, draft.calls()[index].call.name
     if tool not in contract.order:
         return []
@@ -113,8 +120,7 @@ def _used_up(draft: Draft, contract: StepContract, index: int) -> bool:
 
 
 def _had(draft: Draft, contract: StepContract, index: int) -> bool:
-    """Whether the tool of a call has succeeded in this attempt, with effect in an earlier one, or is about to. What
-    nobody knows of has."""
+    """Return True if the tool of a call may have succeeded, in this or an earlier attempt, or is about to run."""
     tool = draft.calls()[index].call.name
     had = (m.outcome for m in draft.state.messages if isinstance(m, ToolMessage) and m.tool == tool)
     if any(outcome in _MAY_HAVE for outcome in had) or any(one.tool == tool for one in contract.done):

@@ -1,4 +1,4 @@
-"""The arguments of a tool in one line: what a model needs to correct a call, without the whole schema."""
+"""One-line signatures of tools: enough for a model to correct a call, without the whole schema."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import ToolSpec
 
 MOST = 400
-"""Characters of a signature; a longer one loses its types first, then its last names."""
+"""Characters of a signature. A longer one loses its types first, then its last names."""
 _MOST_OF_A_NAME = 60
 _MOST_OF_A_TYPE = 60
 
@@ -24,7 +24,7 @@ class Parameter:
 
 
 def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
-    """The arguments that a tool's schema describes, the required ones first."""
+    """Return the arguments that a tool's schema describes, the required ones first."""
     try:
         schema: JsonValue = json.loads(spec.schema)
     except (ValueError, RecursionError):
@@ -44,7 +44,7 @@ def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
 
 
 def signature(spec: ToolSpec) -> str:
-    """``file_edit(path: string, old: string, new: string, all?: boolean)``; what may be left out has a ``?``."""
+    """Return ``file_edit(path: string, old: string, new: string, all?: boolean)``; a ``?`` marks optional arguments."""
     found = parameters(spec)
     marked = [one.name[:_MOST_OF_A_NAME] + ("" if one.required else "?") for one in found]
     typed = [f"{mark}: {one.type}" for mark, one in zip(marked, found, strict=True)]
@@ -65,7 +65,7 @@ def _cut(name: str, parts: Sequence[str]) -> str:
 
 
 def _type(schema: JsonValue) -> str:
-    """A type in a few words: ``string``, ``integer|null``, ``list of string``, ``fast|slow``."""
+    """Return a type in a few words: ``string``, ``integer|null``, ``list of string``, ``fast|slow``."""
     text = _spelled(schema, depth=0)
     return text if len(text) <= _MOST_OF_A_TYPE else "any"
 

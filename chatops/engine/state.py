@@ -1,4 +1,4 @@
-"""The state of a turn: everything that is needed to go on with it, and nothing that cannot be stored."""
+"""The state of a turn: everything that is needed to resume it, and only values that can be stored."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,61 +19,65 @@ from chatops.policy.workflow import CommandGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspecting:
-    """Its arguments are being parsed, validated and resolved."""
+    """Status of a call whose arguments are being parsed, validated and resolved."""
 
     before_edit: "BeforeEdit | None" = None
-    """Set while a person's edit is inspected: where to return to if the edit cannot run."""
+    """Set while an edit by the user is inspected: the state to return to if the edited call cannot run."""
     kind: Literal["inspecting"] = "inspecting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """Inspection failed on the state of the world; it is repeated when all earlier calls are settled."""
+    """Status of a call to inspect once all earlier calls are settled.
+
+    Either inspection failed in a way that an earlier call may fix, or the call has to follow one (`sequence.waits`).
+    """
 
     kind: Literal["deferred"] = "deferred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitingDecision:
-    """It waits for a person, who is shown `facts` and approves `digest`."""
+    """Status of a call that waits for the user, who is shown `facts` and approves `digest`."""
 
     facts: CallFacts
     digest: str
     reason: AskReason
     why: str
     attempt: int = 0
-    """Attempts already made."""
+    """Number of attempts already made."""
     interruption: Interruption | None = None
-    """The last of them may have taken effect, and this is known of it. None: it certainly has not, or the state was
-    stored before this was kept, see `in_doubt`."""
+    """What is known of the last attempt, which may have taken effect. None: it certainly has not, or the state was
+    stored by a version without this field (see `in_doubt`)."""
     kind: Literal["awaiting_decision"] = "awaiting_decision"
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier attempt may have taken effect."""
+        """True if an earlier attempt may have taken effect."""
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permitted:
-    """It may run as `digest` says, when its place in the round comes."""
+    """Status of a call that may run as bound by `digest`, as soon as its turn in the round comes."""
 
     facts: CallFacts
     digest: str
     verdict: Verdict
     decided_by: str
     attempt: int = 0
-    """Attempts already made (after a crash, or an unknown outcome that a person wants retried)."""
+    """Number of attempts already made (after a crash, or when the user retries a call with an unknown outcome)."""
     fresh: bool = False
-    """Inspected in this very step, so it need not be inspected again if it starts at once."""
+    """True if inspected in this very step, so that no second inspection is needed if the call starts at once."""
     interruption: Interruption | None = None
-    """Of an earlier attempt that may have taken effect: a person wants it run again all the same."""
+    """What is known of an earlier attempt that may have taken effect. The user wants the call run
+    again all the same."""
     kind: Literal["permitted"] = "permitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rechecking:
-    """Its place has come: it is inspected a last time, and runs if nothing differs."""
+    """Status of a call whose turn has come: it is inspected a last time, and runs if nothing differs."""
 
     facts: CallFacts
     digest: str
@@ -87,7 +91,7 @@ class Rechecking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The intent to run it is on disk; it may have taken effect."""
+    """Status of a call whose intent to run is stored. It may have taken effect."""
 
     facts: CallFacts
     digest: str
@@ -101,7 +105,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciling:
-    """After a crash: the tool is asked whether the started attempt took effect."""
+    """Status of a call after a crash: the tool is asked whether the started attempt took effect."""
 
     facts: CallFacts
     digest: str
@@ -111,13 +115,13 @@ class Reconciling:
     interruption: Interruption | None = None
     """As in `Permitted`."""
     known: Interruption | None = None
-    """Of the attempt that is asked about."""
+    """What is known of the attempt that the tool is asked about."""
     kind: Literal["reconciling"] = "reconciling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """It has its result."""
+    """Status of a call that has its result."""
 
     result: ToolResult
     arguments: str
@@ -128,7 +132,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeEdit:
-    """The call as it waited before a person edited its arguments."""
+    """A pending call as it was before the user edited its arguments."""
 
     arguments: str
     status: AwaitingDecision
@@ -141,41 +145,44 @@ CallStatus = Inspecting | Deferred | AwaitingDecision | Permitted | Rechecking |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallState:
-    """One call of the round and where it stands."""
+    """One call of the round and its status."""
 
     call: ToolCall
     status: CallStatus
 
 
 class Purpose(StrEnum):
-    """What a model call is for."""
+    """The purpose of a model call."""
 
     GATHER = "gather"
-    """Tools are on offer."""
+    """Tools are offered."""
     GATHER_AGAIN = "gather_again"
-    """The same after an empty reply; a second empty one ends the turn."""
+    """Same as GATHER, after an empty reply. A second empty reply ends the turn."""
     CLOSE = "close"
-    """The reserved last call, in which tools are withheld."""
+    """The reserved last call, without tools."""
     RESPOND = "respond"
-    """The role's responder writes the final answer from what was gathered."""
+    """The role's responder writes the final answer from the gathered results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitingModel:
-    """A model has been asked."""
+    """Phase: a model request is in flight."""
 
     round_id: RoundId
     under: Grant
-    """The grant the request was made under: the calls of its reply are judged by it too."""
+    """The grant that the request was made under. The calls of its reply are judged by it too."""
     purpose: Purpose = Purpose.GATHER
     gathered: AssistantMessage | None = None
-    """For a responder: the conclusion of the model that gathered, which is the answer if none comes."""
+    """For a responder: the conclusion of the model that gathered. It becomes the answer if the responder gives none."""
     kind: Literal["awaiting_model"] = "awaiting_model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckingAnswer:
-    """The answer of a step's turn is being read and compared with its schema; the contract is applied after that."""
+    """Phase: the answer under a contract is being parsed and compared with its schema.
+
+    The contract is applied after that.
+    """
 
     round_id: RoundId
     purpose: Purpose
@@ -186,7 +193,7 @@ class CheckingAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InRound:
-    """The calls of a reply are being dealt with, each judged by `proposed_under` and the grant in force."""
+    """Phase: the calls of a reply are processed, each judged by `proposed_under` and by the grant in force."""
 
     round_id: RoundId
     proposed_under: Grant
@@ -194,14 +201,14 @@ class InRound:
     model: str
     calls: tuple[CallState, ...]
     copied: bool = False
-    """The store was copied since these calls were proposed: another copy may run them too, so that no rule lets one
-    run that changes something."""
+    """True if the store was copied since these calls were proposed. Another copy may run them too, so no rule allows a
+    call that changes something."""
     kind: Literal["in_round"] = "in_round"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """Cancelled while tools ran: waiting for them to stop, so that each call has a true result."""
+    """Phase: the turn was cancelled while tools ran. It waits until they stop, so that each call has a true result."""
 
     round_id: RoundId
     model: str
@@ -211,7 +218,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn is over; a failed one can be retried."""
+    """Phase: the turn is over. A failed turn can be retried."""
 
     result: TurnStatus
     answer: str
@@ -225,7 +232,7 @@ Phase = AwaitingModel | CheckingAnswer | InRound | Stopping | Finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """What a model call cost, for the report."""
+    """The cost of one model call, for the report."""
 
     model: str
     finish_reason: str
@@ -234,63 +241,64 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A call that could not run as written, since the last round in which one could."""
+    """A call that could not run as written. Kept until a round has a call that could run."""
 
     signature: str
-    """Digest of tool, arguments and what was wrong with them."""
+    """Digest of the tool, the arguments and the error."""
     times: int
-    """In how many rounds it was made."""
+    """Number of rounds in which it was made."""
     request: int
-    """The last of them."""
+    """Number of the last such round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What bounds a turn. Waiting for a person counts nowhere."""
+    """The counters that bound a turn. Time spent waiting for the user is not counted."""
 
     requests: int = 0
-    """Model calls made; numbers the rounds."""
+    """Model calls made. Numbers the rounds."""
     rounds: int = 0
     """Rounds that count against `max_rounds`."""
     repairs: int = 0
-    """Rounds of only invalid calls in a row, since the last one that counted."""
+    """Consecutive rounds of only invalid calls that were not counted in `rounds`."""
     repairs_total: int = 0
+    """Rounds of only invalid calls in this turn, counted or not."""
     backup: int = 0
-    """Index into the grant's models: how many of them have failed."""
+    """Index into the grant's models, which is the number of models that have failed."""
     same_call: int = 0
-    """How often in a row the model has made the call `last_call`."""
+    """How many times in a row the model has made the call `last_call`."""
     last_call: str = ""
-    """Digest of the last call's tool and arguments."""
+    """Digest of the tool and arguments of the last call."""
     mistakes: tuple[Mistake, ...] = ()
     elided: int = 0
-    """Tool results left out of the last request, or shortened in it, for want of room."""
+    """Number of tool results left out of the last request, or shortened in it, to save room."""
     full: bool = False
-    """The user was told in this turn that the context is nearly full."""
+    """True if the user was notified in this turn that the context is nearly full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
-    """One turn. Stored with ids in the place of message bodies, which have rows of their own."""
+    """One turn. Stored with message ids instead of message bodies, which have their own rows."""
 
     turn_id: TurnId
     session_id: SessionId
     seq: int
-    """Grows by one with each step; the store refuses a step that does not follow its predecessor."""
+    """Grows by one with each step. The store refuses a step that does not follow its predecessor."""
     parent_id: MessageId | None
-    """The session's head when the turn began."""
+    """The head of the session when the turn began."""
     grant: Grant
-    """In force for the next model call and for every check."""
+    """The grant in force for the next model call and for every check."""
     phase: Phase
     history: tuple[Message, ...] = ()
-    """What was said before this turn, oldest first."""
+    """Messages before this turn, oldest first."""
     messages: tuple[Message, ...] = ()
-    """What this turn has added."""
+    """Messages that this turn has added."""
     remembered: tuple[RememberedGrant, ...] = ()
-    """Of this session, all roles: those of another role are suspended, not gone."""
+    """Remembered grants of this session for all roles. Those of another role are suspended, not removed."""
     counters: Counters = Counters()
     usage: Usage | None = None
     rounds: tuple[RoundRecord, ...] = ()
     contract: StepContract | None = None
-    """What the answer has to fulfil, for an attempt at a step of a workflow."""
+    """Requirements on the answer, for an attempt at a step of a workflow."""
     gate: CommandGate | None = None
-    """The gate whose command this turn runs: it has no model and ends with the one call."""
+    """The gate whose command this turn runs. Such a turn has no model and ends after its one call."""

@@ -1,7 +1,8 @@
-"""The answer in the turn of a step: handed in, checked, and accepted or given back.
+"""Answers in the turn of a workflow step: submitted, checked, then accepted or returned to the model.
 
-A refused answer counts as a round, and some without any JSON in a row end the turn. When the rounds are used up one
-closing call without tools is left, whose answer is checked like any other.
+A refused answer counts as a round. Several answers without any JSON in a row end the turn (see
+`acceptance.MOST_WITHOUT_JSON`). When the rounds are used up one closing call without tools is left, and its answer is
+checked like any other.
 """
 
 from chatops.domain.events import AnswerRefused, Status, TurnStatus
@@ -18,7 +19,7 @@ _MOST_OF_A_DETAIL = 2_000
 
 
 def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
-    """A reply without calls: its text is to be checked. Its message has been said."""
+    """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
         _give_back(
@@ -35,7 +36,7 @@ def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) ->
 
 
 def ask(draft: Draft) -> None:
-    """Have the answer checked (again, after a restart)."""
+    """Emit the effect that checks the answer. Also used to repeat the check after a restart."""
     phase, contract = draft.state.phase, draft.state.contract
     if isinstance(phase, CheckingAnswer) and contract is not None:
         draft.effects.append(
@@ -46,7 +47,7 @@ def ask(draft: Draft) -> None:
 
 
 def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
-    """The answer has been read: the contract says what becomes of it."""
+    """Accept the answer, fail the turn, or return the answer to the model, as the contract says."""
     state = draft.state
     if state.contract is None:
         return

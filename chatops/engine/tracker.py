@@ -1,11 +1,11 @@
-"""Which validations of a step have passed, for what, and whether they still hold.
+"""State of the validations of a step: passed for which subject, failed, or stale.
 
-All of it is computed from the results in the turn: nothing a model says counts. A pass belongs to the tool and to the
-argument values that name what was validated; it goes stale when a tool that it depends on runs afterwards, whatever
-that tool reports, since a failed change may have changed something too.
+All of it is computed from the results in the turn; the model's own claims do not count. A pass belongs to the tool and
+to the argument values that name what was validated. It goes stale when a tool that it depends on runs afterwards,
+whatever that tool reports, since a failed change may have changed something too.
 
-A validation that runs whatever it is given (a shell) changes nothing only while it runs what the answer names: any
-other command of its may have undone what was validated.
+A validation tool that runs arbitrary commands (a shell) counts as changing nothing only for the commands that the
+answer names. Any other command may have undone what was validated.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,38 +26,38 @@ from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 
 EARLIER = "earlier attempt"
-"""What a call was `decided_by` that was not run but answered with the result of an earlier attempt."""
+"""Value of `decided_by` for a call that was answered with the result of an earlier attempt."""
 MAX_SUBJECTS = 64
-"""Values of one answer that may need a pass of their own."""
+"""Limit on the values of one answer that need a pass each."""
 _MOST_SHOWN = 120
 _RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
 
 
 class Stand(StrEnum):
-    """How a validation of one subject stands."""
+    """State of a validation of one subject."""
 
     PASSED = "passed"
     FAILED = "failed"
     STALE = "stale"
-    """It passed, and something that it depends on ran afterwards."""
+    """It passed, and a tool that it depends on ran afterwards."""
     NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One validation of one subject."""
+    """One validation of one subject, with its state."""
 
     tool: str
     stand: Stand
     subject: tuple[tuple[str, str], ...] = ()
-    """Argument and value (canonical JSON) of what was, or has to be, validated."""
+    """Argument and value (canonical JSON) of what was validated, or has to be."""
     found: tuple[findings.Finding, ...] = ()
     changed_by: str = ""
     """The tool that ran after a pass."""
 
     @property
     def fact(self) -> str:
-        """For a person: how it stands."""
+        """The state as a sentence for the user."""
         named = f"{self.tool} ({self._arguments()})" if self.subject else self.tool
         match self.stand:
             case Stand.PASSED:
@@ -71,7 +71,7 @@ class Standing:
 
     @property
     def words(self) -> str:
-        """For the model: the same, and what is to be done about it."""
+        """The state as sentences for the model, with what to do about it."""
         match self.stand:
             case Stand.PASSED | Stand.FAILED:
                 return self.fact
@@ -92,7 +92,7 @@ def as_verdict(
 ) -> ToolResult:
     """Turn the result of a validation that did not pass into a failure with its findings.
 
-    A tool whose `spec` says that it reads the workspace returns data; for `passes_when` success that data is no report.
+    A tool whose `spec` reads the workspace returns data. With `passes_when` success that data is not read as a report.
     """
     validations = contract.validations if contract is not None else ()
     validation = next((one for one in validations if one.tool == tool), None)
@@ -111,7 +111,10 @@ def as_verdict(
 
 
 def standings(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[Standing, ...]:
-    """Every validation with every subject seen so far, in the order of the contract; NEVER where there is none."""
+    """Return every validation with every subject seen so far, in the order of the contract.
+
+    A validation that was never called is NEVER, without a subject.
+    """
     shown: list[Standing] = []
     for validation in contract.validations:
         seen = _seen(validation, contract, messages, grant, claims=None)
@@ -122,7 +125,10 @@ def standings(contract: StepContract, messages: Sequence[Message], grant: Grant)
 def unproven(
     contract: StepContract, messages: Sequence[Message], grant: Grant, answer: JsonValue
 ) -> tuple[Standing, ...] | str:
-    """What has not passed of all that `answer` claims; a sentence where the answer does not name what it claims."""
+    """Return the validations that `answer` needs and that have not passed.
+
+    Returns a sentence instead if the answer does not name what was validated.
+    """
     claims: dict[str, tuple[_Claim, ...]] = {}
     for validation in contract.validations:
         try:
@@ -143,7 +149,7 @@ def unproven(
 _Key = tuple[tuple[str, str], ...]
 _Claim = Mapping[str, str]
 _Claims = Mapping[str, Sequence[_Claim]]
-"""By validation, what the answer claims; None while there is no answer."""
+"""By validation tool, the subjects that the answer claims."""
 
 
 def _seen(
@@ -154,7 +160,7 @@ def _seen(
     *,
     claims: _Claims | None,
 ) -> dict[_Key, Standing]:
-    """By subject, the last word on it."""
+    """Return the latest state of each subject."""
     seen: dict[_Key, Standing] = {}
     for message in messages:
         if not isinstance(message, ToolMessage) or message.decided_by == EARLIER:
@@ -170,7 +176,7 @@ def _seen(
 
 
 def _ran(message: ToolMessage) -> bool:
-    """Whether the tool was started. One that asks for other arguments may have done something before it did."""
+    """Return True if the tool was started. A tool that rejected its arguments may have had effects before it did."""
     return message.outcome in _RAN or (message.outcome is Outcome.INVALID and bool(message.decided_by))
 
 
@@ -183,7 +189,7 @@ def _word(tool: str, key: _Key, message: ToolMessage) -> Standing:
 def _changes(
     message: ToolMessage, validation: Validation, contract: StepContract, grant: Grant, claims: _Claims | None
 ) -> bool:
-    """Whether a call may have changed what `validation` has looked at."""
+    """Return True if a call may have changed what `validation` checked."""
     tool = message.tool
     own = tool == validation.tool
     if validation.depends_on is not None and not own:
@@ -210,7 +216,9 @@ def _key(subject: Sequence[Subject], arguments: str) -> _Key:
 
 
 def _claimed(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
-    """For each subject of the answer the argument values that need a pass; arguments without a pointer are left out.
+    """Yield, for each subject of the answer, the argument values that need a pass.
+
+    Arguments without a pointer are left out.
 
     Raises NotThere.
     """

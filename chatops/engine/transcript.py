@@ -1,13 +1,12 @@
-"""Which messages a model is sent: all of them, within the room there is.
+"""Messages for a model request: all of them, as far as they fit.
 
-Over the budget the oldest tool results are replaced by a marker; never a word of the user's, and the stored messages
-stay as they are. The decision is replayed over the history as it was made: a result is left out at the first request
-that had no room for it, and stays out. So a request repeats the one before it and adds to it, which is what prompt
-caches of providers need, and nothing about it has to be stored. Another model, prompt or set of tools replays to
-another result.
+Over the budget the oldest tool results are replaced by a marker. User messages are never replaced, and the stored
+messages stay as they are. The decision is replayed over the whole history: a result is left out at the first request
+that had no room for it, and stays out. So each request extends the one before it, which prompt caches of providers
+need, and nothing about it has to be stored. Another model, prompt or set of tools replays to another result.
 
-A result that the model has not seen is shortened and not left out, and only where nothing else is left to give way.
-Sizes are estimates: four characters to a token.
+A result that the model has not seen yet is shortened rather than left out, and only if nothing else can give way. Sizes
+are estimates: four characters per token.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,42 +19,42 @@ from chatops.domain.tools import ToolSpec
 
 CHARACTERS_PER_TOKEN = 4
 SHARE_OF_WINDOW = 0.75
-"""Of the context window that input may fill by our estimate, which is coarse."""
+"""Share of the context window that the input may fill by our estimate, which is coarse."""
 SHARE_AFTER_ELIDING = 0.8
-"""Of the budget: eliding goes below it, so that the next rounds keep the same prefix (provider caches)."""
+"""Share of the budget to go below when eliding, so that the next rounds keep the same prefix (provider caches)."""
 LARGEST_REPLY = 0.5
-"""Of the context window that is kept free for the reply at most: a default limit may be larger than the window."""
+"""Maximum share of the context window reserved for the reply: a default limit may be larger than the window."""
 SMALL = 400
-"""A tool result of at most so many characters is not worth leaving out."""
+"""Tool results of at most this many characters are not left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What is sent, what gave way, and the estimated size in tokens."""
+    """The messages to send, what was left out, and the estimated size in tokens."""
 
     messages: tuple[Message, ...]
     tokens: int
     tokens_before: int = 0
-    """Of the request before this one, under the same model, prompt and tools; 0: there was none."""
+    """Size of the previous request under the same model, prompt and tools; 0: there was none."""
     elided: int = 0
-    """How many tool results are left out or shortened."""
+    """Number of tool results left out or shortened."""
     given_up: tuple[ToolMessage, ...] = ()
-    """Those of them that went along until this request, as they are stored."""
+    """The results that are left out or shortened for the first time in this request, as they are stored."""
 
 
 def tokens(text_length: int) -> int:
-    """Estimated tokens of so many characters."""
+    """Return the estimated number of tokens for this many characters."""
     return -(-text_length // CHARACTERS_PER_TOKEN)
 
 
 def budget(model: ModelTarget) -> int:
-    """Tokens the input may have: the window less the reply, and not more than its safe share."""
+    """Return the token budget of the input: the window minus the reply, and at most its safe share."""
     reply = min(model.max_output_tokens, int(model.context_window * LARGEST_REPLY))
     return max(1_000, min(int(model.context_window * SHARE_OF_WINDOW), model.context_window - reply))
 
 
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
-    """`messages` without dividers and notices, with the oldest tool results left out as far as needed."""
+    """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + sum(tokens(len(t.schema) + len(t.description)) + 12 for t in tools)
     replay = _Replay(fixed, limit=budget(model))
     before = 0
@@ -78,16 +77,16 @@ def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], 
 
 
 class _Replay:
-    """The requests of a conversation, one after the other, and what each had to leave out."""
+    """Replays the requests of a session in order, and what each had to leave out."""
 
     def __init__(self, fixed: int, *, limit: int) -> None:
         self.kept: list[Message] = []
         self.total = fixed
         self.elided: dict[int, ToolMessage] = {}
-        """By place: what stood there."""
+        """The original messages that were left out or shortened, by index."""
         self._limit = limit
         self._seen: list[int] = []
-        """Places of results that the model has replied to, and that may be left out; oldest first."""
+        """Indexes of results that the model has replied to and that may be left out, oldest first."""
         self._unseen: list[int] = []
 
     def add(self, message: Message) -> None:
@@ -105,7 +104,7 @@ class _Replay:
         self.elided = dict(self.elided)
         while self._seen and self.total > self._limit * SHARE_AFTER_ELIDING:
             self._replace(self._seen.pop(0), _left_out)
-        # The largest first: a small result that is whole is worth more than two halves.
+        # Largest first: one small result that stays complete is worth more than two halves.
         for place in sorted(self._unseen, key=lambda place: size(self.kept[place]), reverse=True):
             if (excess := self.total - self._limit) <= 0:
                 return
@@ -122,7 +121,7 @@ class _Replay:
 
 
 def size(message: Message) -> int:
-    """Estimated tokens of one message."""
+    """Return the estimated tokens of one message."""
     match message:
         case AssistantMessage():
             return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
@@ -142,7 +141,7 @@ def _left_out(message: ToolMessage) -> ToolMessage:
 
 
 def _shortened(message: ToolMessage, *, by: int) -> ToolMessage:
-    """`message` with its beginning only, `by` tokens smaller if it is large enough."""
+    """Return `message` cut to its beginning, `by` tokens smaller if it is large enough."""
     whole = len(message.content)
     note = f"\n[result of {message.tool} cut here to save room: {whole} characters in all; ask for less at once]"
     kept = max(SMALL, whole - by * CHARACTERS_PER_TOKEN - len(note))

@@ -1,8 +1,44 @@
-"""The turn: `start` makes it, `advance` is the only way its state changes.
+"""The state machine of a turn: `start` creates a turn, `advance` is the only way its state changes.
 
-`advance` is total: an input that no longer applies (a stale reply, a late result, a second decision) gives
-the same state and no effects. Phases and the inputs that leave them are in `TRANSITIONS`, from which the
-diagram in `ARCHITECTURE.md` is drawn.
+Theory of operation
+
+A turn is one exchange: a message of the user, then rounds of model calls and tool calls until there is an answer. Its
+whole state is one immutable value, `TurnState` (`state.py`). `advance(state, input)` returns a `Step`: the next state,
+the effects to perform, the events to publish, and the rows to store with them (`effects.py`). The runtime commits the
+step, then publishes its events, then performs its effects. The outcome of each effect comes back as another input
+(`inputs.py`).
+
+The machine is pure. It reads no clock, disk or socket, and the same state and input always give the same step. So
+
+- a checkpoint is complete: another process can load the state and continue the turn,
+- a test can feed any inputs in any order and compare the steps (`tests/engine`),
+- no tool runs before its intent is stored: `RunTool` is an effect, and its intent is in the step's transaction.
+
+Phases (`TurnState.phase`):
+
+- AwaitingModel: a model request is in flight.
+- CheckingAnswer: only under a contract, that is in a step of a workflow. The answer is being parsed and validated.
+- InRound: the calls of one reply are inspected, judged, decided and run. Each call has a status of its own.
+- Stopping: the turn was cancelled while tools ran. It waits for them, so that each call has a true result.
+- Finished: the turn is over. After a failure it still takes `TurnRetried` and `RoleSwitched`.
+
+A turn in InRound with nothing in flight is paused: calls wait for a decision of the user, as rows on disk.
+
+Rules:
+
+- `advance` is total. An input that no longer applies (a stale reply, a late result, a second decision) gives the same
+  state and no effects. Inputs therefore carry the round id, the attempt number or the digest that they answer.
+- A call is judged by the grant that it was proposed under and by the grant in force. The stricter verdict counts.
+- An approval is bound to a digest of the call. A call that was not inspected in the same step is inspected again
+  right before it starts, and asks again if anything differs.
+- Every call of a reply gets exactly one result before the next model request. Model APIs require it.
+- A tool that was started is never assumed to have had no effect (`recovery.py`, `doubt.py`).
+
+`advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `answers` and `schedule` (calls),
+`rounds` (round and turn ends), `submission` (answers under a contract), `recovery` (restart). They all change a
+`Draft`, which becomes the step.
+
+`TRANSITIONS` lists the phases and the inputs that leave them. The diagram in `ARCHITECTURE.md` is generated from it.
 """
 
 from dataclasses import replace
@@ -89,7 +125,7 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("finished", "RoleSwitched after a failure", "finished"),
     ("finished", "no other input", "[*]"),
 )
-"""(phase, input, next phase): drawn in ARCHITECTURE.md and compared with what `advance` does in a test."""
+"""(phase, input, next phase). Source of the diagram in ARCHITECTURE.md; a test compares it with what `advance` does."""
 
 
 def start(
@@ -103,11 +139,12 @@ def start(
     remembered: tuple[RememberedGrant, ...] = (),
     contract: StepContract | None = None,
 ) -> Step:
-    """The first step of a turn: the message that opens it is taken and a model is asked.
+    """Start a turn: record the message that opens it and ask a model.
 
-    `contract` makes it an attempt at a step of a workflow: the answer has to fulfil it, and `history` is that of the
-    step's earlier attempts.
+    `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and `history`
+    holds the messages of the step's earlier attempts.
     """
+    # The phase is a placeholder: the first round replaces it before the step is made.
     blank = TurnState(
         turn_id=turn_id,
         session_id=session_id,
@@ -138,7 +175,8 @@ def start_gate(
     gate: CommandGate,
     remembered: tuple[RememberedGrant, ...] = (),
 ) -> Step:
-    """The first step of a turn without a model: the gate's command as the one call, judged and run like any other."""
+    """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
+    # The phase is a placeholder: the first round replaces it before the step is made.
     blank = TurnState(
         turn_id=turn_id,
         session_id=session_id,
@@ -155,7 +193,7 @@ def start_gate(
 
 
 def advance(state: TurnState, event: Input) -> Step:
-    """The step that `event` causes in `state`. Pure and total."""
+    """Return the step that `event` causes in `state`. Pure and total."""
     draft = Draft(state)
     match event:
         case ModelReplied() | ModelFailed():
@@ -273,6 +311,8 @@ def _retried(draft: Draft, grant: Grant) -> None:
     if not may_be_retried(draft.state):
         return
     draft.set_grant(grant)
+    # A retry resets the backup, the repairs and the mistakes. It keeps the rounds used, and the request numbers, which
+    # are part of ids.
     counters = draft.state.counters
     kept = Counters(requests=counters.requests, rounds=counters.rounds, elided=counters.elided, full=counters.full)
     draft.count(kept)
@@ -280,7 +320,7 @@ def _retried(draft: Draft, grant: Grant) -> None:
 
 
 def _role_switched(draft: Draft, event: RoleSwitched) -> None:
-    # A turn that has failed stays open to being retried, then under what is in force by now.
+    # A failed turn can still be retried. The retry uses the grant that is in force then.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
     before = draft.state

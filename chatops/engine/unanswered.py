@@ -1,4 +1,4 @@
-"""Why a turn ended without a reply of any model, as its last round keeps it."""
+"""Encoding of a model call without a reply in the `finish_reason` of its round."""
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.model import OTHER_MODEL_MAY_HELP, FailureKind
@@ -7,21 +7,21 @@ from chatops.engine.state import Finished, TurnState
 _ERROR = "error"
 
 NOT_OF_THE_STEP = OTHER_MODEL_MAY_HELP - {FailureKind.BROKEN_STREAM}
-"""Kinds that say something of a server, and nothing of what the model was asked."""
+"""Failure kinds that concern the server and not the request."""
 
 
 def finish_reason(kind: FailureKind) -> str:
-    """How a round that got no reply says so."""
+    """Return the finish reason of a round that got no reply."""
     return f"{_ERROR}:{kind.value}"
 
 
 def said_by_server(finish_reason: str) -> str:
-    """How a round that got a reply keeps what its server called the end: not as one that got none."""
+    """Return the finish reason of a round that got a reply, so that it never looks like a round without one."""
     return finish_reason if kind_of(finish_reason) is None else _ERROR
 
 
 def failure_of(state: TurnState) -> FailureKind | None:
-    """Why the last model call of a turn that has failed gave no reply; None if it gave one, or this is not known."""
+    """Return why the last model call of a failed turn gave no reply; None if it gave one or the reason is unknown."""
     phase = state.phase
     if not isinstance(phase, Finished) or phase.result not in (TurnStatus.FAILED, TurnStatus.LIMIT):
         return None
@@ -29,6 +29,6 @@ def failure_of(state: TurnState) -> FailureKind | None:
 
 
 def kind_of(finish_reason: str) -> FailureKind | None:
-    """What `finish_reason` says of a round that got no reply; None for one that got one."""
+    """Return the failure kind in `finish_reason`; None for a round that got a reply."""
     head, _, kind = finish_reason.partition(":")
     return FailureKind(kind) if head == _ERROR and kind in set(FailureKind) else None

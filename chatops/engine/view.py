@@ -1,4 +1,4 @@
-"""What can be read off a turn's state: is it paused, what waits for a person, how did it end."""
+"""Queries on a turn's state: is it paused, which calls wait for the user, how did it end."""
 
 from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
@@ -21,7 +21,7 @@ from chatops.engine.state import (
 
 
 def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
-    """The calls that wait for a person, in call order, with all a dialog shows."""
+    """Return the calls that wait for the user, in call order, with everything that a dialog shows."""
     phase = state.phase
     if not isinstance(phase, InRound):
         return ()
@@ -44,7 +44,7 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
 
 
 def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> Denial | None:
-    """What denies a call under the grant it was proposed under or the one in force."""
+    """Return what denies a call under the grant it was proposed under or the one in force; None if nothing does."""
     for grant in (phase.proposed_under, state.grant):
         judged = grant.judge(tool, facts)
         if judged.verdict is Verdict.DENY:
@@ -53,14 +53,14 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
 
 
 def permitted_calls(state: TurnState) -> dict[CallId, str]:
-    """The calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
+    """Return the calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
     phase = state.phase
     calls = phase.calls if isinstance(phase, InRound) else ()
     return {one.call.id: one.status.decided_by for one in calls if isinstance(one.status, Permitted | Rechecking)}
 
 
 def in_flight(state: TurnState) -> bool:
-    """Whether something was asked of the world and has not answered yet."""
+    """Return True if an effect was asked for and has not been answered yet."""
     match state.phase:
         case AwaitingModel() | CheckingAnswer():
             return True
@@ -72,15 +72,17 @@ def in_flight(state: TurnState) -> bool:
 
 
 def turn_status(state: TurnState) -> TurnStatus:
-    """How the turn stands."""
+    """Return the status of the turn."""
     if isinstance(state.phase, Finished):
         return state.phase.result
     return TurnStatus.RUNNING if in_flight(state) else TurnStatus.PAUSED
 
 
 def may_be_retried(state: TurnState) -> bool:
-    """Whether the turn has failed and a person may have it go on; what follows a failed attempt at a step is for its
-    run to say."""
+    """Return True if the turn has failed and the user may retry it.
+
+    Turns of a workflow are excluded: the run decides what follows a failed attempt.
+    """
     failed = isinstance(state.phase, Finished) and state.phase.result is TurnStatus.FAILED
     return failed and state.contract is None and state.gate is None
 
@@ -89,11 +91,11 @@ WORKSPACE_READERS = frozenset(
     {"file_read", "file_list", "file_search", "file_edit", "file_write", "shell_exec", "python_exec"}
     | {"component_deploy", "validate_deployed"}
 )
-"""Built-in tools whose result may hold what the workspace holds, also where the present role lacks them."""
+"""Built-in tools whose result may contain workspace data, including tools that the current role lacks."""
 
 
 def workspace_was_read(state: TurnState) -> bool:
-    """Whether a tool that reads the workspace has run in this session, this round included."""
+    """Return True if a tool that reads the workspace has run in this session, including the current round."""
     readers = WORKSPACE_READERS | {spec.name for spec in state.grant.tools if spec.reads_workspace}
     did_not_run = (Outcome.DENIED, Outcome.INVALID)
     said = (m for m in (*state.history, *state.messages) if isinstance(m, ToolMessage))
@@ -105,7 +107,7 @@ def workspace_was_read(state: TurnState) -> bool:
 
 
 def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
-    """Results of the open round that wait for the other calls: to be shown, not yet part of the history."""
+    """Return the results of the open round, for display. They are not part of the history until the round closes."""
     phase = state.phase
     if not isinstance(phase, InRound | Stopping):
         return ()
@@ -128,7 +130,7 @@ def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
 
 
 def answer_so_far(state: TurnState) -> str:
-    """The answer of a finished turn, else what the model said last."""
+    """Return the answer of a finished turn, else the latest text of the model."""
     if isinstance(state.phase, Finished):
         return state.phase.answer
     said = (m.text for m in reversed(state.messages) if isinstance(m, AssistantMessage) and m.text)

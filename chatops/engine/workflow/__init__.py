@@ -1,1 +1,1 @@
-"""The second pure machine: a workflow over turns. It asks for turns and is told how they ended."""
+"""A workflow run as a second pure state machine. It starts turns and processes how they ended."""

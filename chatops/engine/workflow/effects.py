@@ -1,4 +1,4 @@
-"""What the machine of workflows wants done, and the step that carries it."""
+"""Effects that a workflow run asks for, and the step that carries them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ from chatops.policy.workflow import CommandGate, StepSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """Begin the turn `turn_id` for a step, or take it up where it was stored; answer with TurnEnded.
+    """Start the turn `turn_id` for a step, or resume it from its checkpoint. Answered by TurnEnded.
 
     `after` is the turn of the attempt before, whose messages the model sees; None: it sees nothing of earlier turns.
     """
@@ -21,7 +21,7 @@ class StartAttempt:
     turn_id: TurnId
     step: StepSpec
     text: str
-    """The message that opens it: the person's request, what earlier steps gave, what the last attempt lacked."""
+    """The opening message: the user's request, results of earlier steps, and why the last attempt was not accepted."""
     contract: StepContract
     after: TurnId | None = None
     kind: Literal["start_attempt"] = "start_attempt"
@@ -29,9 +29,9 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartGate:
-    """Run a gate's command as the turn `turn_id`, or take it up where it was stored; answer with TurnEnded.
+    """Run a gate's command as the turn `turn_id`, or resume it from its checkpoint. Answered by TurnEnded.
 
-    It needs a grant that offers ``shell_exec``, which the step's own tools need not hold.
+    It needs a grant that offers ``shell_exec``, even if the step's own tools do not include it.
     """
 
     turn_id: TurnId
@@ -42,7 +42,7 @@ class StartGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTurn:
-    """Stop the turn under way; nothing is waited for."""
+    """Stop the turn in progress. The run does not wait for its end."""
 
     turn_id: TurnId
     kind: Literal["cancel_turn"] = "cancel_turn"
@@ -53,11 +53,13 @@ WorkflowEffect = StartAttempt | StartGate | CancelTurn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowStep:
-    """The next state of a run with what is told and done because of it. An input that no longer applies gives the
-    same state and nothing else."""
+    """The next state of a run, with the effects and events because of it.
+
+    An input that no longer applies gives the same state and nothing else.
+    """
 
     state: WorkflowState
     effects: tuple[WorkflowEffect, ...] = ()
     events: tuple[Event, ...] = ()
     word: Reviewed | RunCancelled | None = None
-    """The person's word that led to it."""
+    """The decision of the user that led to it."""

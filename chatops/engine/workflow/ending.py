@@ -1,4 +1,4 @@
-"""How a turn ended, as the run is told."""
+"""Conversion of a finished turn into an input of the run."""
 
 from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
@@ -9,7 +9,7 @@ from chatops.engine.workflow.inputs import TurnEnded
 
 
 def turn_ended(state: TurnState) -> TurnEnded | None:
-    """What the run is told of a turn of its; None while the turn is not over."""
+    """Return the TurnEnded for a turn of the run; None while the turn is not over."""
     phase = state.phase
     if not isinstance(phase, Finished):
         return None

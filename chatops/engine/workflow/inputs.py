@@ -1,4 +1,4 @@
-"""All that can happen to a run of a workflow."""
+"""The inputs of a workflow run: everything that can happen to it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ from chatops.engine.contract import DoneCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """A turn of the run is over; `turn_ended` makes it from the turn's state."""
+    """A turn of the run is over. Built by `turn_ended` from the turn's state."""
 
     turn_id: TurnId
     status: TurnStatus
@@ -26,24 +26,24 @@ class TurnEnded:
     done: tuple[DoneCall, ...] = ()
     """Calls of this turn that may have changed something."""
     outcome: Outcome | None = None
-    """What came of the command, for the turn of a gate."""
+    """Outcome of the command, for the turn of a gate."""
     unanswered: FailureKind | None = None
-    """Why no model gave a reply in the end, where that says nothing of the step."""
+    """Why no model replied in the end, if the reason does not concern the step."""
     kind: Literal["turn_ended"] = "turn_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accept:
-    """The answer under review is good; no answer to a step that failed."""
+    """Accept the answer under review. Has no effect on a step that failed."""
 
     kind: Literal["accept"] = "accept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryAgain:
-    """Make the step again, with `told` for the model (why the answer is refused, or an edited input).
+    """Repeat the step, with `told` for the model (why the answer is refused, or an edited input).
 
-    It is one more attempt, also where the step has used up its own.
+    Grants one more attempt, even if the step has used up its own.
     """
 
     told: str = ""
@@ -52,7 +52,7 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Go on without this step's result; only after a failure or a stop, and where the step allows it."""
+    """Continue without this step's result. Only after a failure or a stop, and only if the step allows it."""
 
     kind: Literal["skip"] = "skip"
 
@@ -69,7 +69,7 @@ Review = Accept | TryAgain | Skip | Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed:
-    """A person's word on the step `step`, attempt `attempt`, as they were shown."""
+    """The user's review of attempt `attempt` at step `step`, as they were shown."""
 
     step: int
     attempt: int
@@ -80,7 +80,7 @@ class Reviewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
-    """The person ends the run."""
+    """The user ended the run."""
 
     by: Principal
     kind: Literal["run_cancelled"] = "run_cancelled"

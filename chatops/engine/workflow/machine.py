@@ -1,11 +1,11 @@
-"""The run of a workflow: `start_run` makes it, `advance_run` is the only way its state changes.
+"""The state machine of a workflow run: `start_run` creates it, `advance_run` is the only way its state changes.
 
-It asks for turns and is told how they ended. `advance_run` is total: an input that no longer applies (a turn that is
-not waited for, a word on another attempt) gives the same state and nothing else. Phases and the inputs that leave them
-are in `TRANSITIONS`, from which the diagram in `ARCHITECTURE.md` is drawn.
+It asks for turns and processes how they ended. `advance_run` is total: an input that no longer applies (a turn that the
+run does not wait for, a review of another attempt) gives the same state and nothing else. `TRANSITIONS` lists the
+phases and the inputs that leave them. The diagram in `ARCHITECTURE.md` is generated from it.
 
-A failure is an attempt less; a person who stops a turn has not failed it, so the run then waits for that person. Nor
-has a server that cannot be asked: the run waits until somebody says that it can, and the same attempt goes on.
+A failure uses up one attempt. A turn stopped by the user does not: the run then waits for the user. Nor does a turn
+that no model could answer: the run waits until the user continues it, and the same attempt is repeated.
 """
 
 from dataclasses import replace
@@ -56,17 +56,21 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("awaiting_review", "RunCancelled", "run_finished"),
     ("run_finished", "no other input", "[*]"),
 )
-"""(phase, input, next phase): drawn in ARCHITECTURE.md and compared with what `advance_run` does in a test."""
+"""(phase, input, next phase). Source of the diagram in ARCHITECTURE.md; a test compares it with `advance_run`."""
 
 _OVER = (TurnStatus.ANSWERED, TurnStatus.LIMIT, TurnStatus.FAILED, TurnStatus.CANCELLED)
 _CANNOT_RUN = (Outcome.DENIED, Outcome.INVALID)
-"""A gate's command that may not or cannot run: no further attempt of the model changes that."""
+"""Outcomes of a gate's command that cannot run or is denied. No further attempt of the model changes that."""
 
 
 def start_run(*, session_id: SessionId, spec: WorkflowSpec, query: str, role: str, model: str = "") -> WorkflowStep:
-    """The first step of a run: its first turn is asked for. Raises ValueError for a workflow without steps."""
+    """Start a run: ask for its first turn.
+
+    Raises ValueError for a workflow without steps.
+    """
     if not spec.steps:
         raise ValueError(f"workflow {spec.name} has no steps")
+    # The phase is a placeholder: the first attempt replaces it before the step is made.
     blank = WorkflowState(
         session_id=session_id,
         seq=-1,
@@ -83,7 +87,7 @@ def start_run(*, session_id: SessionId, spec: WorkflowSpec, query: str, role: st
 
 
 def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
-    """The step that `event` causes in `state`. Pure and total."""
+    """Return the step that `event` causes in `state`. Pure and total."""
     run = Run(state)
     match state.phase, event:
         case RunningStep() as phase, TurnEnded() if phase.turn_id == event.turn_id and event.status in _OVER:
@@ -142,7 +146,7 @@ def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEnded) -> None:
 
 
 def _check_gates(run: Run, step: int, attempt: int, answer: str, *, after: int) -> None:
-    """The next command gate behind the gate `after`, or the answer is accepted as far as machines go."""
+    """Run the next command gate after the gate `after`. Without one, ask for a review or accept the answer."""
     following = progress.next_command(run, step, after)
     if following is not None:
         progress.run_gate(run, step, attempt, following, answer)
@@ -158,7 +162,10 @@ def _accepted(run: Run, step: int, attempt: int, answer: str) -> None:
 
 
 def _failed(run: Run, step: int, attempt: int, detail: str, *, told: str, hopeless: bool = False) -> None:
-    """The attempt has failed, and with the last one the step. Attempts that a person asked for beyond are single."""
+    """Record a failed attempt, and repeat the step if it has attempts left.
+
+    An extra attempt that the user asked for is not repeated.
+    """
     spec = run.state.spec.step(step)
     run.state = replace(run.state, told=told)
     if attempt < spec.max_attempts and not hopeless:
@@ -211,7 +218,7 @@ def _cancelled(run: Run, phase: RunningStep | CheckingGate | AwaitingReview) -> 
 
 
 def _go_on(run: Run, output: StepOutput) -> None:
-    """The step is over: the next one begins, or the run ends with the last result there is."""
+    """Continue with the next step, or end the run with the last result there is."""
     run.state = replace(run.state, outputs=(*run.state.outputs, output), done=(), told="")
     if output.step + 1 < len(run.state.spec.steps):
         progress.attempt(run, output.step + 1, 1)

@@ -1,4 +1,4 @@
-"""The moves that a step of the run's machine is made of, each with what faces are told of it."""
+"""Building blocks of a run's steps, each with the events that it publishes."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from chatops.policy.workflow import CommandGate, PatternGate, StepSpec
 
 
 class Run:
-    """Mutable only between an input and the step it causes; never stored, never shared."""
+    """Builder of one step of the run. Mutable only between an input and its step; never stored, never shared."""
 
     def __init__(self, state: WorkflowState) -> None:
         self.before = state
@@ -45,17 +45,17 @@ class Run:
         self.events: list[Event] = []
 
     def set_phase(self, phase: RunPhase) -> None:
-        """Go to `phase`."""
+        """Set the phase."""
         self.state = replace(self.state, phase=phase)
 
     def next_turn(self) -> TurnId:
-        """The id of the next turn of the run; it counts as begun."""
+        """Return the id of the next turn of the run, and count it as begun."""
         turns = self.state.turns + 1
         self.state = replace(self.state, turns=turns)
         return TurnId(f"{self.state.session_id}.{turns}")
 
     def step(self) -> WorkflowStep:
-        """The finished step. An input that changed nothing gives the same state and nothing else."""
+        """Return the finished step. An input that changed nothing gives the same state and nothing else."""
         if self.state == self.before:
             return WorkflowStep(state=self.before)
         return WorkflowStep(
@@ -64,12 +64,12 @@ class Run:
 
 
 def attempt_id(session_id: SessionId, step: int, attempt: int) -> str:
-    """The id of an attempt at a step in the tree of events: ``<session>.step<n>.<attempt>``, both from 1."""
+    """Return the id of an attempt in the tree of events: ``<session>.step<n>.<attempt>``, both numbered from 1."""
     return f"{session_id}.step{step + 1}.{attempt}"
 
 
 def contract_of(step: StepSpec, done: tuple[DoneCall, ...] = ()) -> StepContract:
-    """What an attempt at `step` has to fulfil."""
+    """Return the contract of an attempt at `step`."""
     return StepContract(
         output_schema=step.output_schema,
         validations=step.validations,
@@ -83,7 +83,7 @@ def contract_of(step: StepSpec, done: tuple[DoneCall, ...] = ()) -> StepContract
 
 
 def opened(state: WorkflowState) -> tuple[Event, ...]:
-    """What tells a face of a stored run that it is there: the run, and the attempt that it is at."""
+    """Return the events that announce a stored run to a UI: the run, and its current attempt."""
     begun = WorkflowStarted(
         id=state.session_id,
         parent_id="",
@@ -115,13 +115,15 @@ def _step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId)
 
 
 def open_run(run: Run) -> None:
-    """Say that the run begins."""
+    """Publish that the run begins."""
     run.events += opened(run.state)
 
 
 def asked_for(state: WorkflowState) -> StartAttempt | StartGate | None:
-    """The turn that the run waits for, as it was asked for: how a run goes on that was loaded. None if it waits for
-    no turn."""
+    """Return the effect of the turn that the run waits for; None if it waits for no turn.
+
+    Resuming a loaded run performs it again.
+    """
     phase = state.phase
     return _turn(state, phase) if isinstance(phase, RunningStep | CheckingGate) else None
 
@@ -142,7 +144,7 @@ def _turn(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttem
 
 
 def attempt(run: Run, step: int, number: int) -> None:
-    """Begin an attempt at a step, as a turn of its own."""
+    """Start an attempt at a step, as a turn of its own."""
     turn_id = run.next_turn()
     _ask(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
     run.events.append(_step_started(run.state, step, number, turn_id))
@@ -154,7 +156,7 @@ def _ask(run: Run, phase: RunningStep | CheckingGate) -> None:
 
 
 def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEnded, *, gate: str = "") -> None:
-    """Keep what became of a turn and what it cost."""
+    """Record how a turn ended and what it cost."""
     kept = AttemptRecord(
         step=phase.step,
         attempt=phase.attempt,
@@ -169,19 +171,19 @@ def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEnded, *, gat
 
 
 def record_cancelled(run: Run, phase: RunningStep | CheckingGate) -> None:
-    """Keep that a turn was under way when the run was ended: what it did and cost stands in the turn."""
+    """Record that a turn was in progress when the run was ended. The turn itself has what it did and cost."""
     gate = command_gate(run.state, phase).name if isinstance(phase, CheckingGate) else ""
     record(run, phase, TurnEnded(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
 
 
 def next_command(run: Run, step: int, after: int) -> int | None:
-    """Index of the first gate behind `after` that has a command."""
+    """Return the index of the first gate after `after` that has a command."""
     gates = run.state.spec.step(step).gates
     return next((i for i, gate in enumerate(gates) if i > after and isinstance(gate, CommandGate)), None)
 
 
 def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
-    """The gate whose command runs."""
+    """Return the gate whose command runs."""
     gate = state.spec.step(phase.step).gates[phase.gate]
     if not isinstance(gate, CommandGate):
         raise AssertionError(f"gate {gate.name} has no command")
@@ -189,12 +191,12 @@ def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
 
 
 def run_gate(run: Run, step: int, number: int, gate: int, answer: str) -> None:
-    """Have the command of a gate run, as a turn of its own."""
+    """Run the command of a gate, as a turn of its own."""
     _ask(run, CheckingGate(step=step, attempt=number, gate=gate, turn_id=run.next_turn(), answer=answer))
 
 
 def tell_gate(run: Run, phase: CheckingGate, gate: CommandGate, *, passed: bool, detail: str) -> None:
-    """Say how a gate's command ended."""
+    """Publish the result of a gate."""
     run.events.append(
         GateChecked(
             id=phase.turn_id,
@@ -208,7 +210,7 @@ def tell_gate(run: Run, phase: CheckingGate, gate: CommandGate, *, passed: bool,
 
 
 def wait(run: Run, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = "") -> None:
-    """Let a person say how it goes on; the attempt stays open."""
+    """Wait for the user's review. The attempt stays open."""
     spec = run.state.spec.step(step)
     run.set_phase(AwaitingReview(step=step, attempt=number, reason=reason, answer=answer, detail=detail))
     run.events.append(
@@ -227,7 +229,7 @@ def wait(run: Run, step: int, number: int, reason: ReviewReason, *, answer: str 
 
 
 def close_attempt(run: Run, step: int, number: int, result: StepResult, *, answer: str = "", detail: str = "") -> None:
-    """Say that an attempt is over."""
+    """Publish that an attempt is over."""
     run.events.append(
         StepFinished(
             id=attempt_id(run.state.session_id, step, number),
@@ -244,12 +246,12 @@ def close_attempt(run: Run, step: int, number: int, result: StepResult, *, answe
 
 
 def has_result(output: StepOutput) -> bool:
-    """Whether the step gave something."""
+    """Return True if the step has a result."""
     return not (output.failed or output.skipped)
 
 
 def failed_steps(state: WorkflowState) -> tuple[str, ...]:
-    """Names of the steps that the run passed over without a result: failed, or skipped by the user."""
+    """Return the names of the steps that the run passed without a result: failed, or skipped by the user."""
     return tuple(state.spec.step(one.step).name for one in state.outputs if not has_result(one))
 
 

@@ -1,7 +1,7 @@
-"""What the system prompt says of a step: its own instructions, then what is enforced anyway, so that the model knows.
+"""System prompt of a step: its own instructions, then a description of what is enforced.
 
-The order, the validations and the form of the answer are generated from the definition; the machine holds the model to
-them whether it reads them or not.
+The order, the validations and the form of the answer are generated from the definition. The engine enforces them
+whether the model follows the prompt or not.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _VOID = "A pass counts for exactly what was validated. A later change makes it v
 
 
 def step_prompt(spec: WorkflowSpec, step: StepSpec) -> str:
-    """The layer ``workflow step`` of the system prompt: `step`'s own prompt and all that is generated for it."""
+    """Return the layer ``workflow step`` of the system prompt: the step's own prompt and the generated parts."""
     place = spec.steps.index(step) + 1
     head = f"You work on step {place} of {len(spec.steps)}, {step.name}, of the workflow {spec.name}."
     parts = [step.system_prompt.strip(), head, _order(step), _validations(step), _answer(step)]
@@ -21,7 +21,7 @@ def step_prompt(spec: WorkflowSpec, step: StepSpec) -> str:
 
 
 def _order(step: StepSpec) -> str:
-    """S2.7, for the tools of this step: enforced when a call is made."""
+    """Return the numbered list of the step's tools. The order is enforced when a call is made."""
     validators = list(dict.fromkeys(one.tool for one in step.validations))
     lines = [_call(step, tool) for tool in step.order]
     lines += [_call(step, tool) for tool in step.once if tool not in step.order]

@@ -1,4 +1,4 @@
-"""The state of a run of a workflow: everything that is needed to go on with it."""
+"""The state of a workflow run: everything that is needed to resume it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,21 +20,21 @@ class RunResult(StrEnum):
 
 
 class ReviewReason(StrEnum):
-    """Why a run waits for a person between two turns."""
+    """Reason why a run waits for the user between two turns."""
 
     REVIEW = "review"
-    """The step's answer is to be accepted."""
+    """The step's answer needs approval."""
     FAILED = "failed"
     """The step has used up its attempts."""
     STOPPED = "stopped"
-    """A person has stopped the step's turn (Esc): neither a failure nor the end of the run."""
+    """The user stopped the step's turn (Esc). That is neither a failure nor the end of the run."""
     UNANSWERED = "unanswered"
-    """No model could be asked; that costs the step no attempt."""
+    """No model could be asked. That uses up no attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStep:
-    """An attempt at a step: the turn `turn_id` is under way, or is to be begun if it is not stored."""
+    """Phase: an attempt at a step. The turn `turn_id` is in progress, or is to be started if it is not stored."""
 
     step: int
     attempt: int
@@ -44,7 +44,7 @@ class RunningStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckingGate:
-    """The command of a gate runs, as a turn of its own."""
+    """Phase: the command of a gate runs, as a turn of its own."""
 
     step: int
     attempt: int
@@ -57,7 +57,7 @@ class CheckingGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitingReview:
-    """A person has to say how it goes on."""
+    """Phase: the run waits for the user's review."""
 
     step: int
     attempt: int
@@ -69,11 +69,11 @@ class AwaitingReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The run is over."""
+    """Phase: the run is over."""
 
     result: RunResult
     answer: str
-    """The result of the last step that has one."""
+    """The result of the last step that has one; empty unless the run answered."""
     detail: str = ""
     kind: Literal["run_finished"] = "run_finished"
 
@@ -83,7 +83,7 @@ RunPhase = RunningStep | CheckingGate | AwaitingReview | RunFinished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """What became of a turn of the run."""
+    """How a turn of the run ended."""
 
     step: int
     attempt: int
@@ -99,11 +99,11 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutput:
-    """The accepted result of a step, or that it failed or was skipped."""
+    """The accepted result of a step, or the record that it failed or was skipped."""
 
     step: int
     text: str
-    """JSON text, or plain text where the step has no schema."""
+    """JSON text, or plain text if the step has no schema."""
     failed: bool = False
     skipped: bool = False
     detail: str = ""
@@ -111,24 +111,27 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowState:
-    """One run. Its turns are turns of the session `session_id`, numbered in the order in which they were begun."""
+    """The state of one run.
+
+    Its turns belong to the session `session_id` and are numbered in the order they were started.
+    """
 
     session_id: SessionId
     seq: int
-    """Grows by one with each step of the machine; the store refuses one that does not follow its predecessor."""
+    """Grows by one with each step of the machine. The store refuses a step that does not follow its predecessor."""
     spec: WorkflowSpec
-    """As it was when the run began: a changed definition does not change a run."""
+    """The definition as it was when the run began. Later changes to the definition do not change a run."""
     query: str
-    """What the person asked for; every step is told."""
+    """The user's request; every step gets it."""
     role: str
     phase: RunPhase
     model: str = ""
-    """Pinned for steps that name none; empty: as the roles say."""
+    """Model for steps that name none; empty: as the roles say."""
     outputs: tuple[StepOutput, ...] = ()
     attempts: tuple[AttemptRecord, ...] = ()
     done: tuple[DoneCall, ...] = ()
-    """Side effects of earlier attempts at the present step."""
+    """Calls with side effects of earlier attempts at the current step."""
     told: str = ""
-    """What the next attempt has to know: why the last one was not accepted, or what a person said."""
+    """Information for the next attempt: why the last one was not accepted, or what the user said."""
     turns: int = 0
-    """Turns begun so far."""
+    """Number of turns started so far."""

@@ -1,7 +1,8 @@
-"""The message that opens an attempt at a step. Pure functions of the run's state.
+"""The opening message of an attempt at a step. Pure functions of the run's state.
 
-What people wrote stands as it is. What models, tools and commands gave is data: cut to size, and between marks whose
-number cannot occur in it, so that it can neither end its marks nor look like a word of the person or of ours.
+Texts of the user stay as they are. Texts of models, tools and commands are data: they are cut to size and put between
+marks with a number that does not occur in them. So they can neither end their marks nor look like a text of the user or
+of chatops.
 """
 
 from collections.abc import Sequence
@@ -14,17 +15,19 @@ from chatops.engine.findings import one_line
 from chatops.engine.workflow.state import StepOutput, WorkflowState
 
 MOST_OF_THE_LAST = 20_000
-"""Characters of what the step before gave."""
+"""Characters of the previous step's result."""
 MOST_OF_OTHERS = 4_000
-"""Characters of what each earlier step gave."""
+"""Characters of each earlier step's result."""
 MOST_OF_A_REASON = 4_000
 _MOST_OF_A_CALL = 300
 _MOST_CALLS = 40
 
 
 def opening(state: WorkflowState, *, step: int, attempt: int, retaken: bool = False) -> str:
-    """What the model is told first. Only a first attempt is told what earlier steps gave: a later one sees it above,
-    and so does one that is `retaken` after no model could be asked.
+    """Return the first message for the model.
+
+    Only a first attempt includes the results of earlier steps. A later attempt has them in its history, and so has one
+    that is `retaken` after no model could be asked.
     """
     spec = state.spec.step(step)
     parts = [
@@ -45,24 +48,24 @@ def opening(state: WorkflowState, *, step: int, attempt: int, retaken: bool = Fa
 
 
 def failed(state: WorkflowState, detail: str) -> str:
-    """Why the last attempt was not accepted."""
+    """Return why the last attempt was not accepted."""
     return f"Why the last attempt was not accepted:\n{_data(state, 'reason', '', detail, MOST_OF_A_REASON)}"
 
 
 def gate_failed(state: WorkflowState, gate: str, command: str, output: str) -> str:
-    """The gate that the last answer did not pass."""
+    """Return the message about the gate that the last answer did not pass."""
     shown = _data(state, "output", f"of {one_line(command, most=200)}", output, MOST_OF_A_REASON)
     return f"Your last answer did not pass the gate {gate}, whose command has to succeed:\n{shown}"
 
 
 def refused(told: str, before: str) -> str:
-    """What a person said to the last attempt; `before` is what stood against it already."""
+    """Return the user's review of the last attempt; `before` is what was wrong with it already."""
     word = f"A person has looked at it and says:\n{told}" if told.strip() else "A person wants this step made again."
     return f"{before}\n\n{word}" if before else word
 
 
 def shortened(text: str, *, most: int = MOST_OF_A_REASON) -> str:
-    """Beginning and end of `text`, about `most` characters of it: what went wrong often stands last."""
+    """Return the beginning and end of `text`, about `most` characters. The end is kept since errors often come last."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -101,7 +104,7 @@ def _data(state: WorkflowState, kind: str, of: str, text: str, most: int) -> str
 
 
 def _number(session_id: str, text: str) -> str:
-    """Sixteen hex digits that follow from `text` and do not occur in it."""
+    """Return sixteen hex digits that are derived from `text` and do not occur in it."""
     numbers = (digest(session_id, text, attempt)[:16] for attempt in count())
     return next(number for number in numbers if number not in text)
 
