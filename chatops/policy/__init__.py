@@ -1,1 +1,1 @@
-"""Who may do what: pure rules over the values of `domain`. Layers can only narrow."""
+"""Access control: pure rules over the values of `domain`. Layers can only narrow."""

@@ -1,8 +1,8 @@
-"""The words of one simple command. Whatever is not certainly one simple command has no words, and so asks.
+"""The words of one simple command. Any other command has no words, so policy asks about it.
 
-There is one reader: tools run exactly the words that the policy has judged. It knows single and double
-quotes and backslashes as POSIX shells read them (XCU 2.2) and refuses everything a shell would act on:
-operators, expansions, redirections, assignments, comments, reserved words, control and invisible characters.
+Policy and tools share this one parser, so tools run exactly the words that were judged. It accepts single and double
+quotes and backslashes as POSIX shells do (XCU 2.2). It rejects everything that a shell would act on: operators,
+expansions, redirections, assignments, comments, reserved words, control and invisible characters.
 """
 
 import re
@@ -10,10 +10,10 @@ import unicodedata
 from collections.abc import Callable
 
 Expand = Callable[[str], tuple[str, ...]]
-"""Turns a glob relative to the working folder into the sorted names it stands for."""
+"""Turns a glob relative to the working folder into the sorted names that it matches."""
 
 MAX_COMMAND_CHARS = 8_000
-"""Longer texts are nothing a person would recognise at a glance; they ask."""
+"""Longer commands cannot be reviewed at a glance, so they ask."""
 
 _OPERATORS = frozenset(";&|<>()")
 _EXPANSIONS = frozenset("$`{}[]")
@@ -25,12 +25,12 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def bare_name(word: str) -> bool:
-    """Whether a program word is a plain ASCII name that is looked up in PATH: no slash, no look-alikes."""
+    """Return True if a program word is a plain ASCII name that is looked up in PATH: no slash, no look-alikes."""
     return _BARE_NAME.fullmatch(word) is not None
 
 
 def visible(text: str) -> bool:
-    """Whether every character can be seen as what it is: no controls, no invisible or private ones."""
+    """Return True if every character is visible as what it is: no control, invisible or private-use characters."""
     return all(
         char == " " or (unicodedata.category(char) not in _HIDDEN_CATEGORIES and unicodedata.category(char) != "Zs")
         for char in text
@@ -38,11 +38,11 @@ def visible(text: str) -> bool:
 
 
 def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ...]:
-    """The words of `command` if it is one simple command, else empty.
+    """Return the words of `command` if it is one simple command, else an empty tuple.
 
-    A word with an unquoted ``*`` or ``?`` is not simple, unless `expand` is given: then it becomes the names
-    that `expand` returns (itself if there are none), and these are the words to judge and to run. A glob that
-    is absolute or climbs with ``..`` is never expanded.
+    A word with an unquoted ``*`` or ``?`` is not simple, unless `expand` is given. Then it becomes the names that
+    `expand` returns (itself if there are none), and these are the words to judge and to run. A glob that is absolute or
+    climbs with ``..`` is never expanded.
     """
     if len(command) > MAX_COMMAND_CHARS or not visible(command):
         return ()
@@ -69,14 +69,17 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
 
 
 def _expanded(word: "_Word", expand: Expand | None) -> tuple[str, ...]:
-    """The names behind a glob; empty if it may not be expanded here."""
+    """Return the names that a glob matches; empty if it may not be expanded here."""
     if expand is None or word.quoted or word.text.startswith(("/", "-")) or ".." in word.text.split("/"):
         return ()
     return expand(word.text) or (word.text,)
 
 
 class _Word:
-    """Reads one word from `index` on; `read` is False when a shell would do more than take it as it is."""
+    """Parses one word from `index` on.
+
+    `read` returns False if a shell would act on the word rather than take it literally.
+    """
 
     def __init__(self, command: str, index: int) -> None:
         self.command = command
@@ -114,7 +117,7 @@ class _Word:
         if end < 0:
             return False
         inner = self.command[self.index + 1 : end]
-        # A backslash in double quotes may hide the closing quote; nobody needs it enough to read it here.
+        # A backslash in double quotes may hide the closing quote. It is too rare to be worth parsing.
         if mark == '"' and any(char in "$`\\" for char in inner):
             return False
         self.text += inner

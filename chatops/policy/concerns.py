@@ -1,4 +1,4 @@
-"""What registries say that has no effect here, or a doubtful one: for a person, nothing of it grants anything."""
+"""Warnings about registries: entries without effect here, or with a doubtful one. None of them grants anything."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -12,11 +12,11 @@ from chatops.policy.registry import ModelSpec, ModelType, RoleSpec, UserSpec
 from chatops.policy.resolve import Registries, least_access
 
 MOST_TOOLS = 8
-"""Tools in one role beyond which models choose badly."""
+"""Number of tools in one role above which models choose badly."""
 DEFAULT_MODEL = "default"
-"""The word in a role for the person's stored choice."""
+"""The word in a role for the user's stored choice."""
 MISSING_TYPES = frozenset({ModelType.CLI, ModelType.GEMINI})
-"""Types of models that can be written down and are not spoken by this version."""
+"""Model types that a registry may name and that this version does not support."""
 
 
 def registry_warnings(
@@ -26,10 +26,10 @@ def registry_warnings(
     absent: Collection[str] = (),
     personas: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """One sentence for each name that does not exist here, each list that is too long, each model that cannot answer.
+    """Return one sentence for each unknown name, each list that is too long, and each model that cannot answer.
 
-    `absent` are tools that exist and lack what they need: no mistake to name. Without `personas` they are not
-    looked at.
+    `absent` are tools that exist but lack what they need here; naming them is no mistake. Without `personas` they are
+    not checked.
     """
     tools = [*(spec.name for spec in specs), *absent]
     out: list[str] = []
@@ -61,8 +61,8 @@ def withheld_tools(
 ) -> tuple[str, ...]:
     """Name the tools that `role` lists and its resolved `grant` does not offer, in a sentence for each reason.
 
-    `absent` maps tools that cannot be offered here to the reason. Left out are tools of workflow steps, and names
-    that exist nowhere: `registry_warnings` has those.
+    `absent` maps tools that cannot be offered here to the reason. Tools of workflow steps are left out, and so are
+    unknown names, which `registry_warnings` reports.
     """
     known = {spec.name: spec for spec in specs}
     by_reason: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ def withheld_tools(
 
 
 def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
-    """A model by name: the site's definition before the person's, so that it cannot be redirected."""
+    """Return a model by name. The site's definition comes before the user's, so that the user cannot redirect it."""
     found = (registry.model(name) for registry in registries if registry is not None)
     return next((model for model in found if model is not None), None)
 
@@ -101,7 +101,7 @@ def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
 
 
 def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
-    """The role's rules that no call can match."""
+    """Yield a warning for each rule of the role that no call can match."""
     for rule in role.rules:
         if role.tools is not None and rule.tool not in role.tools:
             yield f"A rule of role {role.name} can never match: the role does not list the tool {rule.tool}."
@@ -115,7 +115,7 @@ def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolS
 
 
 def cannot_answer(model: ModelSpec) -> str:
-    """Why a model cannot answer whatever its server does; empty if it may."""
+    """Return why a model can never answer, whatever its server does; empty if it may."""
     if model.type in MISSING_TYPES:
         return f"is of type {model.type.value}, which is not in this version"
     if model.type is ModelType.DEMO:
@@ -125,7 +125,7 @@ def cannot_answer(model: ModelSpec) -> str:
 
 
 def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
-    """The role's models that cannot answer, and which one answers in their place."""
+    """Yield a warning for each model of the role that cannot answer, with the model that answers instead."""
     missing = {name: why for name in role.models if (why := why_silent(name, registries=registries))}
     for name, why in missing.items():
         others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
@@ -140,7 +140,7 @@ def _exists(name: str, *, registries: Registries) -> bool:
 
 
 def why_silent(name: str, *, registries: Registries) -> str:
-    """As `cannot_answer`, for a model by name; empty if there is none of that name."""
+    """Return the same as `cannot_answer` for a model by name; empty if there is none of that name."""
     model = model_named(name, registries=registries)
     return cannot_answer(model) if model is not None else ""
 

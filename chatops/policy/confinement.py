@@ -1,14 +1,15 @@
-"""What commands and web_fetch may reach under both registries: the site sets a ceiling, the user can only narrow it."""
+"""Reach of commands and web_fetch under both registries: the site sets a ceiling, the user can only narrow it."""
 
 from chatops.policy.registry import Registry, SandboxSpec
 from chatops.policy.resolve import Registries
 
 
 def sandbox(registries: Registries) -> SandboxSpec:
-    """Both `sandbox` blocks met. A site registry without the key says nothing; with it, its defaults count too.
+    """Return the `sandbox` settings that both registries allow.
 
-    A sandbox is required if either requires one, there is network if both say so, ``.git`` is protected if either
-    protects it, and read are only folders (lexically, links are not followed) that both name or hold.
+    A site registry without the key sets nothing. With it, its defaults count too. A sandbox is required if either
+    registry requires one. There is network if both allow it. ``.git`` is protected if either protects it. Readable are
+    only folders that both name or contain (compared lexically, links are not followed).
     """
     site, own = registries
     ceiling = site.sandbox if site is not None else None
@@ -17,7 +18,7 @@ def sandbox(registries: Registries) -> SandboxSpec:
 
 
 def met(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
-    """The stricter of both in everything."""
+    """Return the stricter of both in every setting."""
     return SandboxSpec(
         require="bubblewrap" if "bubblewrap" in (one.require, other.require) else "none",
         network=one.network and other.network,
@@ -27,8 +28,10 @@ def met(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
 
 
 def web_ports(registries: Registries) -> frozenset[int]:
-    """Return the ports that web_fetch may connect to beside 80 and 443: those of the user that the site names too, if
-    it names any."""
+    """Return the ports besides 80 and 443 that web_fetch may connect to.
+
+    These are the user's ports, limited to those that the site names, if it names any.
+    """
     site, own = (_ports(registry) for registry in registries)
     return frozenset(own or ()) if site is None else frozenset(own or ()) & frozenset(site)
 
@@ -43,7 +46,7 @@ def _both(first: tuple[str, ...], second: tuple[str, ...]) -> list[str]:
 
 
 def _narrower(one: str, other: str) -> str:
-    """The one of two absolute paths that lies in the other; empty if neither does or one cannot be compared."""
+    """Return the one of two absolute paths that is inside the other; empty if neither is or one cannot be compared."""
     if _inside(one, other):
         return one
     return other if _inside(other, one) else ""

@@ -1,7 +1,7 @@
 """Path globs: ``*`` and ``?`` stay within one folder, ``**`` crosses folders, everything else is literal.
 
-A wildcard does not stand for a name that starts with a dot unless `hidden` is given: ``src/**`` should not
-quietly reach ``src/.git/hooks``.
+A wildcard does not match a name that starts with a dot unless `hidden` is given: ``src/**`` should not silently match
+``src/.git/hooks``.
 """
 
 import re
@@ -11,7 +11,7 @@ WILDCARDS = frozenset("*?")
 
 
 def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:
-    """Whether the absolute, resolved `path` is one that `glob` (absolute or relative to `base`) means."""
+    """Return True if the absolute, resolved `path` matches `glob` (absolute or relative to `base`)."""
     if not glob or not path.startswith("/"):
         return False
     if not glob.startswith("/"):
@@ -44,5 +44,5 @@ def _compiled(glob: str, hidden: bool) -> re.Pattern[str]:
 
 
 def literal(path: str) -> bool:
-    """Whether `path` can be written as a glob that means only itself."""
+    """Return True if `path` can be written as a glob that matches only itself."""
     return path == path.strip() and not any(char in WILDCARDS for char in path)

@@ -1,4 +1,38 @@
-"""What a turn may do: resolved from registry, person and role; can be narrowed and never widened."""
+"""A grant: the rights of a turn, resolved from registries, user and role. It can be narrowed and never widened.
+
+Theory of operation
+
+A grant holds the models, the prompt, the tools on offer and a list of layers. `resolve.py` builds it. A layer is the
+rules of one party (`verdicts.py`): the tools' own defaults, the registries, the access level, the role, a workflow
+step, what was revoked in the session. The layers are independent of each other.
+
+How layers meet:
+
+- Each layer gives one verdict on a call: the strictest of its rules that match, or its default.
+- The verdict of the grant is the strictest over all layers: deny before ask before allow.
+- So a layer can only take rights away. Adding one never needs to look at the others, and their order only decides
+  which of several equally strict layers is named as the reason.
+- `met` applies the same to two grants. A turn that is resumed has the rights that both its stored grant and the current
+  registry give.
+
+Some facts of a call count like a layer: a refusal denies; a caution, repairs, `by_hand` and workspace data read before
+(`asks_after_reading`) ask.
+
+Answers are no layers. A role rule with *allow*, `confirm_allow`, ``--approve`` and a remembered grant (the user's
+approval for the rest of the session) each turn an *ask* into *allow*. As a layer they could not do that, since the
+strictest verdict counts. Limits on answers:
+
+- They never answer a *deny*.
+- They never answer for repairs or `by_hand`: such a call needs a decision of the user.
+- A remembered grant belongs to one session and one role. In another role it is suspended.
+- A remembered grant for all arguments does not count for tools that run anything, such as a shell.
+
+Rules are matched in the safe direction (`matching.py`). A rule that is stricter than its layer's default is read
+widely: any path, any further words. If it cannot be checked, it asks. A looser rule is read narrowly.
+
+`permits` answers before anything is known of the arguments. The model is offered only tools that no layer denies in
+every case.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +48,7 @@ from chatops.policy.verdicts import Answer, Judgement, Layer, Rule, meet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A role in the hands of a person: models, prompt, tools on offer, and the layers that judge calls."""
+    """A role of a user: models, prompt, tools on offer, and the layers that judge calls."""
 
     role: str
     level: AccessLevel
@@ -23,29 +57,29 @@ class Grant:
     prompt: str
     """The composed system prompt."""
     tools: tuple[ToolSpec, ...]
-    """On offer to the model: known, permitted by every layer."""
+    """Tools offered to the model: known, and not denied in every case by a layer."""
     layers: tuple[Layer, ...]
     answers: tuple[Answer, ...] = ()
     responder: ModelTarget | None = None
-    """Writes the final answer after a round of tools, if the role names one."""
+    """Model that writes the final answer after a round of tools, if the role names one."""
     max_rounds: int = 10
 
     def tool(self, name: str) -> ToolSpec | None:
-        """The spec of a tool on offer, None if it is not on offer."""
+        """Return the spec of a tool on offer, or None if it is not on offer."""
         return next((spec for spec in self.tools if spec.name == name), None)
 
     def narrowed(self, *layers: Layer) -> "Grant":
-        """This grant with further layers: the only way to change what it permits."""
+        """Return this grant with further layers: the only way to change what it permits."""
         return _with_layers(self, (*self.layers, *(layer for layer in layers if layer not in self.layers)))
 
     def answered_by(self, answers: Sequence[Answer] | None) -> "Grant":
-        """This grant without the standing answers that are not among `answers`; None leaves all of them."""
+        """Return this grant with only those standing answers that are in `answers`; None keeps all of them."""
         if answers is None:
             return self
         return replace(self, answers=tuple(one for one in self.answers if one in answers))
 
     def met(self, now: "Grant") -> "Grant":
-        """What both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
+        """Return what both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
         offered = {spec.name for spec in self.tools}
         both = replace(
             now,
@@ -56,7 +90,7 @@ class Grant:
         return both.narrowed(*self.layers)
 
     def permits(self, tool: str) -> Judgement:
-        """Before any facts are known: DENY if no arguments could make `tool` permitted, else ALLOW."""
+        """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
         for layer in self.layers:
             if _closed(layer, tool):
                 return Judgement(verdict=Verdict.DENY, reason=layer.name)
@@ -72,12 +106,11 @@ class Grant:
         remembered: Sequence[RememberedGrant] = (),
         workspace_read: bool = False,
     ) -> Judgement:
-        """The strictest verdict over all layers, and whether a rule that a person made answers an *ask*.
+        """Return the strictest verdict over all layers, or ALLOW if it is an *ask* that a rule of the user answers.
 
-        `remembered` is filtered by role here; `workspace_read` says that the session has read workspace
-        files, so that tools with `asks_after_reading` ask. Facts with a refusal are denied, facts with a
-        caution or repairs ask, whatever the layers allow; repairs, and what needs a person's own answer, are never
-        answered by a rule.
+        `remembered` is filtered by role here. `workspace_read` is True if the session has read workspace files; then
+        tools with `asks_after_reading` ask. Facts with a refusal are denied. Facts with a caution or repairs ask,
+        whatever the layers allow. Repairs and `by_hand` are never answered by a rule.
         """
         reasons = self.reasons(tool, facts, workspace_read=workspace_read)
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
@@ -94,7 +127,7 @@ class Grant:
         )
 
     def reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool = False) -> tuple[Judgement, ...]:
-        """What each party says to a call, in order; the first of the strictest decides. Never empty."""
+        """Return the judgement of each layer and of the facts. The first of the strictest decides. Never empty."""
         spec = self.tool(tool)
         said = [judge_layer(layer, tool, facts) for layer in self.layers]
         if spec is None:
@@ -112,13 +145,13 @@ class Grant:
         return tuple(said) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
     def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> Answer | None:
-        """Return the first standing answer that means this call."""
+        """Return the first standing answer that matches this call."""
         for answer in self.answers:
             if answer.tool == tool and matches(answer.pattern, facts):
                 return answer
         for grant in remembered:
             if isinstance(grant.pattern, AnyArguments) and tool in RUNS_ANYTHING:
-                # As for --approve: nobody permits running anything at all in passing.
+                # As for --approve: permission to run anything has to come from a site registry.
                 continue
             if grant.role == self.role and grant.tool == tool and matches(grant.pattern, facts):
                 source = f"granted for this session in role {grant.role}"
@@ -130,10 +163,10 @@ NOT_ON_OFFER = "not on offer in this role"
 
 
 def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
-    """What one layer says: the strictest of its rules that match, or its default.
+    """Return the verdict of one layer: the strictest of its rules that match, or its default.
 
-    A rule that is stricter than the default is read widely (any path, any further words), one that is
-    looser narrowly; a stricter one that cannot be checked asks.
+    A rule that is stricter than the default is read widely (any path, any further words), a looser one narrowly. A
+    stricter rule that cannot be checked asks.
     """
     said = [_said(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
     heard = [verdict for verdict in said if verdict is not None]
@@ -148,7 +181,7 @@ def explain(
     remembered: Sequence[RememberedGrant] = (),
     workspace_read: bool = False,
 ) -> tuple[str, ...]:
-    """Lines for a person: the verdict and the layer that gave it first, then what each layer says.
+    """Return lines for the user: the verdict and the layer that gave it, then the verdict of each layer.
 
     Without `facts` only what holds for every call of `tool` is explained.
     """
@@ -164,7 +197,7 @@ def explain(
 
 
 def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of tools that `after` offers and `before` did not, and the other way round, each in order."""
+    """Return the names of tools that only `after` offers and of those that only `before` offers, each in order."""
     old, new = [spec.name for spec in before.tools], [spec.name for spec in after.tools]
     return tuple(name for name in new if name not in old), tuple(name for name in old if name not in new)
 
@@ -175,7 +208,7 @@ def _with_layers(grant: Grant, layers: tuple[Layer, ...]) -> Grant:
 
 
 def _closed(layer: Layer, tool: str) -> bool:
-    """Whether `layer` denies `tool` whatever its arguments are."""
+    """Return True if `layer` denies `tool` whatever its arguments are."""
     rules = [rule for rule in layer.rules if rule.tool == tool]
     if any(rule.verdict is Verdict.DENY and isinstance(rule.pattern, AnyArguments) for rule in rules):
         return True
@@ -183,7 +216,7 @@ def _closed(layer: Layer, tool: str) -> bool:
 
 
 def _said(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
-    """The verdict a rule gives to a call, if it has one."""
+    """Return the verdict of a rule on a call, or None if it does not apply."""
     if rule.verdict.strictness < layer.default.strictness:
         return rule.verdict if matches(rule.pattern, facts) else None
     if covers(rule.pattern, facts):

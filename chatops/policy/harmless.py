@@ -1,8 +1,8 @@
-"""What a trailing ``*`` of an argv pattern may stand for: words that only read, and only in the workspace.
+"""Words that a trailing ``*`` of an argv pattern may stand for: they only read, and only inside the workspace.
 
-Flags are listed by what is known to be harmless, never by what is known to be dangerous: options grow with
-every release, and GNU programs accept abbreviations. A flag that is not listed asks. Programs that run what
-their arguments say (wrappers, interpreters, editors) have no harmless arguments at all.
+Flags are listed by what is known to be harmless, never by what is known to be dangerous: options grow with every
+release, and GNU programs accept abbreviations. A flag that is not listed asks. Programs that run what their arguments
+say (wrappers, interpreters, editors) have no harmless arguments at all.
 """
 
 import re
@@ -21,17 +21,17 @@ _RESPONSE_FILE = re.compile(r"@(?![~^{]|$)")
 """``@FILE`` makes many programs read further arguments; git's ``@`` and ``@~1`` do not."""
 _SEPARATORS = re.compile(r"[/:=,@]")
 _SETTINGS = frozenset({".docker", ".config", ".git", ".chatops"})
-"""Folders of settings, which hold credentials among other things."""
+"""Folders of settings, which may include credentials."""
 
 
 def credential_word(word: str) -> bool:
-    """Whether a word names a place where secrets usually are, or git's own folder."""
+    """Return True if a word names a place where secrets usually are, or git's own folder."""
     parts = [part.casefold() for part in _SEPARATORS.split(word)]
     return is_secret(parts) or any(part in _SETTINGS or may_hold_secrets((part,)) for part in parts)
 
 
 def inside(word: str, *, cwd: str) -> bool:
-    """Whether no part of a word leaves the folder `cwd`: absolute parts only below it, no ``..``, no ``~``."""
+    """Return True if no part of a word leaves the folder `cwd`: absolute parts only below it, no ``..``, no ``~``."""
     if word.startswith("~") or _RESPONSE_FILE.match(word) or ".." in _SEPARATORS.split(word) or credential_word(word):
         return False
     below = cwd.rstrip("/")
@@ -41,9 +41,9 @@ def inside(word: str, *, cwd: str) -> bool:
 
 
 def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bool:
-    """Whether `tail` is harmless after the words `prefix` that a person has written out.
+    """Return True if `tail` is harmless after the words `prefix` that a user has written out.
 
-    `prefix` holds at least the program. No tail at all is harmless: the person has named every word.
+    `prefix` holds at least the program. An empty tail is harmless: the user has named every word.
     """
     if not tail:
         return True
@@ -62,12 +62,12 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
 
 
 def interpreter(name: str) -> bool:
-    """Whether a program of this name runs the file that it is given first."""
+    """Return True if a program of this name runs the file given as its first argument."""
     return _INTERPRETER.fullmatch(name) is not None or name in _OTHER_INTERPRETERS
 
 
 def known_reader(argv: Sequence[str]) -> int:
-    """How many leading words name a program (and its sub-command) that is known to only read; 0: none."""
+    """Return how many leading words name a program (and its sub-command) that is known to only read; 0: none."""
     words = _launched(tuple(argv))
     if not words:
         return 0
@@ -78,7 +78,7 @@ def known_reader(argv: Sequence[str]) -> int:
 
 
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return what a known reader takes for files: operands, and values of its flags, also attached ones."""
+    """Return the words that a known reader takes as files: operands, and values of its flags, also attached ones."""
     words = tuple(argv)[known_reader(argv) :]
     launched = _launched(tuple(argv))
     program = (GIT.get(launched[1]) if launched[:1] == ("git",) and len(launched) > 1 else None) or (
@@ -92,7 +92,7 @@ def file_words(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _launched(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The program that launchers in front of it start, with its words; empty if that cannot be told."""
+    """Return the program that the leading launchers start, with its words; empty if that cannot be told."""
     while launcher := next((start for start in LAUNCHERS if words[: len(start)] == start), None):
         words = words[len(launcher) :]
         if launcher[-1] == "-m" and (not words or words[0] not in MODULES):
@@ -101,7 +101,10 @@ def _launched(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
-    """Options before the sub-command configure git itself, so the sub-command has to come first."""
+    """Return True if `tail` is harmless for git.
+
+    Options before the sub-command configure git itself, so the sub-command has to come first.
+    """
     if words:
         program = GIT.get(words[0])
         return program is not None and _Arguments(program=program, cwd=cwd).accept(tail)
@@ -110,7 +113,7 @@ def _git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
 
 
 def _plain(word: str, *, cwd: str) -> bool:
-    """A word that no program is likely to take for more than a name."""
+    """Return True for a word that a program is unlikely to take for more than a name."""
     if word in _QUIET_FLAGS:
         return True
     return _PLAIN.fullmatch(word) is not None and "::" not in word and "//" not in word and inside(word, cwd=cwd)
@@ -118,7 +121,7 @@ def _plain(word: str, *, cwd: str) -> bool:
 
 @dataclass(kw_only=True)
 class _Arguments:
-    """Reads a tail the way getopt would, with the flags that `program` lists."""
+    """Parses a tail as getopt would, with the flags that `program` lists."""
 
     program: Program
     cwd: str
@@ -127,7 +130,7 @@ class _Arguments:
     pattern_given: bool = False
 
     def accept(self, tail: Sequence[str]) -> bool:
-        """Whether every flag is listed and every operand and value stays inside."""
+        """Return True if every flag is listed and every operand and value stays inside."""
         if self.program.text:
             return True
         words = list(tail)
@@ -189,7 +192,7 @@ class _Arguments:
         return True
 
     def _valued(self, flag: str, rest: list[str]) -> bool:
-        # A value that looks like a flag is refused: whoever reads it otherwise would take it for one.
+        # A value that looks like a flag is refused: a program with other rules would parse it as a flag.
         if not rest or rest[0].startswith("-"):
             return False
         self._keep(flag, rest.pop(0))

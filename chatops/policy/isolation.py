@@ -1,6 +1,6 @@
-"""Which tools belong to which step: a step's own list, and tools that are bound to steps.
+"""Tools of a workflow step: the step's own list, and tools that are bound to steps.
 
-Both are layers, so that a call outside its step is refused when it is proposed, when it is decided and when it runs.
+Both are layers, so a call outside its step is refused when it is proposed, when it is decided and when it runs.
 """
 
 from collections.abc import Iterable
@@ -14,31 +14,31 @@ from chatops.policy.workflow import StepSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlace:
-    """The step that a grant is for."""
+    """The workflow step that a grant is for."""
 
     workflow: str
     step: str
 
     def __str__(self) -> str:
-        """As layers and messages name it."""
+        """Return the name used in layers and messages."""
         return f"step {self.step} of workflow {self.workflow}"
 
 
 def belongs(spec: ToolSpec, *, at: StepPlace | None) -> bool:
-    """Whether a tool may be used at `at` as far as its binding goes; None: in a chat."""
+    """Return True if the binding of a tool allows its use at `at`; None stands for a chat."""
     if not spec.steps:
         return True
     return at is not None and (at.step in spec.steps or f"{at.workflow}.{at.step}" in spec.steps)
 
 
 def binding_layers(specs: Iterable[ToolSpec], *, at: StepPlace | None) -> tuple[Layer, ...]:
-    """The layer that denies tools bound to other steps; none if there is nothing to deny."""
+    """Return the layer that denies tools bound to other steps; empty if there is nothing to deny."""
     rules = tuple(Rule(tool=spec.name, verdict=Verdict.DENY) for spec in specs if not belongs(spec, at=at))
     return (Layer(name="the steps that the tool is bound to", rules=rules),) if rules else ()
 
 
 def step_layers(step: StepSpec, *, at: StepPlace) -> tuple[Layer, ...]:
-    """The layer of a step's `tools`; none for a step without the list."""
+    """Return the layer of a step's `tools`; empty for a step without the list."""
     if step.tools is None:
         return ()
     rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in dict.fromkeys(step.tools))

@@ -1,7 +1,7 @@
-"""Which calls an argument pattern matches. A pattern that permits never matches more than it says.
+"""Matching of argument patterns against calls. A permitting pattern never matches more than it says.
 
-Two directions: `matches` answers an *ask*, so missing facts never match and a trailing ``*`` stands for
-harmless words only; `covers` is for rules that restrict, so it looks at every word, path and host.
+There are two directions. `matches` answers an *ask*: missing facts never match, and a trailing ``*`` stands for
+harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
 """
 
 import json
@@ -25,7 +25,7 @@ STAR = "*"
 
 
 def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
-    """Whether a call with these facts is one that `pattern` means. Facts that are missing never match."""
+    """Return True if `pattern` matches a call with these facts. Missing facts never match."""
     match pattern:
         case AnyArguments():
             return True
@@ -44,7 +44,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
 
 
 def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
-    """Whether a restricting rule with `pattern` concerns this call: any path, any host, any further words."""
+    """Return True if a restricting rule with `pattern` applies to this call: any path, any host, any further words."""
     match pattern:
         case ArgvPattern():
             return _argv_covered(pattern.words, facts.argv)
@@ -60,12 +60,15 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
 
 
 def undecided(pattern: ArgumentPattern, facts: CallFacts) -> bool:
-    """Whether a restricting rule cannot be checked, because the command is not one simple command."""
+    """Return True if a restricting rule cannot be checked because the command is not one simple command."""
     return isinstance(pattern, ArgvPattern) and not facts.argv
 
 
 def host_matches(pattern: str, *, host: str) -> bool:
-    """Equal names, or a true sub-domain of ``*.x.y``. Case and one trailing dot do not count; a port does."""
+    """Return True for equal names, or a true sub-domain of ``*.x.y``.
+
+    Case and one trailing dot do not count; a port does.
+    """
     wanted, given = pattern.casefold().removesuffix("."), host.casefold().removesuffix(".")
     if wanted.startswith("*."):
         return given.endswith(wanted[1:]) and len(given) > len(wanted) - 1
@@ -73,14 +76,14 @@ def host_matches(pattern: str, *, host: str) -> bool:
 
 
 def _without_port(host: str) -> str:
-    """The name of ``name:port`` or ``[address]:port``; a restricting rule without a port means every port."""
+    """Return the name in ``name:port`` or ``[address]:port``: a restricting rule without a port means every port."""
     found = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", host)
     return host if found is None else found[1] or found[2]
 
 
 def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
     argv = facts.argv
-    # A caution says that these words mean more here than they do elsewhere.
+    # A caution means that these words do more here than elsewhere.
     if facts.caution or not argv or not words or words[0] != argv[0] or not bare_name(argv[0]) or _elsewhere(facts):
         return False
     if words[-1] != STAR:
@@ -88,7 +91,7 @@ def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
     prefix = words[:-1]
     if not prefix or argv[: len(prefix)] != prefix or facts.reveals:
         return False
-    # Paths are there if the tool has resolved what the words name: a link may lead out of the folder, or to secrets.
+    # Paths are known if the tool has resolved the words: a link may lead out of the folder, or to secrets.
     below = facts.cwd.rstrip("/")
     if any(path != below and not path.startswith(f"{below}/") for path in facts.paths):
         return False
@@ -98,7 +101,7 @@ def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
 
 
 def _elsewhere(facts: CallFacts) -> bool:
-    """Whether the call names a folder to run in: the same words mean something else there."""
+    """Return True if the call names a folder to run in, where the same words mean something else."""
     try:
         arguments = json.loads(facts.arguments)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The RULE spelling of ``--approve``: ``file_edit``, ``shell_exec:git status *``, ``web_fetch:example.org``.
+"""The rule syntax of ``--approve``: ``file_edit``, ``shell_exec:git status *``, ``web_fetch:example.org``.
 
-What `show_rule` writes, `parse_rule` reads back as the same pattern. `suggest_exact` and `suggest_rule` are
-what the keys ``s`` and ``r`` of the dialog offer; both always match the call they were made from.
+`parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rule` give what
+the keys ``s`` and ``r`` of the dialog offer. Both always match the call they were made from.
 """
 
 import json
@@ -57,7 +57,10 @@ _SAFE_WORD = re.compile(r"[A-Za-z0-9_./+%,:^@=-]+")
 
 
 def parse_rule(text: str) -> tuple[str, ArgumentPattern]:
-    """The tool and the pattern that `text` names. Raises ConfigError with what to write instead."""
+    """Return the tool and the pattern that `text` names.
+
+    Raises ConfigError with advice on what to write instead.
+    """
     tool, colon, argument = text.strip().partition(":")
     tool, argument = tool_name(tool.strip()), argument.strip()
     if not _TOOL_NAME.fullmatch(tool):
@@ -78,7 +81,7 @@ def parse_rule(text: str) -> tuple[str, ArgumentPattern]:
 
 
 def show_rule(tool: str, pattern: ArgumentPattern) -> str:
-    """`tool` and `pattern` as they are written after ``--approve``."""
+    """Return `tool` and `pattern` as they are written after ``--approve``."""
     match pattern:
         case AnyArguments():
             return tool
@@ -97,7 +100,10 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
 
 
 def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
-    """The pattern of a role rule's ``match``. Raises ConfigError if it cannot be one for `tool`."""
+    """Return the pattern of a role rule's ``match``.
+
+    Raises ConfigError if it is no pattern for `tool`.
+    """
     if not match:
         return ANY_ARGUMENTS
     if tool in ARGV_TOOLS:
@@ -116,7 +122,7 @@ def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
 
 
 def suggest_exact(tool: str, facts: CallFacts) -> ArgumentPattern:
-    """What approving "for the session" remembers: this command, file or host, and nothing wider."""
+    """Return what an approval "for the session" remembers: this command, file or host, and nothing wider."""
     if facts.argv:
         candidate: ArgumentPattern = ArgvPattern(words=facts.argv)
         usable = facts.argv[-1] != STAR and _only_command(facts)
@@ -132,7 +138,7 @@ def suggest_exact(tool: str, facts: CallFacts) -> ArgumentPattern:
 
 
 def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
-    """A broader pattern where a sane one exists (``git status *``, ``src/**``), else `suggest_exact`."""
+    """Return a broader pattern where a reasonable one exists (``git status *``, ``src/**``), else `suggest_exact`."""
     exact = suggest_exact(tool, facts)
     wider: ArgumentPattern | None = None
     match exact:
@@ -149,7 +155,7 @@ def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
 
 
 def never_matches(tool: str, pattern: ArgumentPattern, *, built_in: bool) -> str:
-    """Why no call of `tool` can match `pattern`; empty if one can. What calls of other tools name is not known."""
+    """Return why no call of `tool` can match `pattern`; empty if one can, or if that is not known."""
     if not isinstance(pattern, PathPattern):
         return ""
     if built_in and tool not in FILE_TOOLS:
@@ -172,7 +178,7 @@ def _folder(facts: CallFacts) -> PathPattern | None:
 
 
 def _only_command(facts: CallFacts) -> bool:
-    """Whether the command is all that the arguments say (a time limit aside)."""
+    """Return True if the arguments consist of the command and at most a time limit."""
     try:
         arguments = json.loads(facts.arguments)
     except ValueError:

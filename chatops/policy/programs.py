@@ -1,4 +1,4 @@
-"""Which flags of which programs only read. Facts from the manual pages; whatever is missing here asks."""
+"""Flags of programs that only read. Facts from the manual pages; a flag that is missing here asks."""
 
 from dataclasses import dataclass
 
@@ -8,24 +8,24 @@ class Program:
     """The harmless part of a program's command line."""
 
     flags: frozenset[str] = frozenset()
-    """Flags without a value, long names whole."""
+    """Flags without a value; long names in full."""
     valued: frozenset[str] = frozenset()
-    """Flags with a value: attached or the next word."""
+    """Flags with a value, attached or as the next word."""
     optional_valued: frozenset[str] = frozenset()
     """Flags whose value, if any, is attached."""
     text_values: frozenset[str] = frozenset()
     """Flags whose value is text and never a file."""
     pattern_flags: frozenset[str] = frozenset()
-    """Flags that take the place of the leading text operand."""
+    """Flags that replace the leading text operand."""
     text_operands: int = 0
-    """Leading operands that are text and no files."""
+    """Number of leading operands that are text and not files."""
     max_operands: int | None = None
     numbers: bool = False
-    """``-5`` is a number."""
+    """True if ``-5`` is a number."""
     single_dash_words: bool = False
-    """Flags are whole words (find)."""
+    """True if flags are whole words (find)."""
     text: bool = False
-    """Prints its arguments and touches nothing."""
+    """True for a program that prints its arguments and touches nothing."""
 
 
 def _letters(letters: str) -> frozenset[str]:
@@ -102,7 +102,7 @@ GIT: dict[str, Program] = {
         text_operands=1,
     ),
 }
-"""Sub-commands of git that read."""
+"""Sub-commands of git that only read."""
 
 _GREP = Program(
     flags=_letters("niwlcEFGPvhHLIaqorszxbUTy")
@@ -237,7 +237,7 @@ PROGRAMS: dict[str, Program] = {
     "find": _FIND,
     "pytest": _PYTEST,
 }
-"""Programs that read, and test runners that run what the workspace holds and nothing the arguments bring."""
+"""Programs that only read, and test runners that run code of the workspace and none from their arguments."""
 
 LAUNCHERS: tuple[tuple[str, ...], ...] = (
     ("python", "-m"),
@@ -248,7 +248,7 @@ LAUNCHERS: tuple[tuple[str, ...], ...] = (
 """Words that start the program named after them."""
 
 MODULES = frozenset({"pytest"})
-"""What may follow ``python -m``: most other modules run what their arguments say."""
+"""Modules allowed after ``python -m``; most others run what their arguments say."""
 
 RUNS_ITS_ARGUMENTS = _words(
     "sudo su doas runuser env nice ionice chrt taskset nohup setsid setarch stdbuf timeout time xargs parallel watch"

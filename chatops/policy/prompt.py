@@ -1,4 +1,4 @@
-"""The system prompt as named layers in a fixed order, so that a person can see where each line comes from.
+"""The system prompt as named layers in a fixed order, so that a user can see where each line comes from.
 
 Order: base, persona, project notes, environment, memory, tool instructions, workflow step, role context. The role's
 `system_append` is the very last section, closest to the turn.
@@ -12,21 +12,21 @@ ROLE_CONTEXT = "--- Role Context ---"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLayer:
-    """One section of the system prompt. Empty text: the layer has its place and nothing to say."""
+    """One section of the system prompt. A layer with empty text is kept in the list and left out of the prompt."""
 
     name: str
     source: str
-    """Where the text comes from: a file, the registry, ``built in``."""
+    """Source of the text: a file, the registry, ``built in``."""
     text: str
 
 
 def compose(layers: Sequence[PromptLayer]) -> str:
-    """The system prompt: the non-empty layers in order, separated by blank lines."""
+    """Return the system prompt: the non-empty layers in order, separated by blank lines."""
     return "\n\n".join(layer.text.strip() for layer in layers if layer.text.strip())
 
 
 def with_section(system: str, section: str) -> str:
-    """`system`, as `compose` gives it, with one more section: behind all others but the role context."""
+    """Return `system`, as built by `compose`, with one more section after all others but the role context."""
     if not section:
         return system
     text = f"\n\n{system}"
@@ -54,10 +54,10 @@ def layers_for(
     step: str = "",
     step_source: str = "",
 ) -> tuple[PromptLayer, ...]:
-    """The layers of a system prompt in their fixed order, empty ones included.
+    """Return the layers of a system prompt in their fixed order, empty ones included.
 
-    Tool instructions have text only when tools are on offer; `step` is what a step of a workflow says, in whose
-    prompt alone there is such a layer; `system_append` is the very last thing said.
+    Tool instructions have text only when tools are on offer. `step` is the text of a workflow step; only its prompt has
+    such a layer. `system_append` comes last.
     """
     steps = (PromptLayer(name="workflow step", source=step_source, text=step),) if step else ()
     context = f"{ROLE_CONTEXT}\n{system_append.strip()}" if system_append.strip() else ""

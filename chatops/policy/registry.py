@@ -1,4 +1,4 @@
-"""The registry as values: what `model_registry.json` says once it has been parsed and checked."""
+"""The registry as values: the content of `model_registry.json`, parsed and checked."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +10,7 @@ from chatops.policy.workflow_definition import Definition
 
 
 class ModelType(StrEnum):
-    """Which adapter answers."""
+    """Type of a model, which selects its adapter."""
 
     OPENAI = "openai"
     GEMINI = "gemini"
@@ -19,7 +19,7 @@ class ModelType(StrEnum):
 
 
 class HostType(StrEnum):
-    """Whose server it is: base path and quirks."""
+    """Kind of server: base path and quirks."""
 
     OPENAI = "openai"
     OPENWEBUI = "openwebui"
@@ -33,7 +33,7 @@ class HostType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds until connected, until the first token, between two pieces of data, and for the whole reply."""
+    """Limits in seconds: to connect, to the first token, between two chunks, and for the whole reply."""
 
     connect: float = 5.0
     first_token: float = 120.0
@@ -43,17 +43,17 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Per million tokens, in whatever currency the person thinks in."""
+    """Price per million tokens, in a currency of the user's choice."""
 
     input: float = 0.0
     output: float = 0.0
     cached_input: float | None = None
-    """Of input tokens that the server read from its cache; None: the same as `input`."""
+    """Price of input tokens that the server read from its cache; None: the same as `input`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySource:
-    """Where a model's key comes from; at most one is set. The key itself is read late and never stored."""
+    """Source of a model's key; at most one field is set. The key itself is read late and never stored."""
 
     env: str = ""
     file: str = ""
@@ -64,7 +64,7 @@ class KeySource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model and how to talk to it (surface, section 2)."""
+    """A model and how to connect to it."""
 
     name: str
     type: ModelType = ModelType.OPENAI
@@ -99,7 +99,7 @@ class RoleSpec:
 
     name: str
     models: tuple[str, ...] = ("default",)
-    """primary, backup_1 … backup_4; ``default`` is the person's stored choice."""
+    """primary, backup_1 … backup_4; ``default`` is the user's stored choice."""
     system_append: str = ""
     persona: str = ""
     tools: tuple[str, ...] | None = None
@@ -110,38 +110,38 @@ class RoleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSpec:
-    """What a login name, an ``@unixgroup`` or ``*`` gets. The strictest match wins."""
+    """Rights of a login name, an ``@unixgroup`` or ``*``. The strictest match wins."""
 
     name: str
     access_level: AccessLevel = AccessLevel.USER
     confirm_allow: tuple[str, ...] = ()
-    """Rules in the spelling of ``--approve`` that answer an ask."""
+    """Rules in the syntax of ``--approve`` that answer an ask."""
     confirm_deny: tuple[str, ...] = ()
     """Tools that are denied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSetting:
-    """What a registry says about a tool; None leaves the tool's own value."""
+    """Settings of a registry for a tool; None keeps the tool's own value."""
 
     verdict: Verdict | None = None
     min_access: AccessLevel | None = None
     timeout_s: float | None = None
     ports: tuple[int, ...] | None = None
-    """For ``web_fetch``: ports it may connect to beside 80 and 443."""
+    """For ``web_fetch``: ports besides 80 and 443 that it may connect to."""
 
 
 SandboxLevel = Literal["none", "bubblewrap"]
-"""What there is to require: nothing, or bubblewrap, which is the only level."""
+"""What may be required: nothing, or bubblewrap, which is the only level."""
 GitAccess = Literal["protect", "writable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What commands may reach.
+    """Limits of what commands may reach.
 
-    `require`: ``none``, or ``bubblewrap``: then commands are refused where that does not work. `git`: whether the
-    workspace's ``.git`` is read-only inside. `read`: further absolute paths that may be read.
+    `require`: ``none``, or ``bubblewrap`` to refuse commands where bubblewrap does not work. `git`: ``protect`` makes
+    the workspace's ``.git`` read-only inside. `read`: further absolute paths that may be read.
     """
 
     require: SandboxLevel = "none"
@@ -164,19 +164,19 @@ class Registry:
     """None: the file has no `users` key."""
     tools: tuple[tuple[str, ToolSetting], ...] = ()
     sandbox: SandboxSpec | None = None
-    """None: the file has no `sandbox` key. Asked for by `policy.confinement.sandbox`, which meets both registries."""
+    """None: the file has no `sandbox` key. Use `policy.confinement.sandbox`, which combines both registries."""
     max_rounds: int | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""
     workflows: tuple[Definition, ...] = ()
-    """Those of the file itself; workflows in files beside it are found by `config.workflow_files`."""
+    """Workflows of the file itself. Those in files beside it are found by `config.workflow_files`."""
     warnings: tuple[str, ...] = ()
 
     def model(self, name: str) -> ModelSpec | None:
-        """The model of that name."""
+        """Return the model of that name."""
         return next((model for model in self.models if model.name == name), None)
 
     def role(self, name: str) -> RoleSpec | None:
-        """The role of that name."""
+        """Return the role of that name."""
         return next((role for role in self.roles if role.name == name), None)

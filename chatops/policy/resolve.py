@@ -1,9 +1,8 @@
-"""From registries, a person and a role to a grant. Every party becomes a layer, so each can only narrow.
+"""Resolution of registries, user and role into a grant. Every party becomes a layer, so each can only narrow.
 
-Layers in order: tool defaults, the steps that tools are bound to, site registry, the person's registry, access
-level, confirm_deny, tools and rules of the role (the site's and the person's), then whatever the caller adds
-(workflow step, revoked).
-Source: surface, section 3.
+Layers in order: tool defaults, site registry, the user's registry, the steps that tools are bound to, access level,
+confirm_deny, tools and rules of the role (the site's and the user's), then those that the caller adds (workflow step,
+revoked).
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +24,12 @@ DEFAULT_MAX_ROUNDS = 10
 MOST_ROUNDS = 99
 
 Registries = tuple[Registry | None, Registry]
-"""The site registry, if there is one, and the person's."""
+"""The site registry, if there is one, and the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Whose process this is: from its uid, never from the environment."""
+    """The user of this process: from its uid, never from the environment."""
 
     uid: int
     login: str
@@ -40,19 +39,19 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitlement:
-    """What the `users` of one registry give a person."""
+    """Rights that the `users` of one registry give to a user."""
 
     level: AccessLevel
     confirm_allow: tuple[str, ...] = ()
     confirm_deny: tuple[str, ...] = ()
     source: str = ""
-    """The entry that set the level, in words."""
+    """The entry that set the level, for display."""
 
 
 def entitlement(users: Sequence[UserSpec], *, person: Person) -> Entitlement:
-    """The strictest entry that names the person; ``*`` if none does; level user if there is no entry at all.
+    """Return the rights from the entries that name the user, else from ``*``, else level user.
 
-    Of several matches the lowest level counts, every `confirm_deny`, and only the `confirm_allow` of all.
+    If several entries match, the lowest level counts, every `confirm_deny`, and only the `confirm_allow` that all have.
     """
     named = [user for user in users if _names(user.name, person)]
     found = named or [user for user in users if user.name == "*"]
@@ -70,7 +69,7 @@ def entitlement(users: Sequence[UserSpec], *, person: Person) -> Entitlement:
 
 
 def access_level(*, registries: Registries, person: Person, access_cap: AccessLevel | None = None) -> AccessLevel:
-    """What the person may do at most here: the lowest of both registries and `access_cap`."""
+    """Return the highest level that the user may have here: the lowest of both registries and `access_cap`."""
     site, own = registries
     levels = [entitlement(own.users or (), person=person).level]
     if site is not None and site.users is not None:
@@ -81,7 +80,10 @@ def access_level(*, registries: Registries, person: Person, access_cap: AccessLe
 
 
 def find_role(name: str, *, registries: Registries) -> RoleSpec:
-    """The role of that name: the person's, else the site's. Raises ConfigError with the nearest names."""
+    """Return the role of that name: the user's, else the site's.
+
+    Raises ConfigError with the nearest names.
+    """
     site, own = registries
     role = own.role(name) or (site.role(name) if site is not None else None)
     if role is None:
@@ -101,7 +103,7 @@ def _roles_here(names: Sequence[str]) -> str:
 
 
 def role_names(registries: Registries) -> tuple[str, ...]:
-    """All roles, the person's first, each name once."""
+    """Return the names of all roles, the user's first, each name once."""
     site, own = registries
     names = [role.name for role in own.roles] + [role.name for role in (site.roles if site is not None else ())]
     return tuple(dict.fromkeys(names))
@@ -121,11 +123,13 @@ def resolve_grant(
     at: StepPlace | None = None,
     default_rounds: int = DEFAULT_MAX_ROUNDS,
 ) -> Grant:
-    """What `role` may do in the hands of `person`. Raises ConfigError for an unknown role or a bad approval.
+    """Return the grant of `role` for `person`.
 
-    `specs` are all tools that exist here, with their built-in levels and verdicts; `approvals` are rules in
-    the spelling of ``--approve``; `at` is the workflow step that the grant is for, None in a chat;
-    `default_rounds` holds where nobody sets a limit.
+    `specs` are all tools that exist here, with their built-in levels and verdicts. `approvals` are rules in the syntax
+    of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
+    limit is set.
+
+    Raises ConfigError for an unknown role or a bad approval.
     """
     site = registries[0]
     chosen = find_role(role, registries=registries)
@@ -159,7 +163,7 @@ def resolve_grant(
 
 
 def revoked(tools: Iterable[str]) -> Layer:
-    """The layer for what a person took away in this session."""
+    """Return the layer for tools that the user revoked in this session."""
     return Layer(name="revoked in this session", rules=tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in tools))
 
 
@@ -173,9 +177,10 @@ def _setting(registry: Registry | None, tool: str) -> ToolSetting:
 
 
 def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[Layer]:
-    """Verdicts of the tools themselves (the site may have set others), then those of the person's registry.
+    """Return the layers of tool verdicts: the tools' own defaults, the site's settings, the user's settings.
 
-    Only the first layer knows all tools; its default is what an unknown tool gets.
+    A verdict of the site replaces the default of its tool, even with a looser one. Only the first layer knows all
+    tools. Its default applies to unknown tools.
     """
     site, own = registries
     defaults: list[Rule] = []
@@ -233,7 +238,7 @@ def _role_layers(role: RoleSpec) -> list[Layer]:
 
 
 def _role_answers(role: RoleSpec) -> list[Answer]:
-    """Rules with *allow* answer an ask, and only for an argument pattern."""
+    """Return answers for the role's rules with *allow*. They answer an ask, and only for an argument pattern."""
     return [
         Answer(
             tool=rule.tool,
@@ -272,7 +277,10 @@ def _any_shell(site: Registry | None) -> bool:
 
 
 def _confirm_allow(registries: Registries, *, person: Person) -> list[Answer]:
-    """A rule that cannot be read, or that would permit running anything, answers nothing."""
+    """Return answers for `confirm_allow`.
+
+    A rule that cannot be parsed, or that would permit running anything, is left out.
+    """
     site, _ = registries
     answers = []
     for registry in registries:
@@ -290,7 +298,7 @@ def _confirm_allow(registries: Registries, *, person: Person) -> list[Answer]:
 
 
 def _with_timeouts(specs: Sequence[ToolSpec], *, registries: Registries) -> list[ToolSpec]:
-    """Specs with the time limit that the registries set; the shorter one counts."""
+    """Return specs with the time limit that the registries set; the shorter one counts."""
     site, own = registries
     out = []
     for spec in specs:
@@ -304,7 +312,7 @@ def _with_timeouts(specs: Sequence[ToolSpec], *, registries: Registries) -> list
 def _max_rounds(
     registries: Registries, *, roles: Sequence[RoleSpec], models: Sequence[ModelTarget], default: int
 ) -> int:
-    """The strictest of global, model (the primary) and role; `default` if nobody says anything."""
+    """Return the strictest limit of the registries, the primary model and the role; `default` if none is set."""
     limits: list[int | None] = [role.max_rounds for role in roles]
     for registry in registries:
         if registry is None:
@@ -324,7 +332,7 @@ def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:
 
 
 def effective_verdict(spec: ToolSpec, *, registries: Registries) -> Verdict:
-    """The verdict a call of `spec` gets from tool settings alone, for lists."""
+    """Return the verdict that a call of `spec` gets from tool settings alone, for lists."""
     site, own = registries
     base = _setting(site, spec.name).verdict or spec.verdict
     return meet([base, _setting(own, spec.name).verdict or Verdict.ALLOW])

@@ -1,7 +1,7 @@
 """Names under which programs keep keys, passwords and tokens.
 
-Two lists: what no tool may touch, and what a tool may touch after the user was asked, because it is a part of ordinary
-work. Names are compared case-folded; the callers fold them.
+There are two lists: names that no tool may touch, and names that need the user's approval because they are part of
+ordinary work. Names are compared case-folded; the callers fold them.
 """
 
 import re
@@ -11,7 +11,7 @@ SECRET_NAMES = frozenset(
     {".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", "_netrc", ".git-credentials", ".pgpass", ".password-store"}
     | {"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", ".vault-token"}
 )
-"""Credentials wherever they lie: refused."""
+"""Names of credentials in any folder: refused."""
 ENV_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
 CAREFUL_NAMES = (
     r"\.env|\.env\..+|\.envrc"
@@ -21,14 +21,14 @@ CAREFUL_NAMES = (
     r"|\.npmrc|\.yarnrc\.yml|\.pypirc|\.dockercfg|\.s3cfg|\.boto|\.my\.cnf|\.mylogin\.cnf|\.htpasswd|\.terraformrc"
     r"|kubeconfig|rclone\.conf|auth\.json|credentials|credentials\.(?:json|toml|ya?ml|ini|csv)"
     r"|service[-_]account.*\.json|client_secret.*\.json|secrets?\.(?:json|toml|ya?ml|ini|env)|.+\.tfstate"
-    # What was typed, passwords included.
+    # Histories of typed commands, which may include passwords.
     r"|\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history"
 )
 """Files that often hold secrets, as an expression over the whole name: asked about."""
 CAREFUL_PLACES = frozenset({(".git", "config"), (".docker", "config.json"), ("gh", "hosts.yml")})
-"""Folder and name, likewise."""
+"""Folder and file name of further such files."""
 PACKAGE_FOLDERS = frozenset({"node_modules", "site-packages", "dist-packages"})
-"""Hold what others have published: certificates and keys for tests, and links to a package manager's cache."""
+"""Folders of published packages: their certificates and keys are for tests, and their files may link to a cache."""
 
 _CAREFUL = re.compile(CAREFUL_NAMES)
 

@@ -1,4 +1,4 @@
-"""Layers of rules and the strictest verdict over them."""
+"""Layers of rules, and the strictest verdict over them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,48 +15,48 @@ class Rule:
     verdict: Verdict
     pattern: ArgumentPattern = ANY_ARGUMENTS
     workspace_read: bool = False
-    """A command that the rule allows gets the workspace read-only in the sandbox."""
+    """True if a command that the rule allows gets the workspace read-only in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One party's rules. Of the rules that match a call the strictest counts; none: `default`."""
+    """The rules of one party. The strictest matching rule counts; without a match, `default`."""
 
     name: str
-    """In words for the person: ``access level user``, ``tools of role researcher``."""
+    """Name shown to the user: ``access level user``, ``tools of role researcher``."""
     rules: tuple[Rule, ...]
     default: Verdict = Verdict.ALLOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A standing answer to an *ask*, made by a person: never to a *deny*."""
+    """A standing answer of a user to an *ask*. It never answers a *deny*."""
 
     tool: str
     pattern: ArgumentPattern
     source: str
-    """In words: ``rule of role coder``, ``confirm_allow``, ``--approve``."""
+    """Source shown to the user: ``rule of role coder``, ``confirm_allow``, ``--approve``."""
     workspace_read: bool = False
     """As in `Rule`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The verdict on a call, and what gave it."""
+    """The verdict on a call, and its source."""
 
     verdict: Verdict
     reason: str
-    """The deciding layer, in words."""
+    """Name of the deciding layer, or another reason."""
     answered_by: str = ""
-    """If an *ask* was answered by a rule: which; the verdict is then ALLOW."""
+    """The rule that answered an *ask*; the verdict is then ALLOW. Empty: none did."""
     workspace_read: bool = False
     """As in the rule that answered."""
 
 
 BY_POLICY = "policy"
-"""Stored as what decided a call that no layer asks about."""
+"""Stored as `decided_by` for a call that no layer asks about."""
 
 
 def meet(verdicts: Iterable[Verdict]) -> Verdict:
-    """The strictest of `verdicts`; ALLOW for none."""
+    """Return the strictest of `verdicts`; ALLOW for none."""
     return max(verdicts, key=lambda verdict: verdict.strictness, default=Verdict.ALLOW)

@@ -1,7 +1,7 @@
-"""Workflows as values: what a person has defined, checked and without any file behind it.
+"""Workflow definitions as values: validated, and independent of files.
 
-A step sees only its own tools, has to answer in its schema, and is accepted only when its validations have been
-called and passed. Nothing in a definition can widen a right: `tools` is one more layer on the step's role.
+A step sees only its own tools, has to answer in its schema, and is accepted only when its validations have been called
+and passed. Nothing in a definition can widen a right: `tools` is one more layer on the step's role.
 """
 
 from collections.abc import Collection
@@ -10,13 +10,13 @@ from enum import StrEnum
 
 
 class OnFail(StrEnum):
-    """What happens when a step has used up its attempts."""
+    """Action when a step has used up its attempts."""
 
     STOP = "stop"
     ASK = "ask"
-    """The run waits for a person: retry, edit the input, skip (where allowed) or stop."""
+    """The run waits for the user: retry, edit the input, skip (where allowed) or stop."""
     GO_ON = "go_on"
-    """The next step begins, and is told that this one failed and why."""
+    """The next step starts, with a message that this one failed and why."""
 
 
 DEFAULT_ITERATIONS = 10
@@ -29,24 +29,24 @@ ITERATIONS = {"quick": 5, "normal": DEFAULT_ITERATIONS, "complex": 15}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One argument that names what is validated, and where the step's answer names the same thing."""
+    """An argument that names what is validated, and where the step's answer names the same thing."""
 
     argument: str
     """Name of an argument of the validation tool."""
     pointer: str = ""
-    """JSON pointer (RFC 6901) into the answer. Its value, or each of a list, needs a pass of its own.
-    Empty: every value that was validated has to have passed last."""
+    """JSON pointer (RFC 6901) into the answer. Its value, or each item if it is a list, needs a pass of its own. Empty:
+    the last validation of every value must have passed."""
 
 
 class PassesWhen(StrEnum):
-    """The evidence by which a validation passes."""
+    """The evidence that makes a validation pass."""
 
     VALID = "valid"
-    """The result is an object with ``valid`` true and nothing that contradicts it: the contract of validators."""
+    """The result is an object with ``valid`` true and no contradicting member: the contract of validators."""
     SUCCESS = "success"
     """The tool succeeded, and its result, if it is an object, does not contradict that."""
     EXIT_CODE_0 = "exit_code_0"
-    """The program ended with exit code 0; of a tool that runs none, the result's ``exit_code`` is 0."""
+    """The program ended with exit code 0. For a tool that runs no program, the result's ``exit_code`` is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,14 @@ class Validation:
     tool: str
     subject: tuple[Subject, ...] = ()
     depends_on: tuple[str, ...] | None = None
-    """Tools whose later success makes a pass stale. None: every tool that can change something."""
+    """Tools that make a pass stale when they run after it, whatever they report. None: every tool that can change
+    something."""
     passes_when: PassesWhen = PassesWhen.VALID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternGate:
-    """The answer's text, or the value at `pointer`, has to match (or must not match) a regular expression."""
+    """A check that the answer's text, or the value at `pointer`, matches (or does not match) a regular expression."""
 
     name: str
     pattern: str
@@ -73,7 +74,10 @@ class PatternGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandGate:
-    """A command has to end with exit code 0. It runs as a call of shell_exec: judged, asked for and journaled."""
+    """A command that has to end with exit code 0.
+
+    It runs as a call of shell_exec: judged, asked about and journaled.
+    """
 
     name: str
     command: str
@@ -86,33 +90,34 @@ Gate = PatternGate | CommandGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """One step. Empty `role`: the role the run was started with; empty `model`: the role's."""
+    """One step. Empty `role`: the role that the run was started with; empty `model`: the role's."""
 
     name: str
     system_prompt: str
     role: str = ""
     model: str = ""
     tools: tuple[str, ...] | None = None
-    """None: all that the role permits; empty: none."""
+    """None: all tools that the role permits; empty: none."""
     validations: tuple[Validation, ...] = ()
     gates: tuple[Gate, ...] = ()
-    """Patterns are checked with the answer, after schema and validations; commands run in order once it is accepted."""
+    """Patterns are checked with the answer, after schema and validations. Commands run in order once it is accepted."""
     output_schema: str = ""
     """JSON Schema (text) of the result; empty: any result."""
     max_iterations: int = DEFAULT_ITERATIONS
     max_attempts: int = DEFAULT_ATTEMPTS
-    """`max_step_retries` of a definition: attempts in all."""
+    """Total number of attempts; `max_step_retries` in a definition."""
     temperature: float = DEFAULT_TEMPERATURE
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
     on_fail: OnFail = OnFail.STOP
     may_skip: bool = False
-    """Whether a person may skip it when it has failed."""
+    """True if the user may skip the step when it has failed."""
     review: bool = False
-    """A person has to accept the answer before the next step begins."""
+    """True if the user has to accept the answer before the next step starts."""
     order: tuple[str, ...] = ()
-    """Tools in the order in which they have to succeed first: a later one is refused before an earlier one has."""
+    """Tools in the order in which they have to succeed. A later one is refused until the earlier
+    ones have succeeded."""
     once: tuple[str, ...] = ()
-    """Tools that may succeed once in the step."""
+    """Tools that may succeed only once in the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +128,14 @@ class WorkflowSpec:
     steps: tuple[StepSpec, ...]
     description: str = ""
     source: str = ""
-    """Where it was defined, for the person: a file, the registry, ``python``."""
+    """Where it was defined, for the user: a file, the registry, ``python``."""
 
     def step(self, index: int) -> StepSpec:
-        """The step at `index`, from 0."""
+        """Return the step at `index`, from 0."""
         return self.steps[index]
 
     def without(self, tools: Collection[str]) -> "WorkflowSpec":
-        """This workflow where `tools` are not offered: no step lists them."""
+        """Return this workflow with `tools` removed from the tool lists of all steps."""
         return replace(self, steps=tuple(_without(step, tools) for step in self.steps))
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with a workflow before it runs: pure, over the definition and what exists here.
+"""Checks of a workflow before it runs. Pure, over the definition and what exists here.
 
-An error means that the run could not do what was written (or would do something else), so it does not begin; a
-warning is a doubt. Keys are those of a definition in a file.
+An error means that the run could not do what was written (or would do something else), so it does not start. A warning
+is a doubt. Keys are those of a definition in a file.
 """
 
 import json
@@ -25,7 +25,7 @@ from chatops.policy.workflow_definition import Keys
 MOST_ATTEMPTS = 20
 MOST_TEMPERATURE = 2.0
 GATE_TOOL = "shell_exec"
-"""What runs the command of a gate."""
+"""The tool that runs the command of a gate."""
 
 _STEP_NAME = re.compile(r"[^\s./](?:[^./\x00-\x1f\x7f]{0,78}[^\s./])?")
 _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
@@ -35,16 +35,16 @@ _WHAT_RUNS = {"shell_exec": "command", "python_exec": "code", "code_interpreter"
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """Severity of a problem."""
 
     ERROR = "error"
-    """The run does not begin."""
+    """The run does not start."""
     WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowProblem:
-    """One thing wrong with a definition. `message` has no full stop."""
+    """One problem of a definition. `message` has no full stop."""
 
     keys: Keys
     message: str
@@ -53,22 +53,25 @@ class WorkflowProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What exists here."""
+    """Tools, roles, models and grants that exist here."""
 
     tools: Sequence[ToolSpec]
     roles: Sequence[str]
     models: Sequence[str]
     absent: Collection[str] = ()
-    """Tools that exist and lack what they need here."""
+    """Tools that exist but lack what they need here."""
     grants: Sequence[Grant | None] = ()
-    """For each step what its role permits in that step, before the step's own list; None: the role is not known.
-    Empty: only the definition is looked at, not rights, nor what a listed tool lacks here."""
+    """For each step the grant of its role in that step, before the step's own list; None: the role is unknown. Empty:
+    check only the definition, not rights and not what a listed tool lacks here."""
 
 
 def check_workflow(
     spec: WorkflowSpec, *, known: Known, schema_fault: Callable[[str], WorkflowProblem | None]
 ) -> tuple[WorkflowProblem, ...]:
-    """All that is wrong, in the order of the definition. `schema_fault` says what is wrong with a JSON Schema text."""
+    """Return all problems, in the order of the definition.
+
+    `schema_fault` returns the problem of a JSON Schema text, if any.
+    """
     found: list[WorkflowProblem] = []
     if fault := workflow_name_fault(spec.name):
         found.append(WorkflowProblem(keys=(), message=fault))
@@ -87,15 +90,17 @@ def check_workflow(
 
 
 def workflow_name_fault(name: str) -> str:
-    """What is wrong with the name of a workflow; empty if nothing is."""
+    """Return the problem with a workflow's name; empty if there is none."""
     if _WORKFLOW_NAME.fullmatch(name):
         return ""
     return f"{name!r} is no name for a workflow: letters, digits, - and _, at most 80"
 
 
 def step_name_fault(name: str) -> str:
-    """What is wrong with the name of a step; empty if nothing is. A dot parts workflow and step where a tool is
-    bound to one."""
+    """Return the problem with a step's name; empty if there is none.
+
+    A name has no dot, because a dot separates workflow and step where a tool is bound to one.
+    """
     if _STEP_NAME.fullmatch(name):
         return ""
     return f"{name!r} is no name for a step: at most 80 characters on one line, no dot, no slash, no blank at an end"
@@ -108,7 +113,7 @@ def _schema(step: StepSpec, fault: Callable[[str], WorkflowProblem | None]) -> I
 
 
 class _Step:
-    """The checks of one step; keys begin at the step."""
+    """The checks of one step. Keys start at the step."""
 
     def __init__(self, step: StepSpec, *, at: StepPlace, known: Known, grant: Grant | None) -> None:
         self.step = step
@@ -168,7 +173,8 @@ class _Step:
         for index, tool in enumerate(listed or ()):
             keys: Keys = ("tools", index)
             if tool in self.known.absent and tool not in self.tools:
-                # As a role does without a built-in tool that lacks something here: for who runs it, and no mistake.
+                # Like a role, the step runs without a built-in tool that lacks something here. Only the user who starts
+                # the run needs to know; the definition is not wrong.
                 if self.known.grants:
                     message = f"{self._unknown(tool)}; the step goes on without it"
                     yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
@@ -203,7 +209,7 @@ class _Step:
                 yield WorkflowProblem(keys=where, message=why)
 
     def _passes(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
-        """Check that a pass can be had and shows something."""
+        """Check that a pass is possible and shows something."""
         tool, when = validation.tool, validation.passes_when
         where: Keys = (*keys, "tool")
         spec = self.tools.get(tool)
@@ -232,7 +238,7 @@ class _Step:
         return any(pointer and _is_listed(self.step.output_schema, pointer) for pointer in pointers)
 
     def _changed_unseen(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
-        """Warn of tools that can undo what a validation has seen and do not make its pass stale."""
+        """Warn about tools that can undo what was validated without making the pass stale."""
         tool, depends = validation.tool, validation.depends_on
         reached = [one for one in sorted(RUNS_ANYTHING) if one in self.tools and not self._out_of_reach(one)]
         for other in reached:
@@ -241,7 +247,7 @@ class _Step:
                 yield WorkflowProblem(keys=(*keys, "depends_on"), message=message, severity=Severity.WARNING)
 
     def _depends_in_a_circle(self) -> Iterator[WorkflowProblem]:
-        """Validations that make each other stale could never be passed at the same time."""
+        """Report validations that make each other stale: they could never be passed at the same time."""
         edges = {one.tool: one.depends_on or () for one in self.step.validations}
         for index, one in enumerate(self.step.validations):
             circle = _circle(one.tool, edges)
@@ -282,7 +288,10 @@ class _Step:
                 yield from self._stale_in_order(tool, keys, later=self.step.order[index + 1 :])
 
     def _stale_in_order(self, tool: str, keys: Keys, *, later: Sequence[str]) -> Iterator[WorkflowProblem]:
-        """A validation that has to succeed before what makes its pass stale: again afterwards, or never."""
+        """Report a validation that has to succeed before a tool that makes its pass stale.
+
+        It has to run again afterwards. If it may succeed only once, it can never pass, which is an error.
+        """
         depends = [other for one in self.step.validations if one.tool == tool for other in one.depends_on or ()]
         if changing := [other for other in later if other in depends]:
             stuck = tool in self.step.once
@@ -311,14 +320,14 @@ class _Step:
         return f"there is no tool {tool!r}{_nearest(tool, list(self.tools))}"
 
     def _out_of_reach(self, tool: str) -> str:
-        """Why the step could never call a tool that it needs; empty if it may."""
+        """Return why the step could never call a tool that it needs; empty if it may."""
         if self.step.tools is not None and tool not in self.step.tools:
             return f"the step may not call {tool}: it is not among its tools"
         why = self._refused(tool)
         return f"the step may not call {tool}: {why}" if why else ""
 
     def _refused(self, tool: str) -> str:
-        """Why a tool that exists is denied to the step, its own list aside; empty if it is not."""
+        """Return why a tool that exists is denied to the step, apart from the step's own list; empty if it is not."""
         if not belongs(self.tools[tool], at=self.at):
             return f"{_BOUND} {', '.join(self.tools[tool].steps)}"
         if self.grant is None:
@@ -331,12 +340,15 @@ _BOUND = "it is bound to"
 
 
 def _doubt(why: str) -> Severity:
-    """A tool of another step is a mistake in the definition; one that this person may not use is not offered."""
+    """Return the severity of a refused tool.
+
+    A tool of another step is a mistake in the definition. A tool that this user may not use is just not offered.
+    """
     return Severity.ERROR if why.startswith(_BOUND) else Severity.WARNING
 
 
 def _circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
-    """A way from `start` back to it; empty if there is none."""
+    """Return a path from `start` back to it; empty if there is none."""
     ways = [[start]]
     seen = set()
     while ways:
@@ -351,7 +363,7 @@ def _circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _arguments(schema: str) -> list[str] | None:
-    """Names of a tool's arguments; None if its schema does not say them in so many words."""
+    """Return the names of a tool's arguments; None if its schema does not list them explicitly."""
     value = json.loads(schema)
     properties = value.get("properties") if isinstance(value, dict) else None
     if not isinstance(properties, dict) or any(key in value for key in ("$ref", "allOf", "anyOf", "oneOf")):
@@ -360,7 +372,8 @@ def _arguments(schema: str) -> list[str] | None:
 
 
 def _is_listed(schema: str, pointer: str) -> bool:
-    """Return True if `schema` says by ``const`` or ``enum`` what may stand at `pointer`, or in the list there."""
+    """Return True if `schema` has a ``const`` or ``enum`` for the value at `pointer`, or for the items of the list
+    there."""
     try:
         node = json.loads(schema or "{}")
     except (ValueError, RecursionError):
