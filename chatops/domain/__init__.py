@@ -1,1 +1,1 @@
-"""Values that every other package speaks in: no behaviour beyond what a value knows of itself."""
+"""Values shared by all other packages. They have no behaviour that needs anything but the value itself."""

@@ -1,7 +1,7 @@
-"""One spelling for JSON and one digest over it.
+"""Canonical JSON, and a digest over it.
 
-What a person approves is bound to bytes, so every party has to agree on which bytes: sorted keys, no
-white space, text as it is (RFC 8785 in spirit; numbers keep Python's spelling).
+An approval is bound to bytes, so all parties have to agree on them: sorted keys, no white space, unescaped text
+(similar to RFC 8785, but numbers keep Python's spelling).
 """
 
 import hashlib
@@ -14,13 +14,19 @@ JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[st
 
 
 def canonical(value: JsonValue) -> str:
-    """`value` as canonical JSON text. Raises ValueError for NaN and the infinities."""
+    """Return `value` as canonical JSON text.
+
+    Raises ValueError for NaN and the infinities.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def parsed(text: str) -> JsonValue:
-    """The value that JSON text spells. Raises ValueError for all else: NaN, the infinities, nesting too deep, and an
-    object that has a key twice, which two readers may read as two values."""
+    """Parse JSON text.
+
+    Raises ValueError for anything else: NaN, the infinities, nesting too deep, and an object with a duplicate key,
+    which two parsers may parse differently.
+    """
     try:
         value: JsonValue = json.loads(
             text, object_pairs_hook=_unambiguous, parse_constant=_no_number, parse_float=_finite
@@ -31,13 +37,13 @@ def parsed(text: str) -> JsonValue:
 
 
 MOST_NESTED = 200
-"""Levels of nesting that are written again: Python's own writer gives up at a depth that depends on its caller."""
+"""Levels of nesting that can be written again. Python's own JSON writer fails at a depth that depends on its caller."""
 
 
 def json_or_text(text: str) -> JsonValue:
-    """The value that `text` spells, or `text` itself where that value cannot be written again as standard JSON.
+    """Return the value of JSON `text`, or `text` itself if that value cannot be written again as standard JSON.
 
-    What a model wrote may be text, hold NaN or numbers out of range, give a key twice, or be nested without end.
+    Text of a model may be no JSON, contain NaN, numbers out of range or duplicate keys, or be nested without end.
     """
     try:
         value = parsed(text)
@@ -80,5 +86,5 @@ def _finite(digits: str) -> float:
 
 
 def digest(*parts: JsonValue) -> str:
-    """SHA-256 (hex) over the canonical JSON of `parts`; lone surrogates are hashed as such."""
+    """Return the SHA-256 (hex) of the canonical JSON of `parts`; lone surrogates are hashed as such."""
     return hashlib.sha256(canonical(list(parts)).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""Which characters a terminal can show, and what stands in for those that it cannot.
+"""Character sets of terminals, and replacements for characters that a terminal cannot show.
 
-A locale of C or POSIX means ASCII. Nothing is ever changed in what is stored: only what is written to a terminal, or
-to a stream that somebody asked to be ASCII, is spelled with what it can hold.
+A locale of C or POSIX means ASCII. Stored text is never changed. Replacements are made only in what is written to a
+terminal, or to a stream that was requested to be ASCII.
 """
 
 import codecs
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 SPELLED = "chatops.spelled"
-"""The name of the error handler that `register` makes, for ``str.encode`` and text streams."""
+"""Name of the error handler that `register` makes, for ``str.encode`` and text streams."""
 _EXACT = "chatops.exact"
 _CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
-"""What the pictures of control characters stand for."""
+"""Code points of the pictures of control characters, with the control characters that they stand for."""
 
 _DASHES = "‐‑‒–—―−─━┄┅┈┉╌╍═╴╶╸╺"
 _BARS = "│┃┆┇┊┋╎╏║╵╷╹╻▌▎▏▐▍▋▊▉"
@@ -59,15 +59,15 @@ ONE_CELL: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(_FULL, "#")
     | _OTHERS
 )
-"""Signs of ours, and of typography, with an ASCII character that is as wide."""
+"""Symbols of the UI and of typography, with an ASCII character of the same width."""
 _LONGER: Mapping[str, str] = MappingProxyType({"…": "...", "→": "->", "←": "<-"})
 
 
 def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
-    """The character set that `environ` asks for, as a Python codec, by POSIX's order of variables.
+    """Return the character set that `environ` asks for, as a Python codec, by POSIX's order of variables.
 
-    `stream` is what Python writes in, which counts where it is not UTF-8, and where no locale is set at all: that says
-    nothing about the terminal.
+    `stream` is the encoding that Python writes in. It counts if it is not UTF-8, or if no locale is set at all, because
+    an unset locale says nothing about the terminal.
     """
     chosen = _codec(stream)
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
@@ -80,7 +80,7 @@ def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
 
 
 def register() -> None:
-    """Make the error handler `SPELLED` known to this process: signs as ASCII, everything else as Python escapes."""
+    """Register the error handler `SPELLED` in this process: symbols as ASCII, everything else as Python escapes."""
     codecs.register_error(SPELLED, _spelled)
 
 
@@ -91,14 +91,16 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def spelled(char: str) -> str:
-    """One character in ASCII: a sign that means the same, else its number."""
+    """Return one character in ASCII: a symbol of the same meaning, else a Python escape."""
     sign = _LONGER.get(char) or ONE_CELL.get(char)
     return sign or char.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def exact(text: str, charset: str) -> str:
-    """`text` with the number of each character that the terminal cannot show: for what a person approves, where a
-    stand-in could be taken for the thing itself."""
+    """Return `text` with the code point of each character that the terminal cannot show.
+
+    This is for text that the user approves, where a replacement could be mistaken for the real character.
+    """
     if text.isascii():
         return text
     codecs.register_error(_EXACT, _numbered)
@@ -112,7 +114,10 @@ def _numbered(error: UnicodeError) -> tuple[str, int]:
 
 
 def _number(char: str) -> str:
-    """As invisible characters are shown; the pictures of control characters stand for these."""
+    """Return the code point in the form used for invisible characters.
+
+    Pictures of control characters give the code point of the control.
+    """
     code = _CONTROLS.get(ord(char), ord(char))
     return f"<U+{code:04X}>"
 

@@ -1,4 +1,4 @@
-"""What a person may answer when asked about a call, and what of it is remembered."""
+"""Decisions on a call that asks, and the grants that are remembered from them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from chatops.domain.ids import CallId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyArguments:
-    """Matches every call of a tool."""
+    """Pattern that matches every call of a tool."""
 
     kind: Literal["any"] = "any"
 
@@ -18,7 +18,7 @@ ANY_ARGUMENTS = AnyArguments()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactArguments:
-    """Matches one canonical JSON text of arguments and nothing else."""
+    """Pattern that matches one canonical JSON text of arguments and nothing else."""
 
     arguments: str
     kind: Literal["exact"] = "exact"
@@ -26,7 +26,7 @@ class ExactArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgvPattern:
-    """Matches the words of one simple command; a last ``*`` stands for any further harmless words."""
+    """Pattern that matches the words of one simple command; a last ``*`` stands for any further harmless words."""
 
     words: tuple[str, ...]
     kind: Literal["argv"] = "argv"
@@ -34,7 +34,7 @@ class ArgvPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathPattern:
-    """Matches calls whose every resolved path matches this glob (``**`` crosses folders)."""
+    """Pattern that matches calls whose every resolved path matches this glob (``**`` crosses folders)."""
 
     glob: str
     kind: Literal["path"] = "path"
@@ -42,7 +42,7 @@ class PathPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPattern:
-    """Matches calls whose every host is this one, or a sub-domain of ``*.example.org``."""
+    """Pattern that matches calls whose every host is this one, or a sub-domain of ``*.example.org``."""
 
     host: str
     kind: Literal["host"] = "host"
@@ -53,18 +53,18 @@ ArgumentPattern = AnyArguments | ExactArguments | ArgvPattern | PathPattern | Ho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who decided, and where: the process's uid (never ``$USER``), host and terminal."""
+    """Author of a decision: the process's uid (never ``$USER``), host and terminal."""
 
     uid: int
     login: str = ""
     host: str = ""
     tty: str = ""
     via: str = ""
-    """The door: ``tui``, ``approvals``, ``headless``, ``python``."""
+    """The entry point: ``tui``, ``approvals``, ``headless``, ``python``."""
 
     @property
     def is_person(self) -> bool:
-        """Whether somebody looked at it: programs and runs without a screen decide by themselves."""
+        """True if a user made the decision: programs and runs without a screen decide by themselves."""
         return self.via not in ("headless", "python")
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """Run exactly this. `remember` answers later calls of this session and role that match."""
+    """Run exactly this call. `remember` answers later matching calls of this session and role."""
 
     remember: ArgumentPattern | None = None
     kind: Literal["approved"] = "approved"
@@ -82,7 +82,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """Other arguments (JSON text): they are validated and judged anew, and then asked about again."""
+    """Use other arguments (JSON text). They are validated and judged again, and then the call asks again."""
 
     arguments: str
     kind: Literal["edited"] = "edited"
@@ -90,7 +90,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Do not run it; `reason` is told to the model."""
+    """Do not run the call. The model is told `reason`."""
 
     reason: str = ""
     kind: Literal["rejected"] = "rejected"
@@ -98,7 +98,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedDone:
-    """Only for an unknown outcome: the person has looked, and it did take effect."""
+    """Only for an unknown outcome: the user has checked that the call did take effect."""
 
     note: str = ""
     kind: Literal["marked_done"] = "marked_done"
@@ -109,7 +109,7 @@ Decision = Approved | Edited | Rejected | MarkedDone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedGrant:
-    """A standing answer that a person gave: it belongs to one session and one role."""
+    """A standing answer that the user gave. It belongs to one session and one role."""
 
     role: str
     tool: str

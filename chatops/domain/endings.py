@@ -1,6 +1,6 @@
-"""How a program ended that a tool ran: lines behind its output, written for the model, read again for a person.
+"""Lines at the end of a program's output that say how it ended: written for the model, parsed again for the user.
 
-The last lines are ours whatever the program puts out, see `closed`.
+The last lines always come from chatops, whatever the program prints (see `closed`).
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from chatops.domain.tools import KILLED
 
 RUN_PROGRAMS = frozenset({"shell_exec", "python_exec"})
-"""Tools whose results end like this; those of others may hold anything."""
+"""Tools whose results have these lines. Results of other tools may contain anything."""
 LOST = "[the command killed the process that watched over it, so its exit code is not known]"
 
 _CAUSE = re.compile(r"\[likely cause: (.*)\]")
@@ -24,40 +24,46 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """In words for a card: `how` it ended (empty: well, or not known), and what was stopped behind it."""
+    """The end of a program in words for the UI.
+
+    `how` is empty if it ended normally or that is unknown. `stopped` names processes that were stopped after it.
+    """
 
     how: str = ""
     stopped: str = ""
     cause: str = ""
-    """What the sandbox has to do with a failure, and which key of the registry changes that."""
+    """How the sandbox may have caused a failure, and which key of the registry changes that."""
 
 
 def stopped_after(seconds: float) -> str:
-    """The time limit was reached."""
+    """Return the line for a reached time limit."""
     return f"[stopped after {seconds:g} s: the time limit; above is the output so far]"
 
 
 def exited(code: int, *, signal: str = "") -> str:
-    """It ended with this code, as a shell counts; `signal` is the name of what ended it, if anything did."""
+    """Return the line for an exit code, as a shell counts; `signal` is the name of the signal that ended it, if any."""
     if signal == "SIGKILL":
         return f"[{KILLED}, exit code {code}]"
     return f"[exit code {code} ({signal})]" if signal else f"[exit code {code}]"
 
 
 def left(count: int) -> str:
-    """Processes that it left behind were stopped."""
+    """Return the line for processes that it left behind and that were stopped."""
     plural = "process was" if count == 1 else "processes were"
     return f"[{count} background {plural} stopped when the command ended]"
 
 
 def caused(text: str) -> str:
-    """Name the likely cause of a failure."""
+    """Return the line that names the likely cause of a failure."""
     return f"[likely cause: {text}]"
 
 
 def closed(output: str, *, how: str = "", stopped: str = "", cause: str = "") -> str:
-    """The output with what is to be said of its end. If that does not say how the program ended, and its output ends as
-    if it did, code 0 is said: nobody is to take a program's words for ours."""
+    """Return the output with the lines about its end.
+
+    If none of them says how the program ended, but the output itself ends with such a line, exit code 0 is added. So a
+    line printed by the program is never taken for one of chatops.
+    """
     own = output.rstrip("\n")
     last = own.rpartition("\n")[2].strip()
     if not how and (_LINE.fullmatch(last) or _CAUSE.fullmatch(last)):
@@ -66,7 +72,7 @@ def closed(output: str, *, how: str = "", stopped: str = "", cause: str = "") ->
 
 
 def ending_of(tool: str, content: str) -> Ending:
-    """What a result says of the end of its program; nothing if its last line is none of these, or it ran none."""
+    """Parse the end of a program from a result; empty if there is none, or the tool runs no program."""
     if tool not in RUN_PROGRAMS:
         return Ending()
     cause = _CAUSE.fullmatch(content.rpartition("\n")[2])

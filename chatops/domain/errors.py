@@ -1,23 +1,23 @@
-"""What can go wrong, as a tree. Every message is a sentence for the person, `advice` is the next step.
+"""The tree of exceptions. Every message is a sentence for the user; `advice` is the next step.
 
 ChatopsError
 ├── ConfigError          a file, flag or setting is wrong; exit code 2
 ├── ToolError
-│   ├── ToolRetry        the model can do better: its text goes back to the model as an invalid call
-│   └── ToolFailed       it ran and failed: its text is the result
+│   ├── ToolRetry        the model can correct the call: the text goes back to it as an invalid call
+│   └── ToolFailed       it ran and failed: the text is the result
 ├── StoreError
 │   ├── Conflict         another process advanced the turn first
-│   ├── AlreadyDecided   another answer to the call was left first
+│   ├── AlreadyDecided   another decision on the call was posted first
 │   ├── SessionHeld      the session is open elsewhere
 │   ├── NoSuchSession
-│   ├── NotSaved         it could not be written now (disk full, read-only, locked): trying again may help
+│   ├── NotSaved         writing failed for now (disk full, read-only, locked): trying again may help
 │   └── Unreadable       damaged, or written by a newer version
-└── Busy                 the conversation cannot take this now
+└── Busy                 the session cannot take this now
 """
 
 
 class ChatopsError(Exception):
-    """Base of all that chatops raises on purpose."""
+    """Base of all exceptions that chatops raises on purpose."""
 
     def __init__(self, message: str, *, advice: str = "") -> None:
         super().__init__(message)
@@ -29,19 +29,19 @@ class ConfigError(ChatopsError):
 
 
 class ToolError(ChatopsError):
-    """Base of what a tool may raise."""
+    """Base of the exceptions that a tool may raise."""
 
 
 class ToolRetry(ToolError):
-    """The call as written cannot work; the text tells the model what to correct."""
+    """The call cannot work as written. The text tells the model what to correct."""
 
 
 class ToolFailed(ToolError):
-    """The tool ran and failed; the text is the result."""
+    """The tool ran and failed. The text is the result."""
 
 
 class StoreError(ChatopsError):
-    """The store could not do it."""
+    """The store could not complete an operation."""
 
 
 class Conflict(StoreError):
@@ -49,7 +49,7 @@ class Conflict(StoreError):
 
 
 class AlreadyDecided(StoreError):
-    """Another answer to the same question was left first, and is the one that counts."""
+    """Another decision on the same call was posted first and counts."""
 
 
 class SessionHeld(StoreError):
@@ -61,17 +61,17 @@ class NoSuchSession(StoreError):
 
 
 class NotSaved(StoreError):
-    """It could not be written now, and nothing that was stored is lost by that: trying again may help."""
+    """Writing failed for now. Stored data is not affected, and trying again may help."""
 
     def __init__(self, message: str, *, advice: str = "", reason: str = "") -> None:
         super().__init__(message, advice=advice)
         self.reason = reason or message
-        """Why, in a few words: ``disk full``."""
+        """The reason in a few words: ``disk full``."""
 
 
 class Unreadable(StoreError):
-    """The stored form is damaged or from a newer version."""
+    """The stored data is damaged or from a newer version."""
 
 
 class Busy(ChatopsError):
-    """The conversation cannot take this now (a turn runs, a call waits)."""
+    """The session cannot take this now (a turn runs, or a call waits)."""

@@ -1,7 +1,7 @@
-"""What faces are told. The events of a turn form a tree: turn, round, thought and tool calls.
+"""Events for UIs. The events of a turn form a tree: turn, round, thought and tool calls.
 
-Each event has the `id` of the thing it is about and the `parent_id` of what contains it; the first event of
-an id opens it, its closing event carries `status`, so that a face draws one line per id and updates it.
+Each event has the `id` of its subject and the `parent_id` of what contains it. The first event of an id opens it, and
+its closing event carries `status`. So a UI draws one line per id and updates it.
 """
 
 import re
@@ -27,11 +27,11 @@ class Status(StrEnum):
 
 
 class TurnStatus(StrEnum):
-    """How a turn stands or ended."""
+    """State of a turn, or how it ended."""
 
     RUNNING = "running"
     PAUSED = "paused"
-    """It waits for a person."""
+    """It waits for the user."""
     ANSWERED = "answered"
     LIMIT = "limit"
     FAILED = "failed"
@@ -39,11 +39,11 @@ class TurnStatus(StrEnum):
 
 
 class AskReason(StrEnum):
-    """Why a call waits for a person."""
+    """Reason why a call waits for the user."""
 
     POLICY = "policy"
     CHANGED = "changed"
-    """What the person approved is no longer what would run."""
+    """The call that would run now differs from the one that the user approved."""
     EDITED = "edited"
     OUTCOME_UNKNOWN = "outcome_unknown"
     COPIED = "copied"
@@ -52,44 +52,44 @@ class AskReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """Why a pending call could not run under the rights in force now, even if it were approved."""
+    """Reason why a pending call could not run under the rights in force now, even if it were approved."""
 
     role: str
     """The role in force."""
     by: str
-    """The layer that denies it, in words for the user."""
+    """Name of the layer that denies it, for display."""
     could_run: tuple[str, ...] = ()
     """Roles under which it could run. The engine knows no other roles; `runtime.denials` fills them in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """A call that waits for a person, with all a dialog has to show."""
+    """A call that waits for the user, with everything that a dialog shows."""
 
     call: ToolCall
     facts: CallFacts
     digest: str
     reason: AskReason
     why: str
-    """Which layer asks, in words."""
+    """Name of the layer that asks."""
     role: str
     model: str
     said: str
-    """What the model said in that round: its words, not ours."""
+    """Text of the model in that round; untrusted."""
     interruption: Interruption | None = None
     """What is known of an earlier attempt that may have taken effect."""
     denial: Denial | None = None
-    """Set where an approval would let nothing run."""
+    """Set if an approval would not let the call run."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier attempt may have taken effect: then to approve is to run it again."""
+        """True if an earlier attempt may have taken effect; approving then means running it again."""
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted:
-    """A person's message was taken."""
+    """A turn began with a message of the user."""
 
     id: TurnId
     parent_id: SessionId
@@ -101,7 +101,7 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundStarted:
-    """A model is being asked."""
+    """A model request was started."""
 
     id: RoundId
     parent_id: TurnId
@@ -111,7 +111,7 @@ class RoundStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of the answer; `id` is the round's thought."""
+    """A chunk of the answer; `id` is the round's thought."""
 
     id: str
     parent_id: RoundId
@@ -120,7 +120,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningDelta:
-    """A piece of the model's reasoning."""
+    """A chunk of the model's reasoning."""
 
     id: str
     parent_id: RoundId
@@ -145,7 +145,7 @@ class ThoughtFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallProposed:
-    """The model asks for a call."""
+    """The model proposed a call."""
 
     id: CallId
     parent_id: RoundId
@@ -156,7 +156,7 @@ class CallProposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested:
-    """A call waits for a person."""
+    """A call waits for the user."""
 
     id: CallId
     parent_id: RoundId
@@ -165,7 +165,7 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided:
-    """A person, or a rule a person made, answered."""
+    """The user, or a rule of a user, decided on a call."""
 
     id: CallId
     parent_id: RoundId
@@ -175,7 +175,7 @@ class CallDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """A tool is about to run; its intent is on disk."""
+    """A tool is about to run. Its intent is stored."""
 
     id: CallId
     parent_id: RoundId
@@ -184,12 +184,12 @@ class ToolStarted:
     attempt: int
     decided_by: str
     sandbox: str = ""
-    """The level that it runs at, in words; empty for what runs no program."""
+    """The sandbox level, for display; empty if the call runs no program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
-    """Output of a tool that still runs."""
+    """A chunk of output of a running tool."""
 
     id: CallId
     parent_id: RoundId
@@ -198,7 +198,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
-    """A call has its one result, whether it ran or not."""
+    """A call has its only result, whether it ran or not."""
 
     id: CallId
     parent_id: RoundId
@@ -215,7 +215,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundClosed:
-    """Model call and all its tool calls are done."""
+    """The model call and all its tool calls are done."""
 
     id: RoundId
     parent_id: TurnId
@@ -227,7 +227,7 @@ class RoundClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPaused:
-    """Nothing runs; the turn goes on when a person has decided."""
+    """Nothing runs. The turn continues when the user has decided."""
 
     id: TurnId
     parent_id: SessionId
@@ -236,7 +236,7 @@ class TurnPaused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
-    """Control is back with the person."""
+    """The turn is over."""
 
     id: TurnId
     parent_id: SessionId
@@ -259,7 +259,7 @@ class RoleSwitched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something to tell the person."""
+    """A notice for the user."""
 
     id: str
     parent_id: str
@@ -270,7 +270,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeChanged:
-    """The notice of this id now reads so (a countdown, a wait that is over): for faces that draw in its place."""
+    """The notice of this id has a new text (a countdown, a wait that is over). For UIs that redraw in place."""
 
     id: str
     parent_id: str
@@ -279,21 +279,21 @@ class NoticeChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRefused:
-    """The answer of a step's turn is not accepted; the model is told why and asked again while there is room."""
+    """The answer of a step's turn was not accepted. The model is told why and asked again while rounds are left."""
 
     id: RoundId
     parent_id: TurnId
     reason: str
-    """What the model is told."""
+    """The feedback to the model."""
     why: str = ""
-    """The same for a person: what was wrong with it."""
+    """The same for the user."""
     unproven: tuple[str, ...] = ()
-    """The validations that have not passed, in words."""
+    """Validations that have not passed, as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowStarted:
-    """A run of a workflow begins; its id is that of its session."""
+    """A workflow run began. Its id is that of its session."""
 
     id: SessionId
     parent_id: str
@@ -306,7 +306,7 @@ class WorkflowStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """An attempt at a step begins, as the turn `turn_id`. `id` belongs to this attempt."""
+    """An attempt at a step began, as the turn `turn_id`. `id` belongs to this attempt."""
 
     id: str
     parent_id: SessionId
@@ -316,16 +316,16 @@ class StepStarted:
     attempt: int
     """From 1."""
     attempts: int
-    """How many the step has before it has failed."""
+    """Number of attempts after which the step has failed."""
     turn_id: TurnId
     validations: tuple[str, ...] = ()
-    """The tools that have to pass."""
+    """Tools that have to pass."""
     status: Status = Status.STARTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateChecked:
-    """The command of a gate has ended, as the turn `turn_id`."""
+    """The command of a gate ended; `id` is that of its turn."""
 
     id: TurnId
     parent_id: str
@@ -333,16 +333,16 @@ class GateChecked:
     gate: str
     command: str
     status: Status
-    """Success: it passed."""
+    """SUCCESS if it passed."""
     detail: str = ""
 
 
 class StepResult(StrEnum):
-    """What became of an attempt at a step."""
+    """How an attempt at a step ended."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """It was not accepted, and the next attempt begins."""
+    """It was not accepted, and the next attempt starts."""
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
@@ -365,7 +365,7 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequested:
-    """Nothing runs; the run goes on when a person has said how."""
+    """Nothing runs. The run continues when the user has reviewed it."""
 
     id: str
     """The attempt's id."""
@@ -392,7 +392,7 @@ class WorkflowFinished:
     usage: Usage | None = None
     detail: str = ""
     failed_steps: tuple[str, ...] = ()
-    """Names of steps that the run passed over without a result."""
+    """Names of steps that the run passed without a result."""
 
 
 Event = (
@@ -425,7 +425,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """An event with the time it was published at (seconds since the epoch, UTC)."""
+    """An event with the time of its publication (seconds since the epoch, UTC)."""
 
     at: float
     event: Event
@@ -433,5 +433,5 @@ class Published:
 
 @cache
 def event_type(kind: type[Event]) -> str:
-    """The event's name in snake_case, as stream-json prints it."""
+    """Return the event's name in snake_case, as stream-json prints it."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

@@ -1,6 +1,7 @@
-"""A JSON value as people read it: each field on a line of its own, without quotes and brackets.
+"""Readable form of a JSON value: one field per line, without quotes and brackets.
 
-Nothing is left out, but texts and values look alike: what is to be approved or read by a program is shown as JSON.
+Nothing is left out, but texts and other values look alike. So text to be approved, or to be parsed by a program, is
+shown as JSON instead.
 """
 
 import json
@@ -11,7 +12,7 @@ from chatops.domain.canonical import JsonValue, parsed
 
 
 def as_fields(text: str) -> str:
-    """`text` with the fields of its object, or the entries of its list, as lines; any other text as it is."""
+    """Return `text` with the fields of its object, or the entries of its list, as lines; any other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -35,7 +36,7 @@ def _lines(value: JsonValue) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    """On one line: a name with a line feed would look like fields of ours."""
+    """Return a name on one line: with a line feed it would look like further fields."""
     return json.dumps(name, ensure_ascii=False) if "\n" in name or not name else name
 
 

@@ -1,29 +1,29 @@
-"""Names for the strings that identify things, so that one is never passed for another."""
+"""Distinct types for the strings that identify things, so that one is never passed for another."""
 
 from typing import NewType
 
 SessionId = NewType("SessionId", str)
-"""A conversation, e.g. ``20261121-101512-k3f9``."""
+"""A session, e.g. ``20261121-101512-k3f9``."""
 TurnId = NewType("TurnId", str)
-"""One user message up to the answer: ``<session>.<n>``."""
+"""One user message up to its answer: ``<session>.<n>``."""
 RoundId = NewType("RoundId", str)
-"""One model call and what it asked for: ``<turn>.<request>``."""
+"""One model call and the tool calls of its reply: ``<turn>.<request>``."""
 CallId = NewType("CallId", str)
-"""One tool call: ``<round>.<index>``. Ours, because ids written by models repeat."""
+"""One tool call: ``<round>.<index>``. Made by chatops, because ids written by models repeat."""
 MessageId = NewType("MessageId", str)
 """One stored message: ``<turn>.m<n>``."""
 
 
 def round_id(turn_id: TurnId, request: int) -> RoundId:
-    """The id of the `request`-th model call (from 1) of a turn."""
+    """Return the id of the `request`-th model call (from 1) of a turn."""
     return RoundId(f"{turn_id}.{request}")
 
 
 def call_id(round_: RoundId, index: int) -> CallId:
-    """The id of the `index`-th call (from 1) of a round."""
+    """Return the id of the `index`-th call (from 1) of a round."""
     return CallId(f"{round_}.{index}")
 
 
 def thought_id(round_: RoundId) -> str:
-    """The id of what the model said in a round, for the event tree."""
+    """Return the id of the model's text in a round, for the event tree."""
     return f"{round_}.thought"

@@ -1,4 +1,4 @@
-"""What is known of an attempt to run a call that was started and whose end nobody saw."""
+"""What is known of an attempt to run a call that was started and whose end was not recorded."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,32 +7,32 @@ from chatops.domain.ids import CallId
 
 
 class Processes(StrEnum):
-    """What was found out about the processes of an interrupted attempt."""
+    """State of the processes of an interrupted attempt."""
 
     GONE = "gone"
-    """None was found."""
+    """No process was found."""
     STOPPED = "stopped"
-    """Some were still running; they have been stopped."""
+    """Some were still running and have been stopped."""
     RUNNING = "running"
     """Some could not be stopped."""
     ELSEWHERE = "elsewhere"
-    """The chatops that started them is alive, so what runs is left alone, and more may come."""
+    """The chatops process that started them is alive. So they are left alone, and it may start more."""
     RESTARTED = "restarted"
-    """This is not the machine any more that it was started on, or not since its last start."""
+    """The attempt was started on another machine, or before the last restart of this one."""
     UNSEEN = "unseen"
-    """They cannot be looked at here."""
+    """Processes cannot be inspected here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """Attempt number `attempt` of a call may have taken effect, and this is all that is left of it."""
+    """Knowledge about attempt `attempt` of a call, which may have taken effect."""
 
     call_id: CallId
     attempt: int
     started_at: float | None = None
     """Seconds since the epoch, by the journal."""
     output: str = ""
-    """What it had put out, cut to size: text of a stranger."""
+    """Its output until then, cut to size; untrusted text."""
     processes: Processes = Processes.UNSEEN
     count: int = 0
-    """How many processes that is."""
+    """Number of processes that `processes` is about."""

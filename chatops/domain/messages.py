@@ -1,4 +1,4 @@
-"""The messages of a conversation. Their class says who speaks: *role* means coder or researcher here."""
+"""The messages of a session. The class is the kind of speaker; *role* means an access role such as coder here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,16 +11,17 @@ from chatops.domain.usage import Usage
 
 
 class Speaker(StrEnum):
-    """Whose words a model hears as the user's."""
+    """Author of a message that a model gets as a user message."""
 
     PERSON = "person"
     MACHINE = "machine"
-    """In a run of a workflow: what opens an attempt, and what is said to an answer that is not accepted."""
+    """chatops, in a workflow run: the message that opens an attempt, and the feedback to an answer that is not
+    accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """What a model hears as the user's words."""
+    """A message that a model gets as a user message."""
 
     id: MessageId
     text: str
@@ -30,46 +31,46 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantMessage:
-    """What a model said and asked for. `calls` keeps its own spelling of the arguments."""
+    """A reply of a model. `calls` keeps the arguments as the model wrote them."""
 
     id: MessageId
     text: str
     calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     model: str = ""
-    """The registry's name of the model that answered."""
+    """Registry name of the model that replied."""
     role: str = ""
-    """The role (coder, researcher …) under which it was asked."""
+    """The role (coder, researcher …) under which the model was asked."""
     finish_reason: str = ""
     incomplete: bool = False
-    """Cut off: kept for the person, marked as such, not sent again in its own turn."""
+    """True if cut off: kept for the user, marked as such, and not sent again in its own turn."""
     usage: Usage | None = None
     kind: Literal["assistant"] = "assistant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolMessage:
-    """The one answer to a call, and how it came about."""
+    """The only result of a call, and how it came about."""
 
     id: MessageId
     call_id: CallId
     tool: str
     arguments: str
-    """As run (a person may have edited them), canonical JSON where they could be read."""
+    """Arguments as run (the user may have edited them); canonical JSON if they could be parsed."""
     outcome: Outcome
     content: str
     truncated: bool = False
     verdict: Verdict | None = None
-    """What the policy said; None if the call never got that far."""
+    """Verdict of the policy; None if the call was settled before."""
     decided_by: str = ""
-    """Who or what answered: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
+    """Who or what decided: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
     duration_ms: int = 0
     kind: Literal["tool"] = "tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSwitchMessage:
-    """The divider that a role switch leaves in the transcript; never sent to a model."""
+    """A divider in the transcript for a role switch. It is never sent to a model."""
 
     id: MessageId
     before: str
@@ -78,13 +79,13 @@ class RoleSwitchMessage:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     suspended: int = 0
-    """Remembered grants of the old role that no longer answer."""
+    """Number of remembered grants of the old role that no longer answer."""
     kind: Literal["role_switch"] = "role_switch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeMessage:
-    """Something the person has to know that belongs into the transcript (a failure, a limit, an elision)."""
+    """A notice for the user that belongs in the transcript (a failure, a limit, an elision)."""
 
     id: MessageId
     text: str

@@ -1,4 +1,4 @@
-"""What is asked of a model and what it answers, in no provider's spelling."""
+"""Model requests and replies, independent of any provider."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +12,7 @@ CONTENT_FILTER = "content_filter"
 
 
 class ToolChoice(StrEnum):
-    """Whether the model may call tools in its reply."""
+    """Permission for the model to call tools in its reply."""
 
     AUTO = "auto"
     NONE = "none"
@@ -20,7 +20,7 @@ class ToolChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTarget:
-    """A model of the registry, as far as a turn has to know it. Sizes in tokens."""
+    """The properties of a registry model that a turn needs. Sizes in tokens."""
 
     name: str
     """Its key in the registry."""
@@ -31,7 +31,7 @@ class ModelTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """What a step of a workflow sets over the model's own parameters; None: as the model says."""
+    """Parameters that a workflow step sets over the model's own; None keeps the model's own."""
 
     temperature: float | None = None
     max_output_tokens: int | None = None
@@ -39,7 +39,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model call: everything the adapter needs besides where the model lives."""
+    """One model call: everything that the adapter needs except how to connect to the model."""
 
     model: str
     system: str
@@ -51,7 +51,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A complete reply. `finish_reason` is the provider's word; calls count by their presence."""
+    """A complete reply.
+
+    `finish_reason` is the provider's value. It does not decide on calls: a reply has calls if `calls` is not empty.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -59,11 +62,11 @@ class ModelReply:
     finish_reason: str = ""
     usage: Usage | None = None
     model_id: str = ""
-    """What the server says answered."""
+    """The model that replied, according to the server."""
 
 
 class FailureKind(StrEnum):
-    """Why there is no (complete) reply."""
+    """Reason for a missing or incomplete reply."""
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -97,12 +100,12 @@ OTHER_MODEL_MAY_HELP = frozenset(
         FailureKind.CONFIGURATION,
     }
 )
-"""Kinds for which a backup model is worth trying; the others it would meet too."""
+"""Kinds for which a backup model is worth trying. The other kinds would affect it too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailure:
-    """Why a reply did not come, in words for the person, with the next step."""
+    """A missing or incomplete reply: the reason in words for the user, and the next step."""
 
     kind: FailureKind
     message: str
@@ -110,6 +113,6 @@ class ModelFailure:
     partial_text: str = ""
     partial_reasoning: str = ""
     started: bool = False
-    """A token had arrived, so neither retry nor another model may take over silently."""
+    """True if a token had arrived, so that neither a retry nor another model may take over silently."""
     context_limit: int = 0
-    """Tokens that the model takes, where the server has named its limit; 0: it has not."""
+    """Context limit in tokens that the server reported; 0: none reported."""

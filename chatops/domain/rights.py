@@ -1,10 +1,10 @@
-"""The words of the policy: how much a person may do, and what is to happen with a call."""
+"""Terms of the policy: access levels and verdicts."""
 
 from enum import IntEnum, StrEnum
 
 
 class AccessLevel(IntEnum):
-    """What a person may do at most; a higher level contains the lower ones."""
+    """The highest level of access of a user. A higher level includes the lower ones."""
 
     VIEWER = 0
     USER = 1
@@ -13,12 +13,12 @@ class AccessLevel(IntEnum):
 
     @property
     def word(self) -> str:
-        """The level as it is written in the registry."""
+        """The level as written in the registry."""
         return self.name.lower()
 
 
 class Verdict(StrEnum):
-    """What is to happen with a call. Ordered by strictness, see `strictness`."""
+    """The decision of the policy on a call. Ordered by strictness, see `strictness`."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -26,5 +26,5 @@ class Verdict(StrEnum):
 
     @property
     def strictness(self) -> int:
-        """0 for allow, 1 for ask, 2 for deny."""
+        """Strictness as a number: 0 for allow, 1 for ask, 2 for deny."""
         return ("allow", "ask", "deny").index(self.value)

@@ -1,9 +1,9 @@
-"""The one boundary between foreign text and the screen: nothing in it may act on the terminal or hide.
+"""The one boundary between untrusted text and the screen: no text may control the terminal or hide.
 
-Toolkits write control characters through to the terminal or drop them, and dropping is worse: a dialog then
-shows other text than what would run. So every such character is replaced by something that can be seen:
-C0 controls by their picture (``␛``), the rest by its code point (``<U+202E>``). The rules follow ECMA-48
-(C0, C1), UAX #9 (bidirectional controls) and the Default_Ignorable_Code_Point property of UAX #44.
+Toolkits write control characters through to the terminal or drop them. Dropping is worse: a dialog then shows other
+text than what would run. So every such character is replaced by something visible: C0 controls by their picture
+(``␛``), the rest by its code point (``<U+202E>``). The rules follow ECMA-48 (C0, C1), UAX #9 (bidirectional controls)
+and the Default_Ignorable_Code_Point property of UAX #44.
 """
 
 import re
@@ -22,30 +22,30 @@ _STACKED_SELECTORS = re.compile("(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+")
 """A variation selector picks the emoji or text form of the character before it; a run of them carries data."""
 
 _SIGNS = re.compile(r"[^\w\s\x00-\u02ff]+")
-"""Where marks that are drawn into the cell of the character before them can stand, and little else."""
+"""Runs in which marks can be combined with the character before them, and little else."""
 _SELECTORS = "\ufe0e\ufe0f"
 _MOST_MARKS = 8
-"""Marks in one cell that any script may want; terminals draw fewer, and a run of them carries data."""
+"""Number of marks in one cell that any script may need. Terminals draw fewer, and a run of them carries data."""
 _MANY_SIGNS = re.compile(rf"[^\w\s\x00-\u02ff]{{{_MOST_MARKS + 1},}}")
 _MOST_MARKS_REVEALED = 2
-"""Marks in one cell that every terminal draws."""
+"""Number of marks in one cell that every terminal draws."""
 
 _BAD_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 HIDDEN = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
-"""A character that `sanitize` replaces, but for line ends."""
+"""A character that `sanitize` replaces, except line ends."""
 _BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 _TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
 _FEW = 24
-"""Up to so many different characters are replaced one after the other, which is the fastest way."""
+"""Up to this many different characters are replaced one after the other, which is the fastest way."""
 
 _PICTURE = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
 _JOINING = "\u0600-\u08ff\u0900-\u0dff"
-"""Arabic and the scripts of South Asia, whose letters change their shape beside another one."""
+"""Arabic and the scripts of South Asia, whose letters change their shape next to another one."""
 _JOINED = re.compile(
     rf"(?P<kept>{_PICTURE}(?:\u200d{_PICTURE}){{1,6}}|(?<=[{_JOINING}])\u200c(?=[{_JOINING}]))"
     rf"|(?<=[{_JOINING}])\u200d"
 )
-"""Joiners that prose is written with: an emoji made of several, and the shape of a letter."""
+"""Joiners that occur in normal prose: in an emoji made of several, and where they shape a letter."""
 JOINED_EMOJI = re.compile(rf"({_PICTURE}(?:\u200d{_PICTURE})+)")
 """An emoji made of several, as its only group."""
 
@@ -59,14 +59,14 @@ TAB_WIDTH = 4
 
 
 def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
-    """`text` as it may be shown: control and invisible characters made visible, tabs as spaces.
+    """Return `text` in a form that is safe to show: control and invisible characters made visible, tabs as spaces.
 
-    With `newlines` the line feed stays and CR LF counts as one; a lone CR is always shown. Without, every
-    line feed is shown as ``␊``, so that the result is one line. Time is linear in the length.
+    With `newlines` the line feed stays and CR LF counts as one; a lone CR is always shown. Without, every line feed is
+    shown as ``␊``, so that the result is one line. Time is linear in the length.
 
-    In `prose` joiners stay where people write them: between the parts of an emoji (👩‍👩‍👧) and as the non-joiner
-    within a word of a script that joins its letters. A joiner that only shapes such a letter is left out, for
-    libraries and terminals do not agree on the cells that it takes.
+    In `prose`, joiners stay where they are normal: between the parts of an emoji (👩‍👩‍👧), and as the non-joiner within
+    a word of a script that joins its letters. A joiner that only shapes such a letter is removed, because libraries and
+    terminals disagree on its width.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -82,7 +82,7 @@ def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
 
 
 def piped(text: str) -> str:
-    """`text` for a pipe or a file: as it is, but for what only a terminal obeys.
+    """Return `text` for a pipe or a file: unchanged except for what only a terminal obeys.
 
     A pipe often ends on a terminal after all (``| tee``, ``| head``, ``cat``), so C0 and C1 controls are shown as
     `sanitize` shows them. Tabs, line feeds and CR LF stay, and so does everything that can be part of a text.
@@ -93,11 +93,11 @@ def piped(text: str) -> str:
 
 
 def reveal(text: str, *, newlines: bool = True) -> str:
-    """`text` for a dialog: as `sanitize`, and nothing that is there may look as if it were not.
+    """Return `text` for a dialog: as `sanitize`, and with everything visible that could be overlooked.
 
-    Shows tabs (``␉``), every CR, spaces at the end of a line (``·``), spaces that are no plain space, letters of
-    another alphabet inside a word that also has Latin ones (``а<U+0430>``), and marks that are drawn over others of
-    their kind or over what is no letter.
+    Shows tabs (``␉``), every CR, spaces at the end of a line (``·``), spaces that are not the plain space, letters of
+    another alphabet inside a word that also has Latin ones (``а<U+0430>``), and marks that are drawn over other marks
+    or over what is not a letter.
     """
     text = text.replace("\r", "␍")
     text = sanitize(text.replace("\t", "␉\t"), newlines=newlines)
@@ -148,7 +148,10 @@ def _spell_doubtful_marks(found: re.Match[str]) -> str:
 
 
 def _marks_spelled(signs: str, *, most: int, room: int) -> str:
-    """`signs` with at most `most` marks on each, and `room` on what stands before them; the others by code point."""
+    """Return `signs` with further marks replaced by code points.
+
+    Each sign keeps at most `most` marks, and `room` is how many more fit on what precedes `signs`.
+    """
     out: list[str] = []
     for sign in signs:
         if sign in _SELECTORS:
@@ -172,6 +175,6 @@ def _mark_lookalikes(found: re.Match[str]) -> str:
 
 
 def show_path(path: str) -> str:
-    """A path on one line with nothing hidden, in quotes where a space or a line break could make it look like two."""
+    """Return a path on one line with nothing hidden, in quotes if a space or line break could make it look like two."""
     shown = reveal(path, newlines=False)
     return f'"{shown}"' if any(char.isspace() for char in path) or shown != path else shown

@@ -1,4 +1,4 @@
-"""Tokens and money. `None` instead of a Usage means that the server did not say, never zero."""
+"""Tokens and cost. `None` instead of a Usage means that the server did not report it, never zero."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -9,7 +9,7 @@ class Usage:
     """Tokens of one model call or a sum of them; `cost` in the registry's price unit, None if unpriced."""
 
     input_tokens: int = 0
-    """All of them, `cached_tokens` included."""
+    """All input tokens, `cached_tokens` included."""
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cached_tokens: int = 0
@@ -17,7 +17,7 @@ class Usage:
     cost: float | None = None
 
     def plus(self, other: "Usage | None") -> "Usage":
-        """The sum; an unknown summand adds nothing, an unknown cost stays unknown only if both are."""
+        """Return the sum. An unknown summand adds nothing; the cost is unknown only if both are."""
         if other is None:
             return self
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -31,6 +31,6 @@ class Usage:
 
 
 def total(*parts: Usage | None) -> Usage | None:
-    """The sum of what is known of; None if nothing is."""
+    """Return the sum of the known usages; None if none is known."""
     known = [part for part in parts if part is not None]
     return reduce(Usage.plus, known) if known else None
