@@ -1,4 +1,4 @@
-"""Tool calls written as text, read and written in every format that models use. Needs nothing but the standard library.
+"""Tool calls as text: reading and writing them in every format that models use. Only needs the standard library.
 
 >>> from chatops.dialects import read_calls
 >>> text = '<tool_call>{"name": "file_read", "arguments": {"path": "a.txt"}}</tool_call>'
@@ -44,7 +44,8 @@ __all__ = [
     "read_calls",
 ]
 
-# The readers of all formats are heavy; whoever only wants the one for JSON shall not wait for them.
+# Imported on first use: the readers of all formats are slow to import, and a caller that reads only JSON does not need
+# them.
 _LATE = {
     "FORMATS": "chatops.dialects.markers",
     "CallReader": "chatops.dialects.reader",

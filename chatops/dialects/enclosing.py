@@ -1,10 +1,32 @@
 """Open tags of no known format: a call between `<analysis>` and `</analysis>` was thought or quoted, not made.
 
-Tags are written `<x>`, `[x]` and, as tokens, `<|x|>`.
+Theory of operation
 
-The reader cannot list every word that models put around what they think or quote. So it decides by the pair: a call
-that stands in a pair of tags is text, unless the tag announces calls or wraps the answer. A tag without its closing tag
-encloses nothing for certain (`List<T>`, `<name>` as a placeholder), so most of these change nothing.
+Models wrap what they think or quote in tags of their own choice, so the reader cannot list every word that they use. It
+decides by the pair instead: a call inside a pair of tags is text, unless the tag announces calls (`<next_action>`) or
+wraps the answer (`<answer>`). Tags are written `<x>`, `[x]` and, as tokens, `<|x|>`.
+
+States of a call, see `Enclosure`:
+
+- FREE: no tag that matters is open, or an open one begins within a line and is never closed. Such a tag is often no tag
+  at all (`List<T>`, `<name>` as a placeholder), so it changes nothing.
+- DOUBTFUL: a tag on a line of its own is open to the end of the message, the enclosing pair announces calls, or more
+  than 1000 tags are open. The call is kept with low confidence, so the user decides.
+- QUOTED: a pair of tags that does not announce calls encloses it. The call is text.
+
+Rules:
+
+- While the message still arrives, only a closing tag that has been seen proves QUOTED. Otherwise the answer is
+  TOO_EARLY and the reader waits: without a closing tag, only the end of the message can tell.
+- A closing tag also closes all tags that were opened after its opening tag.
+- Tags are not counted if calls in them count as calls: tags of known call formats, answer wrappers, void HTML elements,
+  and tokens around all that a model says (`<|assistant|>`).
+- A closing tag that is alone in inline code or in quotes does not close anything.
+- The opening tag may have been in the prompt. A closing tag without one therefore lowers the confidence of the calls
+  before it (see `unknown_tag` in `tags.py`).
+
+The closing tags after a call are searched once per state of the text (`_searched`) and kept as the last index per name,
+so that many calls in a row take linear time.
 """
 
 import re
@@ -26,32 +48,32 @@ _TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})
 _BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
 """Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
 _MOST = 1000
-"""Tags that are counted; where more are open, every call is doubtful."""
+"""Number of tags that are counted. With more of them open, every call is doubtful."""
 _VOID = frozenset("area base br col embed hr img input link meta s track wbr".split())
-"""Tags of HTML that are never closed, and `<s>`, which begins a text as `</s>` ends it."""
+"""HTML tags that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it."""
 _WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
-"""Names of tokens around all that a model says."""
+"""Names of tokens that wrap everything a model says."""
 _ANSWERS = frozenset({"answer", "response", "output"})
 _ANNOUNCING = frozenset(
     "tool tools call calls function functions action actions act command commands execute exec invoke invocation"
     " use run request requests next step block list".split()
 )
-"""Parts of a word that announces calls, such as `next_action` or `tool_use`, and so may be a misspelled format."""
+"""Parts of names that announce calls, such as `next_action` or `tool_use`: these may be a misspelled format."""
 _PARTS = re.compile(r"[_:.▁-]")
 
 
 class Enclosure(Enum):
-    """How a call stands to the open tags around it."""
+    """Relation of a call to the open tags around it."""
 
     FREE = auto()
     DOUBTFUL = auto()
-    """It may have been thought, quoted or meant, so the user decides."""
+    """It may have been thought or quoted, so the user decides."""
     QUOTED = auto()
-    """It stands in a pair of tags, so it is text."""
+    """It is between a pair of tags, so it is text."""
 
 
 class OpenTags:
-    """The tags that are open at one place of a message, outermost first."""
+    """The tags that are open at one position of a message, outermost first."""
 
     __slots__ = ("_closings", "_counts", "_names", "_own_line", "_searched", "_too_many")
 
@@ -67,7 +89,7 @@ class OpenTags:
         return bool(self._names)
 
     def open(self, name: str, *, begins_line: bool) -> None:
-        """Add a tag, unless calls in it count as calls."""
+        """Add a tag, unless calls inside it count as calls."""
         if _is_harmless(name):
             return
         if len(self._names) == _MOST:
@@ -78,9 +100,9 @@ class OpenTags:
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def close(self, name: str) -> bool:
-        """Drop the innermost tag `name` and all that were opened in it.
+        """Drop the innermost tag `name` and all tags opened inside it.
 
-        Return False if it was never opened although calls could have stood in it.
+        Return False if it was never opened, unless calls inside such a tag count anyway.
         """
         if name not in self._counts:
             return _is_harmless(name)
@@ -94,9 +116,9 @@ class OpenTags:
                 return True
 
     def around(self, text: str, at: int, *, base: int, final: bool) -> Enclosure | Early:
-        """Return how a call whose opening tag ends at `at` is enclosed.
+        """Return the enclosure of a call whose opening tag ends at `at`.
 
-        `base` is the index of `text` in the message. Without a closing tag only the end of the message can tell.
+        `base` is the index of `text` in the message. Return TOO_EARLY if only the end of the message can tell.
         """
         self._search(text, at, base, final)
         closed = [name for name in self._counts if self._closings.get(name, -1) >= base + at]
@@ -107,7 +129,7 @@ class OpenTags:
         return Enclosure.DOUBTFUL if closed or self._too_many or any(self._own_line) else Enclosure.FREE
 
     def _search(self, text: str, at: int, base: int, final: bool) -> None:
-        """Note the last closing tag of each name behind `at`, unless that was done for this text."""
+        """Record the last closing tag of each name after `at`, unless that was done for this text."""
         start, end, to_the_end = self._searched
         if start <= base + at and end == base + len(text) and to_the_end == final:
             return
@@ -120,9 +142,9 @@ class OpenTags:
 
 
 def read_tag(text: str, start: int, *, final: bool) -> tuple[str, bool] | Early | None:
-    """Return the key of the tag of no known format at `start`, the same for both of a pair, and whether it closes.
+    """Return the key of the tag of no known format at `start`, and True if it is a closing tag.
 
-    None if it is no tag, or a closing one that is only spoken of.
+    Both tags of a pair have the same key. Return None if there is no tag, or a closing one that is only mentioned.
     """
     if (closing := _CLOSES.match(text, start)) and (key := _closing_key(closing)):
         spoken_of = is_spoken_of(text, closing, final=final)
@@ -139,7 +161,7 @@ def read_tag(text: str, start: int, *, final: bool) -> tuple[str, bool] | Early 
 
 
 def _closing_key(tag: re.Match[str]) -> str:
-    """The key of the pair that `tag` closes; empty if it is a token that closes nothing."""
+    """Return the key of the pair that `tag` closes, or "" if it is a token that closes nothing."""
     if tag["token"]:
         parts = _PARTS.split(tag["token"].lower())
         return _token_key(tag["token"]) if tag["token"].startswith("/") or "end" in parts else ""
@@ -151,7 +173,7 @@ def _token_key(name: str) -> str:
 
 
 def is_spoken_of(text: str, tag: re.Match[str], *, final: bool) -> bool | Early:
-    """Return True if a tag stands alone in inline code or in quotes."""
+    """Return True if a tag is alone in inline code or in quotes."""
     closing = "`" if text[tag.start() - 1] == "`" else QUOTES.get(text[tag.start() - 1], "")
     if closing and tag.end() == len(text) and not final:
         return TOO_EARLY
@@ -159,7 +181,7 @@ def is_spoken_of(text: str, tag: re.Match[str], *, final: bool) -> bool | Early:
 
 
 def _is_harmless(name: str) -> bool:
-    """Return True for tags in which a call is a call."""
+    """Return True for tags inside which a call counts as a call."""
     bare = name.lstrip("[|")
     return (
         bare in _ANSWERS

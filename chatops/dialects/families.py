@@ -1,9 +1,9 @@
-"""Which format a model was trained to write, by its name as servers spell it.
+"""The format that a model was trained to write, found by its name as servers spell it.
 
-The first row of `_TABLE` whose pattern begins a word of the name decides, so the narrower name stands first: a
-fine-tune before the model it grew from, a release before the family. Names come as `qwen2.5-coder:7b`,
-`Qwen/Qwen3-Coder-30B-A3B-Instruct`, `openrouter/openai/gpt-oss-20b:free`, `bartowski_Llama-3.3-70B-Q4_K_M.gguf`; they
-are compared in small letters, with `-` for everything but letters, digits and points.
+The first row of `_TABLE` whose pattern begins a word of the name decides. So narrower names come first: a fine-tune
+before its base model, a release before its family. Names look like `qwen2.5-coder:7b`,
+`Qwen/Qwen3-Coder-30B-A3B-Instruct`, `openrouter/openai/gpt-oss-20b:free`, `bartowski_Llama-3.3-70B-Q4_K_M.gguf`. They
+are compared in lower case, with every run of characters other than letters, digits and points replaced by `-`.
 """
 
 import re
@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from chatops.dialects.writing import WRITABLE
 
 DEFAULT_FORMAT = "hermes"
-"""For a model that was trained on nothing we know: one JSON object between two tags, the least to get wrong."""
+"""Format for unknown models: one JSON object between two tags, the easiest to get right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Models that write calls alike."""
+    """Models that write calls in the same way."""
 
     name: str
     format: str
-    """What it was trained to write; empty if nothing is known."""
+    """The format it was trained to write; empty if unknown."""
     prompted: str = DEFAULT_FORMAT
-    """A format of `WRITABLE`: what to ask it for where its tools are described in the prompt."""
+    """The format of `WRITABLE` to ask for where the tools are described in the prompt."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Built-in tools it was trained with: its name → ours. `read_calls` takes them as they are."""
+    """Built-in tools it was trained with: its name → ours. `read_calls` accepts this mapping as `aliases`."""
 
     def their_name(self, name: str, offered: Collection[str]) -> str:
-        """The name under which our tool `name` is described and its calls are written: what reads as `name` again."""
+        """Return the name under which to describe our tool `name` to this model; it reads back as `name`."""
         for theirs, ours in self.aliases.items():
             if ours == name and name in offered and theirs not in offered:
                 return theirs
@@ -41,7 +41,7 @@ _BUILT_IN: Mapping[str, Mapping[str, str]] = {
 }
 
 _TABLE: tuple[tuple[str, str, str], ...] = (
-    # What the name holds, the family, its format. Fine-tunes first: they carry the name of what they grew from.
+    # Pattern in the name, family, format. Fine-tunes first: their names contain the name of the base model.
     (r"(deep|open)?hermes", "hermes", "hermes"),
     (r"functionary.*v?3\.1", "functionary", "llama3_function_tag"),
     (r"functionary", "functionary", "functionary_v32"),
@@ -53,7 +53,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (r"nemotron.*nano-(v2|9b|12b)", "nemotron", "nemotron_toolcall"),
     (r"nemotron-?3", "nemotron", "qwen3_xml"),
     (r"nemotron", "nemotron", "llama3_json"),
-    # Its distills took over the template of DeepSeek together with its answers.
+    # The distilled models use the template of DeepSeek together with its answers.
     (r"deepseek.*v4\.1", "deepseek", "dsml_v41"),
     (r"deepseek.*v4", "deepseek", "dsml_v4"),
     (r"deepseek.*v3\.2", "deepseek", "dsml_v32"),
@@ -112,7 +112,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
 
 
 def family_of(model_name: str) -> Family:
-    """The family of a model; one with an empty name if there is none we know."""
+    """Return the family of a model, or one with an empty name if it is unknown."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
     for pattern, family, written in _TABLE:
         if re.search(rf"(?<![a-z])(?:{pattern})", name):

@@ -1,12 +1,12 @@
-"""The fence around the result of a tool where results travel as text.
+"""The fence around a tool result where results are sent as text.
 
     [result 5d1c9a0e7b3f2846 of file_read: success]
-    whatever the tool said
+    output of the tool
     [end of result 5d1c9a0e7b3f2846]
 
-What a tool said comes from strangers. It must not be able to end its own fence and go on as a message, so the number
-in the fence depends on the content and on a secret: nothing that is content can know it. It involves no chance, so that
-the same history is always the same text and servers can keep what they computed for it.
+The output of a tool is untrusted. It must not be able to end its own fence and continue as a message. So the number in
+the fence is derived from the content and a secret, and the content cannot predict it. No randomness is involved: the
+same history always gives the same text, so servers can reuse their prompt cache.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _DIGITS = 16
 
 
 def nonce_of(secret: str, *texts: str) -> str:
-    """Sixteen hex digits that follow from `secret` and `texts` and stand in none of the `texts`.
+    """Return 16 hex digits derived from `secret` and `texts` that occur in none of the `texts`.
 
-    `secret` is anything that no tool, file or server can know and that stays the same for a conversation.
+    `secret` must be unknown to every tool, file and server, and must stay the same for a session.
     """
     message = b"".join(
         b"%d:%b" % (len(data), data) for data in (text.encode("utf-8", "surrogatepass") for text in texts)
@@ -35,6 +35,6 @@ def nonce_of(secret: str, *texts: str) -> str:
 
 
 def fenced(name: str, content: str, *, outcome: str, secret: str) -> str:
-    """`content`, unchanged, in the fence of a result of the tool `name`."""
+    """Return `content`, unchanged, in the fence of a result of the tool `name`."""
     nonce = nonce_of(secret, name, content, outcome)
     return f"[result {nonce} of {plain_name(name)}: {outcome}]\n{content}\n[end of result {nonce}]"

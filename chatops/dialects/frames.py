@@ -1,4 +1,4 @@
-"""What becomes of the headers and marks that frame messages and turns, and of the tokens that end them."""
+"""Steps for the headers and marks around messages and turns, and for the tokens that end them."""
 
 import re
 
@@ -19,7 +19,7 @@ _END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re
 
 
 def frame(message: Message, found: re.Match[str]) -> Step:
-    """The header of a message in a channel."""
+    """Handle the header of a message in a channel."""
     hidden = None if message.said else masked(message, found.start())
     if hidden is not None:
         return hidden
@@ -27,7 +27,10 @@ def frame(message: Message, found: re.Match[str]) -> Step:
 
 
 def read_frame(message: Message, start: int, after: int) -> Step:
-    """Goes into the message whose header begins at `start`; `after` is where to look on if it is none."""
+    """Enter the message whose header begins at `start`.
+
+    `after` is the index from which to continue if there is no header.
+    """
     text = message.text
     header = read_header(text, start)
     if isinstance(header, Early):
@@ -59,7 +62,7 @@ def _channel_call(message: Message, start: int, after: int, header: Header) -> S
 
 
 def part(message: Message, found: re.Match[str]) -> Step:
-    """A mark of Kimi K3: what is said, what is thought, a call; the others mean nothing."""
+    """Handle a mark of Kimi K3: response, thought or a call; other marks are removed."""
     text, start = message.text, found.start()
     mark = read_part(text, start)
     if isinstance(mark, Early):
@@ -84,7 +87,7 @@ def part(message: Message, found: re.Match[str]) -> Step:
 
 
 def end_of_text(message: Message, found: re.Match[str]) -> Step:
-    """A token that ends messages: dropped at the end, if anything else was; text otherwise."""
+    """Remove a token that ends messages if it is at the end and something else was removed; else keep it as text."""
     text, start = message.text, found.start()
     run = _END_RUN.match(text, start) if message.ledger.removed else None
     if run is None:
@@ -99,7 +102,10 @@ def end_of_text(message: Message, found: re.Match[str]) -> Step:
 
 
 def turn(message: Message, found: re.Match[str]) -> Step:
-    """The header of a turn: dropped if it is the model's own. In a turn of somebody else, made up, nothing runs."""
+    """Handle the header of a turn: remove it if it is the model's own.
+
+    The model made up any other turn, so nothing in that runs.
+    """
     text, start = message.text, found.start()
     hidden = masked(message, start)
     if hidden is not None:
@@ -128,7 +134,7 @@ def turn(message: Message, found: re.Match[str]) -> Step:
 
 
 def frame_ends(message: Message, found: re.Match[str]) -> Step:
-    """A token that ends a message in a channel."""
+    """Handle a token that ends a message in a channel."""
     after = message.text[found.end() : found.end() + 1]
     if after != ">" or not (message.said or message.ledger.removed):
         return found.end()

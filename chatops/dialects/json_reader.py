@@ -1,8 +1,8 @@
-"""Reads the JSON that models write: strictly first, then with named repairs; never anything that was cut off.
+"""Reader of the JSON that models write: strictly first, then with named repairs. It never completes a cut-off value.
 
-A repair is allowed where only one meaning is left (a trailing comma, single quotes, a raw line break). What ends inside
-a value, repeats a key with another value or is no JSON by any reading raises `Unreadable`. Time is linear in what is
-read, depth is limited, and nothing here recurses along the text.
+A repair is allowed where only one meaning is possible (a trailing comma, single quotes, a raw line break). `Unreadable`
+is raised if the text ends inside a value, repeats a key with another value or is not JSON even with repairs. Time is
+linear in the length read and depth is limited. Nothing here recurses along the text.
 """
 
 import json
@@ -26,23 +26,23 @@ _EXTRA = re.compile(r"(?:[ \t\n\r]*+}){1,2}+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonRead:
-    """One value that was read, and what had to be assumed for it."""
+    """One value, and the assumptions made to read it."""
 
     value: JsonValue
     end: int
-    """Index into the text of what follows the value."""
+    """Index in the text of the first character after the value."""
     repairs: tuple[str, ...] = ()
-    """Each in words for the person who is asked; none if the text was JSON."""
+    """Sentences shown to the user who decides; empty if the text was valid JSON."""
     unclosed: tuple[JsonValue, ...] = ()
-    """The objects and arrays whose closing bracket was assumed: these very objects, not equal ones."""
+    """The objects and arrays whose closing bracket was assumed. Compare by identity, not by equality."""
 
     def closed(self, value: JsonValue) -> bool:
-        """Whether the model itself closed `value`, which is a part of what was read."""
+        """Return True if the model itself closed `value`, which is a part of what was read."""
         return all(part is not value for part in self.unclosed)
 
 
 class _NotStrict(ValueError):
-    """The strict reader has to leave this to the tolerant one."""
+    """The strict reader leaves this text to the tolerant one."""
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -67,10 +67,12 @@ _strict = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_
 
 
 def read_value(text: str, start: int = 0, *, close_open: bool = False) -> JsonRead:
-    """The value that begins at `start`, white space before it skipped; any text may follow.
+    """Read the value at `start`, after any white space. Any text may follow it.
 
-    `close_open` accepts brackets that are missing after a value that was closed; `unclosed` then names what they would
-    have closed. Up to two closing braces too many after an object are taken with it. Raises Unreadable.
+    With `close_open`, brackets may be missing after a value that was closed; `unclosed` then lists the containers that
+    lacked them. Up to two surplus closing braces after an object are skipped.
+
+    Raises Unreadable if no value can be read.
     """
     begin = start if text.startswith("{", start) else _after_space(text, start)
     read = _read_strictly(text, begin) or _read_tolerantly(text, begin, close_open=close_open)
@@ -83,7 +85,7 @@ def read_value(text: str, start: int = 0, *, close_open: bool = False) -> JsonRe
 
 
 def read_whole(text: str, *, close_open: bool = False) -> JsonRead:
-    """The value that `text` consists of: nothing but white space may follow. Otherwise as `read_value`."""
+    """Read the value that is all of `text`: only white space may follow. Otherwise like `read_value`."""
     read = read_value(text, close_open=close_open)
     if read.end < len(text) and _after_space(text, read.end) < len(text):
         raise Unreadable("something follows the end of it", read.end)
@@ -96,10 +98,10 @@ def _after_space(text: str, start: int) -> int:
 
 
 def _read_strictly(text: str, start: int) -> JsonRead | None:
-    """The value at `start` if it is JSON by the book; None if it may be by another.
+    """Read the value at `start` if it is valid JSON; return None otherwise.
 
-    The reader of the standard library counts lines in all that it was given when it fails, so it is given no more than
-    a window, which grows only if its end was the reason.
+    On failure the reader of the standard library counts the lines of all its input. So it gets no more than a window of
+    the text, which grows only if the error was at the end of it.
     """
     size = _WINDOW
     while True:
@@ -136,7 +138,7 @@ def _too_deep(text: str, begin: int, end: int, value: JsonValue) -> bool:
 
 
 def _has_half_characters(text: str, begin: int, end: int, value: JsonValue) -> bool:
-    """Whether a text in `value` holds a lone surrogate, which no encoding can carry."""
+    """Return True if a string in `value` holds a lone surrogate, which no encoding can represent."""
     escaped = text.find("\\u", begin, end) >= 0
     if not escaped and text.isascii():
         return False
@@ -154,9 +156,11 @@ def _read_tolerantly(text: str, start: int, *, close_open: bool) -> JsonRead:
 
 
 def unwrap(value: JsonValue) -> tuple[JsonValue, tuple[str, ...]]:
-    """`value`, or the object it says if it is a text that holds one as JSON, once or twice wrapped.
+    """Return `value`, or the object that it holds as JSON if it is a string; also return the repairs.
 
-    Returns it with the repairs. Raises Unreadable for a text that holds no object.
+    The string may be encoded once or twice.
+
+    Raises Unreadable for a string that holds no object.
     """
     if not isinstance(value, str):
         return value, ()

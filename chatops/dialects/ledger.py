@@ -1,4 +1,4 @@
-"""What a reading has come to so far: pieces for whoever shows them, calls and diagnostics for the end."""
+"""The result of a reading so far: pieces for the UI, calls and diagnostics for the end."""
 
 import json
 import re
@@ -24,15 +24,15 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A call, or what is wrong with one."""
+    """A call, or a diagnostic about one."""
 
     what: ReadCall | Diagnostic
     closed: bool = True
-    """Whether all of it was there."""
+    """True if the whole call was there."""
 
 
 class Ledger:
-    """Content and reasoning; calls and diagnostics in the order of the text."""
+    """Content and thought so far, and the calls and diagnostics in the order of the text."""
 
     __slots__ = ("_content", "_entries", "_lead", "_made", "_reasoning", "has_content", "length", "removed")
 
@@ -43,19 +43,22 @@ class Ledger:
         self._entries: list[_Entry] = []
         self._lead = ""
         self.length = 0
-        """Characters of content so far."""
+        """Number of characters of content so far."""
         self.has_content = False
-        """Whether there is anything but white space for the person."""
+        """True if there is content other than white space."""
         self.removed = False
-        """Whether some of the text was a call, thought or a header."""
+        """True if part of the text was a call, thought or a header."""
 
     @property
     def has_calls(self) -> bool:
-        """Whether a call or trouble with one was found."""
+        """True if a call or a diagnostic was found."""
         return bool(self._entries)
 
     def content(self, text: str) -> None:
-        """Takes text for the person; white space before all of it is kept only if nothing was taken out of the text."""
+        """Add text for the user.
+
+        White space at the beginning is dropped if something was removed from the text.
+        """
         if not self.has_content:
             text = self._lead + text
             self._lead = ""
@@ -72,13 +75,13 @@ class Ledger:
             self._made.append(ContentPiece(text=text))
 
     def reasoning(self, text: str) -> None:
-        """Takes text that the model thought."""
+        """Add thought."""
         if text:
             self._reasoning.append(text)
             self._made.append(ReasoningPiece(text=text))
 
     def reclassify(self, text: str) -> None:
-        """All so far, `text` as it was written, was thought."""
+        """Turn everything so far into thought; `text` is the text as it was written."""
         if self._content:
             self._made.append(ReclassifiedPiece(text=text))
             self._reasoning.append(text)
@@ -92,7 +95,7 @@ class Ledger:
         self.removed = True
 
     def take(self, found: Found, text: str, base: int) -> None:
-        """Takes the calls of a block of `text`, whose first character has the index `base` in the message."""
+        """Add the calls of a block of `text`, whose first character has the index `base` in the message."""
         self.removed = True
         self._lead = ""
         for item in found.items:
@@ -102,7 +105,7 @@ class Ledger:
                 self._trouble(item, found, text, base)
 
     def doubt(self) -> None:
-        """Mark the calls so far as ones that may not have been meant."""
+        """Lower the confidence of all calls so far."""
         self._entries = [
             replace(entry, what=replace(entry.what, confidence=Confidence.LOW))
             if isinstance(entry.what, ReadCall)
@@ -111,7 +114,7 @@ class Ledger:
         ]
 
     def recent(self, length: int) -> str:
-        """The last `length` characters for the person."""
+        """Return at least the last `length` characters of the content, if there are so many."""
         parts: list[str] = []
         for part in reversed(self._content):
             parts.append(part)
@@ -121,13 +124,13 @@ class Ledger:
         return "".join(reversed(parts))
 
     def note(self, found: Found, text: str, base: int) -> None:
-        """Takes what is wrong with calls that no marker announced; the text of them stays for the person."""
+        """Add diagnostics about calls that no marker announced; their text stays content."""
         for item in found.items:
             if isinstance(item, Trouble):
                 self._trouble(item, found, text, base)
 
     def drain(self) -> list[Piece]:
-        """The pieces since the last time, neighbours of one kind joined."""
+        """Return the pieces since the last call of this method, with adjacent pieces of one kind joined."""
         joined: list[Piece] = []
         for kind, pieces in groupby(self._made, key=type):
             if kind is ContentPiece:
@@ -140,14 +143,17 @@ class Ledger:
         return joined
 
     def finish(self) -> None:
-        """Gives out what was held back in case something would be taken out of the text."""
+        """Add the leading white space that was held back in case something was removed from the text."""
         if self._lead and not self.removed:
             self._content.append(self._lead)
             self._made.append(ContentPiece(text=self._lead))
         self._lead = ""
 
     def reading(self, *, cut: bool) -> Reading:
-        """All of it. `cut`: the server ended the message, so that only calls that were closed count."""
+        """Return the whole reading.
+
+        With `cut`, the server cut the message short, so only calls with their closing mark count.
+        """
         calls: list[ReadCall] = []
         diagnostics: list[Diagnostic] = []
         for entry in self._entries:

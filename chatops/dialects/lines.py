@@ -1,4 +1,4 @@
-"""What the beginning of a line begins: code, a quotation, `Action:`, `>>>NAME`."""
+"""Constructs that begin a line: code, a quotation, `Action:`, `>>>NAME`."""
 
 import re
 
@@ -18,12 +18,12 @@ _MAY_GO_ON = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
 
 
 def line_may_begin(text: str, at: int) -> bool:
-    """Whether all there is from `at` on could be the beginning of something that only lines begin with."""
+    """Return True if all text from `at` on could still become a construct that begins a line."""
     return at < len(text) and _MAY_BEGIN.match(text, at) is not None
 
 
 class Indented:
-    """Gives out lines of indented code."""
+    """Mode for indented code: its lines are content."""
 
     __slots__ = ("_then",)
 
@@ -31,7 +31,7 @@ class Indented:
         self._then = then
 
     def __call__(self, message: Message) -> bool:
-        """The mode."""
+        """Pass lines until the indented block ends."""
         text = message.text
         end = text.find("\n", message.at)
         if end < 0:
@@ -48,9 +48,9 @@ class Indented:
 
 
 def read_line(message: Message, found: re.Match[str]) -> Step | tuple[int, int, Outcome]:
-    """What the beginning of a line, found by `LINE_START` or `SCAN`, comes to.
+    """Handle the beginning of a line that `LINE_START` or `SCAN` found.
 
-    A step; or, for what may be a call, its start, where to look on if it is none, and the outcome.
+    Return a step or, for a possible call, its start, the index from which to continue if it is none, and the outcome.
     """
     if found["indented"] is not None:
         message.runs.clear()

@@ -1,7 +1,8 @@
 """One reader for literals as models write them, in the spelling of JSON or of Python: a loop with its own stack.
 
-Every character is looked at a bounded number of times, so that time is linear in what is read; what stands open is kept
-in a list and not in calls, so that nothing overflows. What is assumed on the way is noted.
+Every character is looked at a bounded number of times, so time is linear in the length read. Open containers are kept
+in a list instead of nested function calls, so deep input cannot overflow the stack. Every assumption is recorded as a
+repair.
 """
 
 import re
@@ -17,7 +18,7 @@ _WORD = re.compile(r"[^\W\d]\w*+")
 _NUMBER_BEGUN = re.compile(r"[-+.eE0-9]++")
 _BARE_KEY = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
 _AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
-"""How marks begin that formats put after a value. Anything else may be a text whose end was not found."""
+"""Beginnings of marks that formats put after a value. Other text may mean that the end of a string was missed."""
 _MISSING_COMMA = re.compile(KEY)
 _EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
 _RAW_NEWLINE = re.compile(r"(?:[^\\]|^)(?:\\\\)*+\n")
@@ -26,33 +27,36 @@ _PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 
 @dataclass(slots=True)
 class _Open:
-    """A container that stands open."""
+    """A container that is open."""
 
     kind: Kind
     value: dict[str, JsonValue] | list[JsonValue]
     key: str = ""
     doubled: bool = False
-    """Its brace stood there twice."""
+    """True if its opening brace was written twice."""
     commas: int = 0
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one value from `text`, beginning at `at`; afterwards `at` is the index of what follows it."""
+    """Reader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
 
     text: str
     at: int
     spelling: Spelling
     close_open: bool = False
-    """Whether brackets that are missing after a closed value may be assumed."""
+    """True if brackets that are missing after a closed value may be assumed."""
     repairs: dict[Repair, None] = field(default_factory=dict)
     unclosed: list[JsonValue] = field(default_factory=list)
     _stack: list[_Open] = field(default_factory=list)
     _open_ended: bool = False
-    """Whether the last value was a number or a word, which would go on if the text did."""
+    """True if the last value was a number or a word, which more text could extend."""
 
     def read(self, first: Kind | None = None) -> JsonValue:
-        """The value. `first` is what its bracket opens, where the bracket does not say. Raises Unreadable."""
+        """Read the value. `first` is the kind that its bracket opens, where the bracket alone does not tell.
+
+        Raises Unreadable if no value can be read.
+        """
         while True:
             self._skip()
             opened = self.spelling.openers.get(self.text[self.at : self.at + 1])
@@ -84,7 +88,7 @@ class Reader:
             self.at = gap.end()
 
     def _fail(self, message: str) -> Unreadable:
-        """The error for what stands here; if nothing does, the text was cut."""
+        """Return the error for the text at this position. At the end of the text, it says that the text was cut."""
         if self.at >= len(self.text):
             return Unreadable("the text ends in the middle of it", self.at, cut=True)
         return Unreadable(message, self.at)
@@ -100,7 +104,7 @@ class Reader:
         self._skip()
 
     def _pop(self) -> JsonValue:
-        """Takes the innermost container off, which has been closed, and returns it."""
+        """Remove the innermost container, which has been closed, and return its value."""
         top = self._stack.pop()
         self._open_ended = False
         if top.kind is Kind.TUPLE:
@@ -109,7 +113,7 @@ class Reader:
         return top.value
 
     def _first_member(self) -> bool:
-        """Goes to the first value of the container just opened; False if it is empty."""
+        """Move to the first value of the container just opened; return False if it is empty."""
         top = self._stack[-1]
         if top.kind is Kind.OBJECT and not self.spelling.is_python and self.text.startswith("{", self.at):
             self._note(Repair.DOUBLED_BRACES)
@@ -119,7 +123,7 @@ class Reader:
         return not self._closes(top) and self._key(top)
 
     def _next_member(self) -> bool:
-        """Goes to the next value of the innermost container; False if it ends here."""
+        """Move to the next value of the innermost container; return False if it ends here."""
         top = self._stack[-1]
         if self._open_ended and self.at >= len(self.text):
             raise self._fail("no value stands here")
@@ -143,7 +147,7 @@ class Reader:
         return self._key(top)
 
     def _closes(self, top: _Open) -> bool:
-        """Whether `top` is closed here; if so, goes behind its bracket."""
+        """Return True if `top` is closed here, and move past its bracket."""
         if not self.text.startswith(CLOSERS[top.kind], self.at):
             return False
         self.at += 1
@@ -159,7 +163,7 @@ class Reader:
         return True
 
     def _lacks_a_comma(self, top: _Open, behind: int) -> bool:
-        """Goes on where a comma should stand and none does; the last value ended at `behind`."""
+        """Continue where a comma is missing. The last value ended at `behind`."""
         char = self.text[self.at : self.at + 1]
         if not self.spelling.is_python and char:
             if top.kind is Kind.OBJECT and _MISSING_COMMA.match(self.text, self.at):
@@ -175,7 +179,7 @@ class Reader:
         raise self._fail("a comma or a closing bracket is missing")
 
     def _skips_an_extra_brace(self, top: _Open) -> bool:
-        """Goes behind a brace too many after an object in a list, if there is one."""
+        """Skip a surplus brace after an object in a list; return False if there is none."""
         if top.kind is not Kind.ARRAY or not isinstance(top.value, list) or not isinstance(top.value[-1], dict):
             return False
         extra = _EXTRA_BRACE.match(self.text, self.at)
@@ -186,13 +190,13 @@ class Reader:
         return True
 
     def _may_end_here(self, char: str, behind: int) -> bool:
-        """Whether all that stands open can end here, or all within a container that is closed next."""
+        """Return True if all open containers can end here, or all inside one that is closed next."""
         if char in CLOSERS.values():
             return any(CLOSERS[each.kind] == char for each in self._stack)
         return char in _AFTER_THE_END or "\n" in self.text[behind : self.at]
 
     def _was_the_end_of_an_item(self, top: _Open) -> bool:
-        """Whether an object that was never closed is followed by the next item of the list that it stands in."""
+        """Return True if an object that was never closed is followed by the next item of its list."""
         if top.kind is not Kind.OBJECT or len(self._stack) < 2 or self._stack[-2].kind is not Kind.ARRAY:
             return False
         return self.text.startswith("{", self.at)
@@ -217,7 +221,7 @@ class Reader:
     # Keys
 
     def _key(self, top: _Open) -> bool:
-        """Goes to the value that comes next in `top`, past its key if it has one; always True."""
+        """Move to the next value in `top`, past its key if it has one. Always return True."""
         if top.kind is Kind.ARGUMENTS:
             top.key = self._keyword()
         elif top.kind is Kind.OBJECT:
@@ -250,7 +254,7 @@ class Reader:
         self.at += 1
         return name[0]
 
-    # Values without parts
+    # Scalar values
 
     def _scalar(self) -> JsonValue:
         char = self.text[self.at : self.at + 1]
@@ -287,7 +291,7 @@ class Reader:
         return raw if prefix == "r" else from_python_escapes(raw, start, self._note)
 
     def _joined(self, place: Place | None) -> str:
-        """A text, and those that follow it without a comma."""
+        """Read a string and the strings that follow it without a comma."""
         parts = [self._python_quoted(place)]
         while True:
             end = self.at
@@ -341,7 +345,7 @@ class Reader:
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:
-    """Whether two values that were read are the same JSON: `True` and `1` are not."""
+    """Return True if two values are the same JSON. Unlike with `==`, `True` and `1` differ."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,6 +1,6 @@
-"""The table of formats, and what the word of a tag means.
+"""The table of formats, and the role of each tag by its word.
 
-A new format whose calls stand between tags of its own, in a grammar that is known, is one line here.
+A new format with its own tags and a known grammar is one line here.
 """
 
 import re
@@ -32,12 +32,12 @@ from chatops.dialects.turns import TURNS
 
 
 def _between(name: str, *words: str) -> dict[str, ReadCalls]:
-    """Calls in whatever grammar behind a tag with one of `words`."""
+    """Return readers for calls in any grammar after a tag with one of `words`."""
     return {word: partial(read_marked, format=name, word=word) for word in words}
 
 
 def _tagged(name: str, *words: str) -> dict[str, ReadCalls]:
-    """Calls that are a tag with one of `words` and a name, around tags of parameters."""
+    """Return readers for calls that are a tag with one of `words` and a name, around tags of parameters."""
     return dict.fromkeys(words, partial(_read_function, format=name))
 
 
@@ -46,7 +46,7 @@ def _read_function(opening: Opening, *, format: str) -> Outcome:
 
 
 def _behind(name: str, word: str, rest: str) -> dict[str, ReadCalls]:
-    """Calls behind a tag with `word` that is followed by `rest`, a pattern."""
+    """Return a reader for calls after a tag with `word` that is followed by the pattern `rest`."""
     return {word: partial(_read_behind, format=name, rest=re.compile(rf">\s*{rest}\s*"))}
 
 
@@ -68,7 +68,7 @@ _DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls":
 
 
 def _read_dsml(opening: Opening) -> Outcome:
-    """Tags with `｜DSML｜` before their word: a wrapper or a call."""
+    """Read tags with `｜DSML｜` before their word: a wrapper or a call."""
     text, start = opening.text, opening.start
     tag = _DSML.match(text, start)
     if tag is None:
@@ -87,7 +87,7 @@ _PLUGIN = re.compile(r">\s*<\|(plugin|interpreter)\|>\s*", re.IGNORECASE)
 
 
 def _read_action(opening: Opening) -> Outcome:
-    """`<|action_start|>` of InternLM: a call of a plugin, or code for its interpreter."""
+    """Read `<|action_start|>` of InternLM: a call of a plugin, or code for its interpreter."""
     text = opening.text
     found = _PLUGIN.match(text, opening.after)
     if found is None:
@@ -140,7 +140,7 @@ _ROWS: Mapping[str, Mapping[str, ReadCalls]] = {
     "gemma4": {"|tool_call": partial(read_gemma, format="gemma4")},
     "functiongemma": {"start_function_call": partial(read_gemma, format="functiongemma")},
 }
-"""Words of opening tags, in small letters and without `<` and `>`, with the reader of what follows, by format."""
+"""By format: the words of its opening tags, in lower case without `<` and `>`, each with the reader of what follows."""
 _SHARED = (
     "deepseek_v31",
     "dsml_v4",
@@ -151,7 +151,7 @@ _SHARED = (
     "llama3_function_tag",
     "olmo3",
 )
-"""Formats that open as another one does; what follows tells them apart."""
+"""Formats that open in the same way as another one; the text after the tag tells them apart."""
 _OF_LINES = ("commandr_action", "functionary_v32", "react")
 _OF_MARKS = ("functools", "minimax_m3", "mistral_json", "mistral_v11")
 _OF_HEADERS = ("harmony", "kimi_k3")
@@ -159,7 +159,7 @@ _UNMARKED = ("bare_json_alt", "json_array", "json_fenced", "llama3_json", "opena
 FORMATS = frozenset({*_ROWS, *_SHARED, *_OF_LINES, *_OF_MARKS, *_OF_HEADERS, *_UNMARKED})
 """The names of the formats that can be read."""
 OPENS: Mapping[str, ReadCalls] = {word: read for row in _ROWS.values() for word, read in row.items()}
-"""The words of all opening tags, with their readers."""
+"""The words of all opening tags, each with its reader."""
 
 _ENDS_OF_TEXT = (
     "|im_end|",
@@ -192,15 +192,15 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(OPENING, Kind.THOUGHT),
     **dict.fromkeys(OPENS, Kind.CALL),
 }
-"""What the word of a tag means."""
+"""The role of a tag, by its word."""
 BEGINNINGS = beginnings(
     [*KINDS, "!--", *(f"{word}:opensource" for word in ("tool_call", "tool_calls", "think", "/think"))]
 )
-"""All that a known word may begin with."""
+"""All prefixes of known words."""
 
 
 def _read_functools(opening: Opening) -> Outcome:
-    """`functools[{...}]`; anything else in the brackets is Python."""
+    """Read `functools[{...}]`; anything else in the brackets is Python."""
     text, bracket = opening.text, opening.after - 1
     at = skip_space(text, opening.after)
     if at == len(text):
@@ -218,8 +218,8 @@ MARKS: Mapping[str, ReadCalls] = {
     "[TOOL_CALLS]": read_mistral,
     "functools[": _read_functools,
     "]<]minimax[>[": read_minimax,
-    # Some servers print the `▁` in the tokens of DeepSeek as the space that it stands for.
+    # Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
     **{f"<{bar}tool call begin{bar}>": partial(_spaced, read=read_token_call) for bar in _BARS},
     **{f"<{bar}tool calls begin{bar}>": partial(_spaced, read=read_token_calls) for bar in _BARS},
 }
-"""Opening marks that are no tags, with their readers."""
+"""Opening marks that are not tags, each with its reader."""

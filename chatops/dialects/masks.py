@@ -1,7 +1,7 @@
-"""Text in which nothing is a call, whatever it looks like: code, quotations, comments, and the echo of tools.
+"""Text in which nothing is a call, whatever it looks like: code, quotations, comments, and echoes of tool output.
 
 Inline code follows CommonMark: a run of backticks opens a span if a run of the same length follows in the same
-paragraph; otherwise it is text.
+paragraph. Otherwise it is text.
 """
 
 import re
@@ -12,10 +12,10 @@ from chatops.dialects.scanner import TOO_EARLY, Early
 _BLANK = re.compile(r"\n[ \t\r]{0,16}\n")
 _RUN = re.compile(r"`+")
 LONGEST_SPAN = 8000
-"""Characters that are searched for the end of a code span."""
+"""Number of characters that are searched for the end of a code span."""
 
 QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "‘": "’", "„": "“", "「": "」"}
-"""What opens a quotation in prose, and what ends it."""
+"""Signs that open a quotation in prose, each with the sign that ends it."""
 _BEFORE_A_QUOTE = frozenset(" \t\r\n([{=:,;>—–-")
 _LONGEST_QUOTE = 4000
 
@@ -51,8 +51,10 @@ QUOTING = {
     word: re.compile(rf"(?P<opens><{re.escape(word)}\b[^<>]{{0,24}}>)|{end}|{_RESULT}", re.IGNORECASE)
     for word, end in _TO_THE_END.items()
 }
-"""Words of tags around what tools said, what they are, and code; with the pattern of their end, or of the fence in
-which a result of ours stands there: the end of the tag may be anything that the result holds."""
+"""Words of tags around tool output, declarations and code, each with the pattern of their end.
+
+The pattern also matches the fence of one of our results: the result may contain the closing tag.
+"""
 COMMENT_ENDS = re.compile(r"-->")
 SQUARE_QUOTING = {
     "[TOOL_RESULTS]": re.compile(rf"\[/TOOL_RESULTS\]|{_RESULT}"),
@@ -62,7 +64,7 @@ SQUARE_QUOTING = {
 
 
 def fence_ends(number: str) -> re.Pattern[str]:
-    """The end of the fence of a result, see `chatops.dialects.fence`."""
+    """Return the pattern of the end of a result's fence, see `chatops.dialects.fence`."""
     return re.compile(re.escape(f"[end of result {number}]"))
 
 
@@ -93,22 +95,24 @@ _INTRODUCES = re.compile(
 _SENTENCE_ENDS = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?。！？][\"'”’)*_]*(?:\s|\Z)")
 _LONGER = 16
 CUE_REACH = 400
-"""Characters before a fence that are searched for a sign that it documents something."""
+"""Number of characters before a fence that are searched for words that announce documentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """A fenced block that stands open."""
+    """A fenced block that is open."""
 
     language: str
     body: int
-    """Index of its first line."""
+    """Index of the line break before its first line."""
     ends: re.Pattern[str]
 
 
 def open_fence(text: str, run: int, after: int) -> Fence | None:
-    """The fence whose run of backticks or tildes goes from `run` to `after`, its first line being there; None if it is
-    inline code."""
+    """Return the fence whose run of backticks or tildes is `text[run:after]`; None if it is inline code.
+
+    Its first line must be complete.
+    """
     info = _INFO.match(text, after)
     if info is None or (text[run] == "`" and text.startswith("`", info.end())):
         return None
@@ -118,20 +122,20 @@ def open_fence(text: str, run: int, after: int) -> Fence | None:
 
 
 def may_hold_a_call(fence: Fence, before: str) -> bool:
-    """Whether what a fence holds could be meant as a call, by its language and by the text before it."""
+    """Return True if a fence may hold a call, judged by its language and by the text before it."""
     return fence.language in _CALL_LANGUAGES and _CUE.search(before[-CUE_REACH:]) is None
 
 
 def introduces_an_example(before: str) -> bool:
-    """Return True if the last sentence of `before` is unfinished and announces what follows as quoted or an example."""
+    """Return True if the last sentence of `before` is unfinished and announces a quotation or an example."""
     line = before[-CUE_REACH:].rstrip().rpartition("\n")[2]
     return _INTRODUCES.search(_SENTENCE_ENDS.split(line)[-1]) is not None
 
 
 def span_end(text: str, at: int, runs: list[int], *, final: bool) -> int | Early | None:
-    """Where the code span that `at` lies in ends, if one of the `runs` of backticks before it opened one.
+    """Return the end of the code span around `at`, if one of the `runs` of backticks before it opened one.
 
-    None if none did.
+    Return None if none did.
     """
     reach = at + LONGEST_SPAN
     blank = _BLANK.search(text, at, reach)
@@ -152,15 +156,15 @@ def span_end(text: str, at: int, runs: list[int], *, final: bool) -> int | Early
 
 
 def quotation_around(text: str, at: int) -> str:
-    """The sign that ends the quotation which opens right before `at`; empty if none does."""
+    """Return the sign that ends the quotation which opens right before `at`; empty if none does."""
     closing = QUOTES.get(text[at - 1], "")
     return closing if closing and text[at - 2] in _BEFORE_A_QUOTE else ""
 
 
 def quotation_end(text: str, at: int, closing: str, *, far: bool, final: bool) -> int | Early | None:
-    """Where a quotation ends that goes on behind `at`: its next closing sign in the paragraph, the last one if `far`.
+    """Return the end of a quotation that continues after `at`: after its next closing sign in the paragraph.
 
-    None if the paragraph has none.
+    With `far`, use the last such sign. Return None if the paragraph has none.
     """
     reach = at + _LONGEST_QUOTE
     blank = _BLANK.search(text, at, reach)
@@ -173,7 +177,7 @@ def quotation_end(text: str, at: int, closing: str, *, far: bool, final: bool) -
 
 
 def paragraph_end(text: str, at: int) -> int:
-    """Where the paragraph that `at` lies in ends, or a quotation in it has to."""
+    """Return the end of the paragraph around `at`, which is also the latest end of a quotation in it."""
     reach = at + _LONGEST_QUOTE
     blank = _BLANK.search(text, at, reach)
     return blank.start() if blank else min(len(text), reach)

@@ -1,8 +1,8 @@
-"""The state of a message that is being read: the text that waits, where the scan is, what it waits for.
+"""State of a message that is being read: the text not passed yet, the position of the scan, and the awaited text.
 
-A mode is a function that goes on from `at` and returns whether it got anywhere; what it could not decide yet, it pauses
-for. A mode is never asked about the same text more than a bounded number of times (`_PATIENCE`), so that time stays
-linear when text arrives one character at a time.
+A mode is a function that reads on from `at`. It returns True if it made progress, and otherwise pauses for the text
+that it needs. A mode is called about the same text only a bounded number of times (`_PATIENCE`), so time stays linear
+even when text arrives one character at a time.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from chatops.dialects.offers import Offers
 
 
 class Saying(Enum):
-    """What frames text as said to the user; only its own marks end it."""
+    """Frame that marks text as the answer to the user; only its own marks end it."""
 
     CHANNEL = auto()
-    """A message in a channel, Harmony and Muse."""
+    """A message in a channel: Harmony and Muse."""
     RESPONSE = auto()
     """The response part of Kimi K3."""
 
@@ -26,14 +26,14 @@ Mode = Callable[["Message"], bool]
 
 ANYTHING = None
 NEVER = ""
-"""What to pause for: any text, nothing before the end; otherwise one of some characters."""
+"""Argument of `pause`: any text, nothing before the end of the message, or else a string of awaited characters."""
 _LOOK_BEHIND = 2
 _PATIENCE = 8
 _FREE = 8192
 
 
 class Message:
-    """What modes share. `text` holds what has arrived and not been passed, and a little before it."""
+    """State shared by the modes. `text` holds what has arrived and not been passed, and a little before it."""
 
     __slots__ = (
         "_arrived",
@@ -65,38 +65,39 @@ class Message:
         self.offers = offers
         self.ledger = Ledger()
         self.begin = begin
-        """The mode for the first of what the person sees."""
+        """The mode for the beginning of the content."""
         self.plain = plain
         """The mode for text."""
         self.mode = begin
         self.text = "\n\n"
         self.at = _LOOK_BEHIND
-        """Index of the first character of `text` that has not been passed."""
+        """Index in `text` of the first character that has not been passed."""
         self.final = False
-        """Whether nothing more will come."""
+        """True once nothing more will come."""
         self.fresh = True
-        """Whether `at` counts as the beginning of a line."""
+        """True if `at` counts as the beginning of a line."""
         self.said: Saying | None = None
-        """What frames this text as said to the user, so that nothing in it runs."""
+        """The frame that marks this text as the answer to the user, so that nothing in it runs."""
         self.led_by_call = False
-        """Whether a call was the first thing in the text."""
+        """True if a call was the first thing in the text."""
         self.runs: list[int] = []
         """Lengths of the runs of backticks that may have opened a code span, in order."""
         self.tags = OpenTags()
-        """Tags of no known format that are open at `at`."""
+        """The tags of no known format that are open at `at`."""
         self.declined = -1
-        """Index in the content of the last marker of a call behind which there is none; -1 without any."""
+        """Index in the content of the last call marker that no call followed; -1 if there is none."""
         self.documents = False
-        """Whether a call was announced as an example or a quotation, so that the user decides on all that follow."""
+        """True once a call was announced as an example; the user then decides on it and all later calls."""
         self.wrapper = ""
         self.hold = -1
-        """Index from which on the end of `text` may be the beginning of something; -1 if it is not known."""
+        """Index from which the end of `text` may be the beginning of a construct; -1 if not known."""
         self._base = -_LOOK_BEHIND
         self._arrived: list[str] = []
         self._length = 0
         self._waits_for: str | None = ANYTHING
         self._spent = 0
         self._raw: list[str] = []
+        """All text passed since the last thought, as it was written, for `reclassify`."""
 
     @property
     def base(self) -> int:
@@ -104,7 +105,7 @@ class Message:
         return self._base
 
     def arrive(self, chunk: str) -> bool:
-        """Takes a chunk; whether it is worth going on."""
+        """Store a chunk; return True if the mode can make progress with it."""
         self._arrived.append(chunk)
         self._length += len(chunk)
         wanted = self._waits_for
@@ -114,11 +115,12 @@ class Message:
             ready = any(each in chunk for each in wanted)
         waiting = len(self.text) - self.at + self._length
         if ready and self._spent > _PATIENCE * waiting + _FREE:
+            # The waiting text was read too often for its length: wait until it has grown, so that time stays linear.
             return False
         return ready
 
     def go_on(self) -> None:
-        """Reads as far as can be read."""
+        """Read as far as possible."""
         if self._arrived:
             kept = max(self.at - _LOOK_BEHIND, 0)
             self._base += kept
@@ -131,34 +133,34 @@ class Message:
             pass
 
     def pause(self, wanted: str | None) -> bool:
-        """Waits for one of the characters of `wanted`; always False."""
+        """Wait for one of the characters of `wanted`. Always return False."""
         self._waits_for = wanted
         self._spent += len(self.text) - self.at
         return False
 
     def pass_content(self, end: int) -> None:
-        """Goes on to `end`; what lies between is for the person."""
+        """Move to `end`; the text passed is content."""
         if end > self.at:
             self.ledger.content(self._advance(end))
 
     def pass_thought(self, end: int) -> None:
-        """Goes on to `end`; what lies between was thought."""
+        """Move to `end`; the text passed is thought."""
         if end > self.at:
             self.ledger.reasoning(self._advance(end))
 
     def skip(self, end: int) -> None:
-        """Goes on to `end`; what lies between is nobody's."""
+        """Move to `end`; the text passed is removed."""
         self._advance(end)
         self.ledger.removed = True
 
     def reclassify(self) -> None:
-        """All since the last thought was thought too."""
+        """Turn everything since the last thought into thought."""
         self.declined = -1
         self.ledger.reclassify("".join(self._raw))
         self.forget()
 
     def forget(self) -> None:
-        """What was passed so far can no longer turn out to be thought."""
+        """Fix all text passed so far: it can no longer turn out to be thought."""
         self._raw = []
 
     def _advance(self, end: int) -> str:

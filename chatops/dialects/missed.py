@@ -1,7 +1,7 @@
-"""Finds what was surely meant as a call where the reader found none, so that the model learns that nothing ran.
+"""Search for a call that was clearly meant but not recognised, so that the model learns that nothing ran.
 
-Only the end of a message is looked at: a call ends the reply, an explanation of a format goes on. Nothing found here is
-run or hidden.
+Only the end of a message is searched: a call ends the reply, whereas an explanation of a format goes on. Nothing found
+here is run or hidden.
 """
 
 import re
@@ -26,9 +26,9 @@ _THOUGHT = "stands among your thoughts, where nothing is run; make it after they
 
 
 def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | None:
-    """Return what to tell the model of a call at the end of `content` that no format reads.
+    """Return the diagnostic for a call at the end of `content` that no format reads; None without one.
 
-    `declined` is the index of the last marker of a call behind which none was found, -1 without any.
+    `declined` is the index of the last call marker that no call followed, -1 without any.
     """
     tail = _TAIL.search(content, max(len(content) - _LONGEST_TAIL, 0))
     end = tail.start() if tail else len(content)
@@ -56,7 +56,7 @@ def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | Non
 
 
 def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
-    """Return what to tell the model of a reply that is all `thought` and ends with a call; `inside` is its reading."""
+    """Return the diagnostic for a reply that is only `thought` and ends with a call; `inside` is its reading."""
     if not inside.calls:
         return None
     call = inside.calls[-1]
@@ -72,7 +72,7 @@ def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
 
 
 def _called(text: str, at: int, offers: Offers) -> str | None:
-    """The tool that the JSON at `at` calls; None if it only describes one."""
+    """Return the tool that the JSON at `at` calls; None if it only describes one."""
     try:
         read = read_value(text, at, close_open=True)
     except Unreadable:

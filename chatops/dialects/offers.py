@@ -1,4 +1,4 @@
-"""What a reading may come to: the tools on offer, under the names that a model may write."""
+"""The tools on offer, under the names that a model may write."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ _NAMES_IN_A_MESSAGE = 12
 
 
 class Offers:
-    """The tools on offer and the names that mean one of them (`brave_search` → `web_search`)."""
+    """The tools on offer, and aliases that mean one of them (`brave_search` → `web_search`)."""
 
     __slots__ = ("aliases", "are_read", "tools")
 
@@ -16,10 +16,10 @@ class Offers:
         self.tools: Tools = {} if tools is None else tools
         self.aliases = aliases
         self.are_read = tools is not None
-        """Whether what looks like a call is one; otherwise it is text."""
+        """True if calls are read; otherwise everything that looks like one is text."""
 
     def named(self, written: str) -> str | None:
-        """The tool that `written` names: exactly, or as an alias; white space around it does not count."""
+        """Return the tool that `written` names, exactly or as an alias; surrounding white space is ignored."""
         name = written.strip()
         if name in self.tools:
             return name
@@ -27,22 +27,22 @@ class Offers:
         return meant if meant in self.tools else None
 
     def schema(self, name: str) -> Schema:
-        """The schema of a tool on offer."""
+        """Return the schema of a tool on offer."""
         return self.tools[name]
 
     def begins_a_name(self, text: str) -> bool:
-        """Whether a name that a model may write begins with `text`."""
+        """Return True if a name that a model may write begins with `text`."""
         return any(name.startswith(text) for names in (self.tools, self.aliases) for name in names)
 
     def required(self, name: str) -> Sequence[str]:
-        """The arguments that a tool on offer needs."""
+        """Return the required arguments of a tool on offer."""
         required = self.tools[name].get("required")
         if not isinstance(required, Sequence) or isinstance(required, str):
             return ()
         return [each for each in required if isinstance(each, str)]
 
     def listed(self) -> str:
-        """The names on offer for a message to the model, as far as they fit."""
+        """Return a clause that lists the first 12 tools on offer, for a message to the model."""
         if not self.tools:
             return "no tool is on offer"
         names = list(self.tools)

@@ -1,4 +1,4 @@
-"""What a model is told that has to write its calls as text."""
+"""The instructions for a model that has to write its calls as text."""
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -15,10 +15,10 @@ def tools_prompt(
     spell: Callable[[Sequence[WrittenCall]], str],
     alone: bool,
 ) -> str:
-    """The section on tools of a system prompt; empty without tools.
+    """Return the section on tools of a system prompt; empty without tools.
 
-    The list stands first and what is asked of the next reply last, so that the text before it stays the same from
-    round to round. `alone`: whether a reply that calls must hold nothing but its calls.
+    The list comes first and the request for the next reply last, so that the text before it stays the same from round
+    to round. With `alone`, a reply with calls must contain only its calls.
     """
     if not tools:
         return ""

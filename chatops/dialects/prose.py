@@ -1,4 +1,4 @@
-"""The mode for text: what in it begins a call, thought, code or a quotation, and what is just text."""
+"""The mode for text: finds what in it begins a call, thought, code or a quotation."""
 
 import re
 
@@ -17,7 +17,7 @@ _CHANNEL_STARTS = "|start|"
 
 
 def in_text(message: Message) -> bool:
-    """Gives out text up to the next thing that is none."""
+    """Pass text as content up to the next construct, and handle that."""
     text = message.text
     if message.hold < 0:
         message.hold = len(text) + 1 if message.final else hold_from(text, message.at, BEGINNINGS)
@@ -38,7 +38,7 @@ def in_text(message: Message) -> bool:
 
 
 def _at(message: Message, found: re.Match[str]) -> Step:
-    """What `SCAN` found comes to."""
+    """Handle a match of `SCAN`."""
     if found["word"]:
         return _tag(message, found)
     if found["run"]:
@@ -60,7 +60,7 @@ def _at(message: Message, found: re.Match[str]) -> Step:
 
 
 def _count_run(message: Message, length: int) -> None:
-    """A run of backticks closes the span that one of its length opened, or may open one."""
+    """Close the code span that a run of the same length opened, or note that this run may open one."""
     if length in message.runs:
         del message.runs[message.runs.index(length) :]
     else:
@@ -68,7 +68,7 @@ def _count_run(message: Message, length: int) -> None:
 
 
 def _mark(message: Message, found: re.Match[str]) -> Step:
-    """Marks that are no tags."""
+    """Handle marks that are not tags."""
     mark = found[0]
     if mark in ("[THINK]", "◁think▷"):
         return think(message, found, SQUARE if mark == "[THINK]" else ARROWS, found.end())
@@ -94,7 +94,7 @@ def _tag(message: Message, found: re.Match[str]) -> Step:
 
 
 def _may_leave(said: Saying, kind: Kind, word: str) -> bool:
-    """Whether a tag may end what is said to the user."""
+    """Return True if a tag may end the answer to the user."""
     if said is Saying.RESPONSE:
         return kind is Kind.PART
     return kind is Kind.FRAME_ENDS or word == _CHANNEL_STARTS
@@ -111,7 +111,7 @@ def _call(message: Message, start: int, after: int, read: ReadCalls) -> Step:
 
 
 def _line(message: Message, found: re.Match[str]) -> Step:
-    """What the beginning of a line begins."""
+    """Handle the beginning of a line."""
     line = read_line(message, found)
     if not isinstance(line, tuple):
         return line

@@ -1,7 +1,7 @@
-"""Reads calls written as Python: `f(a=1, b="x")`, keyword arguments with literal values and nothing else.
+"""Reader of calls written as Python: `f(a=1, b="x")`, with keyword arguments and literal values only.
 
-Nothing is evaluated. Positional arguments, expressions, nested calls, comprehensions, f-strings, `**` and keywords that
-are given twice are refused, as what they would mean is not written there.
+Nothing is evaluated. Positional arguments, expressions, nested calls, comprehensions, f-strings, `**` and repeated
+keywords are refused, because their meaning cannot be read from the text.
 """
 
 import re
@@ -27,14 +27,16 @@ class PythonicCall:
     arguments: dict[str, JsonValue]
     start: int
     end: int
-    """Index into the text of what follows the closing parenthesis."""
+    """Index after the closing parenthesis."""
     repairs: tuple[str, ...] = ()
 
 
 def read_call(text: str, start: int = 0) -> PythonicCall:
-    """The call `name(key=literal, ...)` that begins at `start`, white space before it skipped. Raises Unreadable.
+    """Read the call `name(key=literal, ...)` at `start`, after any white space.
 
-    A name is letters, digits, `_`, and within it dots and hyphens, as servers of tools use them.
+    A name consists of letters, digits and `_`, and inside it dots and hyphens, as tool servers use them.
+
+    Raises Unreadable if there is no such call.
     """
     begin = _after(_SPACE, text, start)
     name = _NAME.match(text, begin)
@@ -50,11 +52,12 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 
 
 def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tuple[tuple[PythonicCall, ...], int]:
-    """The calls of `[f(), g()]`, or of calls on lines of their own, that begin at `start`; and the index after them.
+    """Read the calls of `[f(), g()]`, or calls on lines of their own, at `start`; return them and the index after.
 
-    Without brackets they go on for as long as something that opens like a call follows, after a line break, a semicolon
-    or a comma. `close_open` accepts a list whose bracket is missing after a closed call. Raises Unreadable if any of
-    the calls is unreadable.
+    Without brackets, the list goes on while something that opens like a call follows a line break, a semicolon or a
+    comma. With `close_open`, the bracket may be missing after a closed call.
+
+    Raises Unreadable if any of the calls is unreadable.
     """
     begin = _after(_SPACE, text, start)
     if text.startswith("[", begin):

@@ -1,4 +1,4 @@
-"""Modes for text in which nothing is a call: fenced code, and what stands between tags that quote."""
+"""Modes for text in which nothing is a call: fenced code, and text between tags that quote."""
 
 import re
 
@@ -14,12 +14,12 @@ _LONGEST_FENCE_END = 96
 _LONGEST_TOKEN = 40
 _WORDS = r"[^<\[\]`~>◁|]{0,200}"
 _NEXT_FENCE = re.compile(rf"{_WORDS}?\n[ \t\r]{{0,16}}(?P<fence>`{{3,40}}|~{{3,40}})[^`\n]*(?=\n)")
-"""Another fence behind a closed one, with nothing but words between them."""
+"""Another fence after a closed one, with only words between them."""
 _MAY_BE_NEXT = re.compile(rf"{_WORDS}(?:\n[ \t\r]{{0,16}}(?:`{{1,40}}|~{{1,40}})[^`\n]*)?\Z")
 
 
 class Quoting:
-    """Gives out text as it is until something ends the quotation."""
+    """Mode that passes text unchanged until something ends the quotation."""
 
     __slots__ = ("_depth", "_ends", "_then")
 
@@ -29,7 +29,7 @@ class Quoting:
         self._depth = 1
 
     def __call__(self, message: Message) -> bool:
-        """The mode."""
+        """Pass text up to the end of the quotation."""
         text = message.text
         end = self._ends.search(text, message.at)
         if end:
@@ -52,7 +52,7 @@ class Quoting:
 
 
 class InFence:
-    """Gives out a fenced block until its closing line; `at` stands on the line break before its first line."""
+    """Mode for a fenced block, up to its closing line. `at` is at the line break before its first line."""
 
     __slots__ = ("_ends", "_then")
 
@@ -61,7 +61,7 @@ class InFence:
         self._then = then
 
     def __call__(self, message: Message) -> bool:
-        """The mode."""
+        """Pass text up to the end of the block."""
         text = message.text
         end = self._ends.search(text, message.at)
         if end and (message.final or end.end() < len(text)):
@@ -77,19 +77,19 @@ class InFence:
 
 
 class HeldFence:
-    """Keeps back fenced blocks that may be calls, until other text follows them or the message ends."""
+    """Mode that holds back fenced blocks that may be calls, until other text follows them or the message ends."""
 
     __slots__ = ("_closed", "_fences", "_searched", "_then")
 
     def __init__(self, offset: int, length: int, then: Mode) -> None:
-        """The run of backticks is `length` long and stands `offset` characters behind `at`."""
+        """Start with the fence whose run of backticks is `length` long and begins `offset` characters after `at`."""
         self._fences = [(offset, length)]
         self._then = then
         self._searched = 0
         self._closed = -1
 
     def __call__(self, message: Message) -> bool:
-        """The mode."""
+        """Wait for the end of the last fence, then for what follows it."""
         text, start = message.text, message.at
         fence = self._fence(text, start, -1)
         if self._closed < 0 and not self._look_for_the_end(message, fence):
@@ -117,7 +117,7 @@ class HeldFence:
         return False
 
     def _behind(self, message: Message) -> bool:
-        """Wait for what follows a closed fence: the end of the message, or another fence behind a few words."""
+        """Wait for what follows a closed fence: the end of the message, or another fence after a few words."""
         text, start = message.text, message.at
         closed = start + self._closed
         if only_closers_follow(text, closed):
@@ -139,13 +139,13 @@ class HeldFence:
         return True
 
     def _release(self, message: Message, fence: Fence) -> bool:
-        """Give out everything up to the last fence: between the others stand only words."""
+        """Pass everything up to the last fence: only words are between the others."""
         message.pass_content(fence.body)
         message.mode = InFence(fence.ends, self._then)
         return True
 
     def _decide(self, message: Message) -> bool:
-        """At the end of the message: the last fences are calls, as far as all of them hold nothing else."""
+        """Take the trailing fences that hold calls, at the end of the message."""
         text, start = message.text, message.at
         fences = [self._fence(text, start, number) for number in range(len(self._fences))]
         alone = len(fences) == 1 and not message.ledger.has_content

@@ -1,4 +1,4 @@
-"""What a reading of a model's text gives: the vocabulary of readers, writers and whoever uses them."""
+"""The result of reading a model's text: types shared by readers, writers and their callers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,88 +13,88 @@ Tools = Mapping[str, Schema]
 
 
 class Confidence(StrEnum):
-    """How sure it is that the model meant a call. A call with anything below HIGH always asks a person."""
+    """Certainty that the model meant a call. A call below HIGH always asks the user."""
 
     HIGH = "high"
     LOW = "low"
-    """It could also have been an example (a fence at the end of the message, code after a marker)."""
+    """It may also be an example (a fence at the end of the message, code after a marker)."""
 
 
 class DiagnosticKind(StrEnum):
-    """Why something that looked like a call gave none."""
+    """Reason why something that looked like a call gave none."""
 
     UNKNOWN_TOOL = "unknown_tool"
     UNREADABLE = "unreadable"
     CUT_OFF = "cut_off"
     NOT_ARGUMENTS = "not_arguments"
-    """Readable, but no object of arguments."""
+    """Readable, but not an object of arguments."""
     MISSED = "missed"
-    """It names a tool where no format reads a call; it may be text about a call, and is still part of the content."""
+    """A tool is named where no format reads a call. It may be text about a call, and is still part of the content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCall:
-    """One call in a text. `arguments` is JSON text of one object; `name` is that of a tool on offer."""
+    """One call in a text. `arguments` is JSON text of one object; `name` is the name of a tool on offer."""
 
     name: str
     arguments: str
     format: str
     repairs: tuple[str, ...] = ()
-    """What had to be assumed, each in words for the person who is asked."""
+    """Assumptions made to read it: sentences for the user who decides."""
     confidence: Confidence = Confidence.HIGH
     start: int = 0
-    """Where it begins in the text, in characters."""
+    """Index of its first character in the text."""
     end: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """A call that was recognised and gives nothing to run: what to tell the model."""
+    """A call that was recognised but cannot be run, with a message for the model."""
 
     kind: DiagnosticKind
     message: str
-    """One sentence, to follow the name of the tool."""
+    """One clause, to be put after the name of the tool."""
     name: str = ""
-    """As far as it could be read."""
+    """The written name, as far as it could be read."""
     format: str = ""
     start: int = 0
     excerpt: str = ""
-    """The beginning of what was written, at most 200 characters."""
+    """The first characters of the written call, at most 200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """All there is in a text. `content` is what is left for the person; reasoning is never in it."""
+    """Everything found in a text. `content` is the text for the user; it never contains reasoning."""
 
     calls: tuple[ReadCall, ...] = ()
     content: str = ""
     reasoning: str = ""
     format: str = ""
-    """Of the first call or diagnostic; empty if there is neither."""
+    """Format of the first call or diagnostic; empty if there is neither."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentPiece:
-    """Text for the person, certain by now."""
+    """Text for the user, certain by now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningPiece:
-    """Text that the model thought, certain by now."""
+    """Thought, certain by now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclassifiedPiece:
-    """Every `ContentPiece` so far was thought: a closing tag came whose opening one stood in the prompt."""
+    """Every `ContentPiece` so far was thought: a closing tag came whose opening tag was in the prompt."""
 
     text: str
-    """The thought as it was written, to take the place of that content."""
+    """The thought as it was written; replaces that content."""
 
 
 Piece = ContentPiece | ReasoningPiece | ReclassifiedPiece
-"""What a reader gives while a text arrives. Put together, they are the content and the reasoning of the `Reading`."""
+"""A part of the reading while text arrives. Joined, the pieces are the content and reasoning of the `Reading`."""

@@ -1,4 +1,4 @@
-"""How models mark what they think: paired tags, nested ones counted; what is never closed goes on to the end."""
+"""Marks of thought: paired tags, nested ones counted. Thought that is never closed goes on to the end."""
 
 import re
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ _GEMMA_THINKS = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """A way to mark thought."""
+    """One way to mark thought."""
 
     ends: re.Pattern[str]
-    """Its closing tag; group `opens` where it finds another opening one instead."""
+    """Its closing tag. Group `opens` matches another opening tag instead."""
     longest: int = 48
-    """Characters that the tags may have, so that no more has to be held back."""
+    """Maximum length of the tags in characters: no more than that is held back."""
 
 
 def _paired(opening: str, closing: str) -> Thought:
@@ -61,7 +61,7 @@ ARROWS = _paired("◁think▷", "◁/think▷")
 XTML = _paired(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
 """`<|open|>think<|sep|>`, Kimi K3."""
 CHANNEL = Thought(ends=re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)"))
-"""A message in a channel that is for nobody but the model."""
+"""A message in a channel that is meant only for the model itself."""
 
 OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
 """Words of tags that open thought."""
@@ -75,13 +75,13 @@ CLOSING = frozenset(
         "channel|",
     }
 )
-"""Words of tags that close it, where the opening one may be in the prompt."""
+"""Words of tags that close thought. The opening tag may be in the prompt."""
 
 
 def opened_by(word: str, text: str, after: int) -> tuple[Thought, int] | Early | None:
-    """The thought that the tag with `word` opens, its word ending at `after`, and where it begins.
+    """Return the thought that the tag with `word` opens, and the index where it begins.
 
-    None if it opens none.
+    `after` is the end of the word. Return None if the tag opens no thought.
     """
     thought = _OF_TAGS.get(word) or _OF_TOKENS[word]
     if word == "|channel":

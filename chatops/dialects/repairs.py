@@ -1,10 +1,10 @@
-"""What readers of written values may assume, and the error that says that nothing could be assumed."""
+"""Assumptions that readers of written values may make, and the error for values that cannot be read."""
 
 from enum import StrEnum
 
 
 class Repair(StrEnum):
-    """What had to be assumed to read a value, in words for the person who is asked."""
+    """Assumption made to read a value, as a sentence for the user who decides."""
 
     TRAILING_COMMA = "a comma before a closing bracket was dropped"
     MISSING_COMMA = "a missing comma was added"
@@ -30,12 +30,12 @@ class Repair(StrEnum):
 
 
 class Unreadable(ValueError):
-    """No value that could be run stands here."""
+    """No usable value is at this position."""
 
     def __init__(self, message: str, position: int, *, cut: bool = False) -> None:
-        """`message` is a clause without its full stop, `position` an index into the text that was read.
+        """Set the fields: `message` is a clause without a full stop, `position` an index into the text read.
 
-        `cut`: the text ended inside the value, so that the rest of it is unknown.
+        `cut` is True if the text ended inside the value, so that the rest of it is unknown.
         """
         super().__init__(message)
         self.message = message

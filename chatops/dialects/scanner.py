@@ -1,7 +1,7 @@
-"""Where something may begin: one pattern over the text, the words of tags, and what of the end has to be held back.
+"""Finding where something may begin: one pattern over the text, the words of tags, and the tail to hold back.
 
-The pattern finds tags, runs of backticks and the beginnings of lines that matter; everything between is text. What a
-tag is, its word says (`tool_call`, `/think`, `|channel|`); a word that nobody knows is text.
+The pattern finds tags, runs of backticks and the beginnings of lines that matter; everything between is text. The word
+of a tag says what it is (`tool_call`, `/think`, `|channel|`). Tags with an unknown word are text.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 
 class Early(Enum):
-    """What is said of a place that more text has to come for."""
+    """Answer for a position that cannot be decided before more text has come."""
 
     TOO_EARLY = auto()
 
@@ -30,15 +30,15 @@ _LINES = (
     rf"|{_SPACES}(?:(?P<fence>`{{3,40}}(?!`)|~{{3,40}}(?!~))|(?P<prompt>>>>)|(?P<quote>>)|(?P<action>Action ?:))"
 )
 SCAN = re.compile(rf"{_TAGS}|\n(?:{_LINES})")
-"""Whatever may begin something."""
+"""Pattern of everything that may begin something."""
 SCAN_IN_SPAN = re.compile(rf"{_TAGS}|\n(?:{_LINES}|(?P<blank>{_SPACES}\n))")
-"""The same, and blank lines, which end a code span."""
+"""The same, plus blank lines, which end a code span."""
 LINE_START = re.compile(rf"(?:{_LINES})")
-"""What may begin at the beginning of a line, matched right there."""
+"""Constructs that begin a line, matched right at its beginning."""
 
 
 def _partial(literal: str) -> str:
-    """A pattern for the non-empty beginnings of `literal` at the end of a text."""
+    """Return a pattern for the non-empty beginnings of `literal` at the end of a text."""
     pattern = ""
     for char in reversed(literal):
         pattern = f"{re.escape(char)}(?:{pattern})?" if pattern else re.escape(char)
@@ -59,7 +59,7 @@ _LONGEST = 120
 
 
 def hold_from(text: str, start: int, words: frozenset[str]) -> int:
-    """Index from `start` on from which the end of `text` could be the beginning of something that is not all there."""
+    """Return the index, at least `start`, from which the end of `text` may be an incomplete construct."""
     begin = max(start, len(text) - _LONGEST)
     for found in _HELD.finditer(text, begin):
         word = found["word"]
@@ -69,29 +69,29 @@ def hold_from(text: str, start: int, words: frozenset[str]) -> int:
 
 
 def beginnings(words: Iterable[str]) -> frozenset[str]:
-    """All that some of the `words` begin with, they themselves included."""
+    """Return all non-empty prefixes of the `words`, the words included."""
     return frozenset(word[:end] for word in words for end in range(1, len(word) + 1))
 
 
 def word_of(found: re.Match[str]) -> str:
-    """The word of a tag that `SCAN` found, in small letters; the suffix that some checkpoints add is dropped."""
+    """Return the word of a tag that `SCAN` found, in lower case, without the suffix that some checkpoints add."""
     word = found["word"]
     return word.lower().removesuffix(":opensource") if word else ""
 
 
 class Kind(Enum):
-    """What the word of a tag begins or ends."""
+    """Role of a tag, by its word."""
 
     CALL = auto()
     THOUGHT = auto()
     THOUGHT_ENDS = auto()
     QUOTED = auto()
-    """Text of tools, declarations and comments: shown, never run."""
+    """Tool output, declarations and comments: shown, never run."""
     FRAME = auto()
     """The header of a message in a channel."""
     FRAME_ENDS = auto()
     END_OF_TEXT = auto()
     PART = auto()
-    """The mark of a part of a message of Kimi K3."""
+    """The mark of a part in a message of Kimi K3."""
     TURN = auto()
-    """The header of a turn, which names a role."""
+    """The header of a turn, which may name a role."""

@@ -1,4 +1,4 @@
-"""What comes of a block that was read: it is taken, it is text, or more has to come; and the mode behind it."""
+"""Deciding what a block comes to (calls, text, or wait for more), and the modes after a call."""
 
 from dataclasses import replace
 from enum import Enum, auto
@@ -20,30 +20,30 @@ from chatops.dialects.scanner import Early
 
 
 class Went(Enum):
-    """What the mode for text came to."""
+    """Result of one pass of the text mode."""
 
     ON = auto()
-    """It passed something or is another mode now."""
+    """It passed something or changed the mode."""
     NOWHERE = auto()
-    """More text has to come, or none will."""
+    """It needs more text, or the message has ended."""
 
 
 Step = int | Went
-"""What comes of a place: the index to look on from, as it is text; or that the mode is done for now."""
+"""Result for one position: the index from which to continue because this is text, or the result of the mode."""
 
 _ENDS_CALL = ">]})`"
 _ENDS_SPAN = "`\n"
 
 
 def wait(message: Message, start: int, wanted: str | None = ANYTHING) -> Went:
-    """Gives out the text before `start` and waits for what `wanted` says."""
+    """Pass the text before `start` and wait for `wanted`, as `Message.pause` does."""
     message.pass_content(start)
     message.pause(wanted)
     return Went.NOWHERE
 
 
 def masked(message: Message, start: int) -> Step | None:
-    """The step if `start` lies in a code span, or that is not known yet; None if it does not."""
+    """Return the step if `start` is in a code span or that is still unknown; None if it is not."""
     if not message.runs:
         return None
     end = span_end(message.text, start, message.runs, final=message.final)
@@ -54,10 +54,10 @@ def masked(message: Message, start: int) -> Step | None:
 
 
 def in_quotation(message: Message, start: int, end: int, *, opens: bool = False) -> Step | None:
-    """The step if a quotation opens right before what goes from `start` to `end`; None if none does.
+    """Return the step if a quotation opens right before `text[start:end]`; None if none does.
 
-    `opens`: what goes there opens something, so that more of it follows in the quotation: up to its last closing sign
-    in the paragraph, or all of that.
+    With `opens`, that text opens something, so more of it follows in the quotation: up to the last closing sign in the
+    paragraph, or all of the paragraph.
     """
     closing = quotation_around(message.text, start)
     if not closing:
@@ -71,7 +71,7 @@ def in_quotation(message: Message, start: int, end: int, *, opens: bool = False)
 
 
 def cited(message: Message, start: int, end: int) -> Step | None:
-    """The step if a mark from `start` to `end` is only spoken of: it stands in quotes that are closed."""
+    """Return the step if the mark at `text[start:end]` is only mentioned, in closed quotes; None otherwise."""
     closing = quotation_around(message.text, start)
     if not closing:
         return None
@@ -80,7 +80,7 @@ def cited(message: Message, start: int, end: int) -> Step | None:
 
 
 def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
-    """What `outcome`, read from `start` on, comes to; `after` is where to look on if it is text."""
+    """Act on `outcome`, read from `start`. `after` is the index from which to continue if it is text."""
     if not message.offers.are_read:
         return after
     if not outcome.sure and not message.final:
@@ -104,7 +104,7 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
         if isinstance(enclosed, Early):
             return wait(message, start, ">")
         if enclosed is Enclosure.QUOTED:
-            # What was sure was read as a unit; anything else may reach beyond the closing tag.
+            # A sure outcome was read as a unit; one that is not sure may reach beyond the closing tag.
             return outcome.end if outcome.sure else after
         enclosure = enclosed
     message.pass_content(start)
@@ -116,14 +116,14 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
 
 
 def decline(message: Message, start: int) -> None:
-    """Note that the marker of a call at `start` is text, unless it is only spoken of."""
+    """Note that the call marker at `start` is text, unless it is only mentioned."""
     if not quotation_around(message.text, start):
         message.pass_content(start)
         message.declined = message.ledger.length
 
 
 def take(message: Message, found: Found) -> None:
-    """Takes a block that begins at `at`, and goes on behind it."""
+    """Take a block that begins at `at`, and move past it."""
     if not message.ledger.has_content:
         message.led_by_call = True
     if found.end - message.at > MAX_CALL:
@@ -140,7 +140,7 @@ def take(message: Message, found: Found) -> None:
 
 
 def after_call(message: Message) -> bool:
-    """Behind a call: closing tags and ends of messages mean nothing; what is none of these is text again."""
+    """Remove closing tags and ends of messages after a call; anything else is text again."""
     text = message.text
     end = at = message.at
     while True:
@@ -165,6 +165,6 @@ def after_call(message: Message) -> bool:
 
 
 def invented(message: Message) -> bool:
-    """Behind what the model made up as the result of its call: neither run nor shown."""
+    """Remove the results that the model made up after its call: they are neither run nor shown."""
     message.skip(len(message.text))
     return False if message.final else message.pause(ANYTHING)

@@ -1,4 +1,4 @@
-"""How JSON and Python write literals, as far as the reader of literals has to know."""
+"""The literals of JSON and Python, as far as the reader of literals needs them."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from chatops.domain.canonical import JsonValue
 
 
 class Kind(Enum):
-    """What a bracket opens."""
+    """Kind of container that a bracket opens."""
 
     OBJECT = auto()
     ARRAY = auto()
@@ -23,18 +23,18 @@ CLOSERS = {Kind.OBJECT: "}", Kind.ARRAY: "]", Kind.TUPLE: ")", Kind.ARGUMENTS: "
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How one language writes literals."""
+    """The way in which one language writes literals."""
 
     openers: dict[str, Kind]
     words: dict[str, JsonValue]
     foreign_words: dict[str, JsonValue]
-    """Those of the other language that are taken as a repair."""
+    """Words of the other language that are accepted as a repair."""
     gap: re.Pattern[str]
     """White space and comments."""
     number: re.Pattern[str]
-    """With the groups sign, whole and rest."""
+    """Pattern with the groups `sign`, `whole` and `rest`."""
     places: dict[Kind, Place]
-    """How to know the end of a text in each container."""
+    """Patterns that recognise the end of a string, by kind of container."""
     is_python: bool
 
 

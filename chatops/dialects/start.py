@@ -1,4 +1,4 @@
-"""The mode for the beginning of what a person sees: only there can a message without any marker be a call."""
+"""The mode for the beginning of the content: only there can a message without any marker be a call."""
 
 import re
 
@@ -21,13 +21,13 @@ _HEADERS = (
     "analysis to=",
 )
 _BLANKS = re.compile(r"[\s\ufeff\u200b]*+")
-"""White space, and what editors put at the beginning of files."""
+"""White space, and the invisible characters that editors put at the beginning of files."""
 _FUNCTION_CALL = "function call<|role_sep|>"
 _LONGEST = max(map(len, (*_HEADERS, _FUNCTION_CALL)))
 
 
 def at_start(message: Message) -> bool:
-    """Decides whether the message may be a call as a whole; until then nothing of it is given out."""
+    """Decide whether the whole message may be a call. Until then, nothing of it is given out."""
     text = message.text
     at = _after_blanks(text, message.at)
     if at == len(text):
@@ -55,7 +55,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _header(message: Message, at: int, beginning: str) -> bool:
-    """A header whose first part the prompt already had."""
+    """Handle a header whose first part was in the prompt."""
     text = message.text
     message.pass_content(at)
     if beginning.startswith(_FUNCTION_CALL):
@@ -76,7 +76,7 @@ def _header(message: Message, at: int, beginning: str) -> bool:
 
 
 def _held(message: Message) -> bool:
-    """Keeps everything back until the message ends."""
+    """Hold everything back until the message ends."""
     if not message.final:
         return message.pause(NEVER)
     found = read_whole_message(message.text, message.at, message.offers)

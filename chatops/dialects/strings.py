@@ -1,7 +1,7 @@
-"""Reads quoted text as models write it: wrong quotes, raw line breaks, bad escapes, quotes inside that nobody escaped.
+"""Reader of quoted strings as models write them: wrong quotes, raw line breaks, bad escapes, unescaped inner quotes.
 
-The first quote that is not escaped ends a text if what may follow a text follows it. Otherwise it belongs to the text,
-but only if the quotes inside pair up, and if what follows the last one can only be the next member or the end.
+The first unescaped quote ends a string if it is followed by what may follow a string. Otherwise it belongs to the
+string, but only if the inner quotes pair up, and if the last one can only be followed by the next member or the end.
 """
 
 import re
@@ -42,18 +42,20 @@ Note = Callable[[Repair], None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What may follow a text where it stands. Both patterns are matched right after a closing quote."""
+    """Text that may follow a string, by its container. Both patterns are matched right after a closing quote."""
 
     follows: re.Pattern[str]
-    """What follows a text in good order."""
+    """Text after a string in valid input."""
     surely: re.Pattern[str]
-    """What leaves no doubt that the text is over, after a quote that was none of its ends."""
+    """Text that proves that the string is over, after earlier quotes that did not end it."""
 
 
 def read_quoted(text: str, start: int, place: Place | None, note: Note) -> tuple[str, int]:
-    """What stands between the quote at `start` and its end, escapes untouched; and the index after it.
+    """Return the text between the quote at `start` and its end, escapes untouched, and the index after it.
 
-    Without a `place` the first quote ends it. Raises Unreadable.
+    Without a `place`, the first quote ends it.
+
+    Raises Unreadable if the text ends first.
     """
     quote = text[start]
     if quote not in "\"'":
@@ -70,7 +72,7 @@ def read_quoted(text: str, start: int, place: Place | None, note: Note) -> tuple
 
 
 def _end(text: str, begin: int, quote: str, start: int) -> int:
-    """Index of the next quote that ends a text begun with `quote`."""
+    """Return the index of the next quote that ends a string begun with `quote`."""
     body = _BODY[quote].match(text, begin)
     end = body.end() if body else begin
     if end >= len(text) or text[end] == "\\":
@@ -94,9 +96,9 @@ def _triple(text: str, start: int) -> tuple[str, int]:
 
 
 def _inner(text: str, start: int, end: int, place: Place) -> int | None:
-    """Index of the real end, if the quote at `end` can only be a part of the text; else None.
+    """Return the index of the real end if the quote at `end` can only be part of the string; else None.
 
-    Quotes inside open before a word and close behind it, by turns; a single one may also be an apostrophe.
+    Inner quotes alternately open before a word and close after it. A single quote may also be an apostrophe.
     """
     quote = text[start]
     paired = True
@@ -121,7 +123,10 @@ def _inner(text: str, start: int, end: int, place: Place) -> int | None:
 
 
 def from_json_escapes(raw: str, start: int, note: Note) -> str:
-    """`raw` with the escapes of JSON undone; `start` is where it stands. Raises Unreadable for half a character."""
+    """Undo the escapes of JSON in `raw`; `start` is its index in the text.
+
+    Raises Unreadable for a lone surrogate.
+    """
     if _CONTROL.search(raw):
         note(Repair.RAW_CONTROL)
 
@@ -143,7 +148,7 @@ def from_json_escapes(raw: str, start: int, note: Note) -> str:
 
 
 def from_python_escapes(raw: str, start: int, note: Note) -> str:
-    """`raw` with the escapes of Python undone, as `from_json_escapes`; `\\N{...}` is kept as it is."""
+    """Undo the escapes of Python in `raw`, like `from_json_escapes`; `\\N{...}` is kept as it is."""
 
     def undone(found: re.Match[str]) -> str:
         two, four, eight, octal, char = found.groups()

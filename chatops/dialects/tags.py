@@ -1,4 +1,4 @@
-"""What tags come to that are no calls: thought, quotations; and the table of all kinds of tags."""
+"""Steps for tags that are not calls: thought and quotations; and the table of all kinds of tags."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
     if after not in (">", " ", "\n", ""):
         return found.end()
     if after == ">" and message.ledger.removed and not text_follows(text, found.end() + 1):
-        # Where results would follow servers stop.
+        # Servers stop where results would follow.
         if not message.final:
             return wait(message, found.start())
         if only_closers_follow(text, found.end() + 1):
@@ -56,7 +56,7 @@ def _tag_quotes(message: Message, found: re.Match[str]) -> Step:
 
 
 def unknown_tag(message: Message, found: re.Match[str]) -> Step:
-    """Note a tag of no known format: it stays text, and a call between it and its closing tag is text as well."""
+    """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
     text, start = message.text, found.start()
     tag = read_tag(text, start, final=message.final)
     if isinstance(tag, Early):
@@ -66,7 +66,7 @@ def unknown_tag(message: Message, found: re.Match[str]) -> Step:
     name, closes = tag
     if closes:
         if not message.tags.close(name) and name[0] not in "[|" and not message.led_by_call:
-            # The opening tag may have been in the prompt, and then what came before was thought.
+            # The opening tag may have been in the prompt. What came before was thought in that case.
             message.ledger.doubt()
         return found.end()
     if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
@@ -85,4 +85,4 @@ BY_KIND: Mapping[Kind, Callable[[Message, re.Match[str]], Step]] = {
     Kind.TURN: turn,
     Kind.PART: part,
 }
-"""What to do with the tag of a word that is of one of these kinds."""
+"""The function that handles a tag, by kind."""

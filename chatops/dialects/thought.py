@@ -1,4 +1,4 @@
-"""Modes for what the model thinks."""
+"""Modes for thought."""
 
 import re
 
@@ -7,12 +7,12 @@ from chatops.dialects.reasoning import Thought
 
 
 def thinking(thought: Thought, then: Mode) -> Mode:
-    """The mode inside of `thought`; `then` is the one behind it."""
+    """Return the mode inside `thought`; `then` is the mode after it."""
     return _Thinking(thought, then)
 
 
 class _Thinking:
-    """Gives out thought until its closing tag, counting what is opened inside."""
+    """Mode that passes thought until its closing tag, counting nested opening tags."""
 
     __slots__ = ("_depth", "_then", "_thought")
 
@@ -44,7 +44,7 @@ class _Thinking:
                 message.forget()
                 message.mode = self._then
                 return True
-        # Tags that were counted have to be passed, lest they be counted again.
+        # Pass the tags that were counted, so that they are not counted again.
         message.pass_thought(max(hold, scan))
         return False if message.final else message.pause(ANYTHING)
 
@@ -56,7 +56,7 @@ _LAST_PART = "<|sep|>"
 
 
 def _tag_begun(text: str, start: int, longest: int) -> int:
-    """Index from which on the end of `text` may be a tag that is not all there."""
+    """Return the index from which the end of `text` may be an incomplete tag."""
     begin = max(start, len(text) - longest)
     for found in _TAG_OPENS.finditer(text, begin):
         at = found.start()

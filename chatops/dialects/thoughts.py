@@ -1,4 +1,4 @@
-"""What becomes of thought and of quotations, where they begin and where they end."""
+"""Steps for the beginning and the end of thought and of quotations."""
 
 import re
 
@@ -11,7 +11,7 @@ from chatops.dialects.thought import thinking
 
 
 def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Step:
-    """Nothing in the text up to `ends` is a call."""
+    """Begin a quotation: nothing up to `ends` is a call."""
     hidden = masked(message, found.start())
     if hidden is not None:
         return hidden
@@ -21,13 +21,13 @@ def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Ste
 
 
 def think(message: Message, found: re.Match[str], thought: Thought, begin: int) -> Step:
-    """Thought begins at `begin`, behind the tag that was found."""
+    """Begin thought at `begin`, after the tag that was found."""
     hidden = masked(message, found.start())
     if hidden is not None:
         return hidden
     closing = quotation_around(message.text, found.start())
     if closing:
-        # A tag in quotes is spoken of. One behind a stray quote is not.
+        # A tag in closed quotes is only mentioned. A tag after a stray quote is not.
         if begin == len(message.text) and not message.final:
             return wait(message, found.start())
         if message.text.startswith(closing, begin):
@@ -40,20 +40,20 @@ def think(message: Message, found: re.Match[str], thought: Thought, begin: int) 
 
 
 def behind_thought(message: Message) -> bool:
-    """Behind thought a message begins anew, if nothing of it was shown yet."""
+    """Return to the beginning of the message if no content was shown yet, else to text."""
     message.mode = message.plain if message.ledger.has_content else message.begin
     message.fresh = True
     return True
 
 
 def begin_anew(message: Message) -> Went:
-    """The step that goes on as behind thought."""
+    """Return the step that continues as after thought."""
     behind_thought(message)
     return Went.ON
 
 
 def thought_ended(message: Message, found: re.Match[str], end: int) -> Step:
-    """A closing tag of thought that was not opened in the text: it was in the prompt."""
+    """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
     hidden = masked(message, found.start())
     if hidden is not None:
         return hidden

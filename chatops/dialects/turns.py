@@ -1,10 +1,10 @@
-"""How templates begin a turn and say whose it is."""
+"""Headers of turns in chat templates, and the roles that they name."""
 
 import re
 from functools import cache
 
 LONGEST_TURN = 120
-"""Characters that such a header may have."""
+"""Maximum length of such a header in characters."""
 TURN = re.compile(
     r"<(?:\|im_start\||start_of_turn|seed:bos|\|turn)>\s?(?P<role1>\w{0,24})[ \t]*\n?"
     r"|<\|(?:start_header_id|header_start|start_of_role)\|>\s?(?P<role2>\w{0,24})[^<\n]{0,60}"
@@ -16,7 +16,7 @@ TURN = re.compile(
     r"|<\|message_model\|>[\w.-]{0,80}|<\|(?:content_text|start_response|assistant_start)\|>",
     re.IGNORECASE,
 )
-"""The header of a turn; a group `role…` where it names one."""
+"""The header of a turn. A group `role…` matches the role if it names one."""
 _ROLES = ("user", "assistant", "system", "observation", "tool", "ipython", "developer")
 TURNS = frozenset(
     {
@@ -29,9 +29,9 @@ TURNS = frozenset(
 )
 """Words of the tags that begin a turn."""
 OWN_ROLES = frozenset({"assistant", "model", "gpt", "chatbot", ""})
-"""Names of the model's own role; none where the header names none."""
+"""Names of the model's own role; empty where the header names none."""
 CHANNELS = "<|start|>"
-"""What begins a message in a channel."""
+"""Token that begins a message in a channel."""
 _OWN = {
     "<|user|>": "<|assistant|>",
     "<｜user｜>": "<｜assistant｜>",
@@ -43,7 +43,7 @@ _OWN = {
 
 @cache
 def own_turn(token: str) -> re.Pattern[str]:
-    """Where the model's own turn begins behind one of somebody else that began with `token`: in the same template."""
+    """Return the pattern of the model's own turn in the template of another role's turn that began with `token`."""
     token = token.lower()
     if token.startswith("<|message_"):
         own = re.escape("<|message_model|>")

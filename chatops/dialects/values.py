@@ -1,7 +1,8 @@
-"""Types the values of formats that write each argument as bare text: the tool's schema says what a value is.
+"""Typing the values of formats that write each argument as bare text: the tool's schema says what a value is.
 
-A declared text stays as it was written, whatever it looks like. Anything else has to read as its declared type, or the
-call is refused. Where text is one of several types, a value that is strictly one of the others is that one.
+A declared string stays as it was written, whatever it looks like. Any other value has to read as its declared type, or
+the call is refused. Where a string is one of several types, a value that is strictly one of the others becomes that
+one.
 """
 
 import re
@@ -21,14 +22,17 @@ _TYPE_NAMES = {
     **dict.fromkeys(("object", "dict", "map", "mapping"), "object"),
     **dict.fromkeys(("null", "none", "NoneType"), "null"),
 }
-"""Names that schemas in use give to the types of JSON."""
+"""Names that schemas in use give to the JSON types."""
 _PADDED = re.compile(r"(?P<sign>-?)0+(?P<number>[0-9]+(?:\.[0-9]+)?)")
-"""A number with zeros in front of it, which JSON does not have."""
+"""A number with leading zeros, which JSON does not allow."""
 _DEFINITIONS = ("$defs", "definitions")
 
 
 def strip_newlines(raw: str) -> str:
-    """`raw` without the line break after the opening tag, and, only if it had one, that before the closing tag."""
+    """Return `raw` without the line break after the opening tag.
+
+    Only if it had that one, also drop the line break before the closing tag.
+    """
     if not raw.startswith(("\n", "\r\n")):
         return raw
     raw = raw[raw.index("\n") + 1 :]
@@ -36,19 +40,19 @@ def strip_newlines(raw: str) -> str:
 
 
 def property_schema(schema: Schema, name: str) -> Schema:
-    """The schema of the member `name` of an object, with the definitions of `schema`; empty if none is declared."""
+    """Return the schema of the member `name` of an object, with the definitions of `schema`; empty if undeclared."""
     parts = list(_alternatives(schema))
     declared = [members.get(name) for part in parts if isinstance(members := part.get("properties"), Mapping)]
     return _of_a_part(schema, [*declared, *(part.get("additionalProperties") for part in parts)])
 
 
 def item_schema(schema: Schema) -> Schema:
-    """The schema of the items of an array, as `property_schema`."""
+    """Return the schema of the items of an array, like `property_schema`."""
     return _of_a_part(schema, [part.get("items") for part in _alternatives(schema)])
 
 
 def _of_a_part(schema: Schema, candidates: Sequence[JsonValue]) -> Schema:
-    """The first of `candidates` that is a schema, able to refer to what `schema` defines."""
+    """Return the first of `candidates` that is a schema, with the definitions of `schema` that it may refer to."""
     found = next((each for each in candidates if isinstance(each, Mapping)), None)
     if found is None:
         return {}
@@ -57,14 +61,14 @@ def _of_a_part(schema: Schema, candidates: Sequence[JsonValue]) -> Schema:
 
 
 def types_of(schema: Schema) -> set[str]:
-    """The types of JSON that a schema names, those of its alternatives included; empty if it names none."""
+    """Return the JSON types that a schema and its alternatives name; empty if they name none."""
     return _types(list(_alternatives(schema)))
 
 
 def typed(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
-    """`raw` as a value of `schema`, and the repairs this took. Raises Unreadable if it cannot be one.
+    """Return `raw` as a value of `schema`, and the repairs made. Without a declared type it is a string.
 
-    Without a declared type it is text.
+    Raises Unreadable if it cannot be such a value.
     """
     parts = list(_alternatives(schema))
     types = _types(parts)
@@ -82,7 +86,10 @@ def typed(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
 
 
 def _of_another_type(trimmed: str, types: set[str]) -> tuple[JsonValue, tuple[str, ...]] | None:
-    """The value if it is of one of `types` but text. Repairs are tried only where it cannot be text."""
+    """Return the value if it is of one of `types` other than string.
+
+    Repairs are tried only if it cannot be a string.
+    """
     try:
         read = read_whole(trimmed)
     except Unreadable:
@@ -109,7 +116,7 @@ def _of_another_type(trimmed: str, types: set[str]) -> tuple[JsonValue, tuple[st
 
 
 def _chosen(raw: str, choices: Sequence[JsonValue]) -> tuple[str, tuple[str, ...]]:
-    """`raw`, or that choice of the schema which it is but for white space and quotes around it."""
+    """Return `raw`, or the choice of the schema that equals it without surrounding white space and quotes."""
     if not choices or raw in choices:
         return raw, ()
     trimmed = raw.strip()
@@ -138,7 +145,7 @@ def _type_of(value: JsonValue) -> str:
 
 
 def _types(parts: Sequence[Schema]) -> set[str]:
-    """The types of JSON that any of `parts` declares."""
+    """Return the JSON types that any of `parts` declares."""
     types: set[str] = set()
     for part in parts:
         declared = part.get("type")
@@ -157,7 +164,7 @@ def _types(parts: Sequence[Schema]) -> set[str]:
 
 
 def _choices(parts: Sequence[Schema]) -> list[JsonValue]:
-    """The values that enums and constants of `parts` name."""
+    """Return the values that enums and constants of `parts` list."""
     choices: list[JsonValue] = []
     for part in parts:
         enum = part.get("enum")
@@ -169,7 +176,7 @@ def _choices(parts: Sequence[Schema]) -> list[JsonValue]:
 
 
 def _alternatives(schema: Schema) -> Iterator[Schema]:
-    """`schema` and all that it is made of, each once, whatever circles its references make."""
+    """Yield `schema` and all schemas that it is made of, each once, even if its references are circular."""
     seen: set[int] = set()
     waiting: list[JsonValue] = [schema]
     while waiting:
@@ -187,7 +194,7 @@ def _alternatives(schema: Schema) -> Iterator[Schema]:
 
 
 def _target(reference: JsonValue, root: Schema) -> JsonValue:
-    """What a reference such as `#/$defs/Place` points at in `root`; None if it is not there."""
+    """Return what a reference such as `#/$defs/Place` points at in `root`; None if it is not there."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     found: JsonValue = root

@@ -1,4 +1,4 @@
-"""Writes tools, calls and results as text, for models that are told of their tools in the prompt.
+"""Writers of tools, calls and results as text, for models whose tools are described in the prompt.
 
     >>> from chatops.dialects.writing import WRITABLE, WrittenCall
     >>> print(WRITABLE["hermes"].calls([WrittenCall(name="file_read", arguments='{"path": "a.txt"}')]))
@@ -6,8 +6,8 @@
     {"name": "file_read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
-What a writer writes, `read_calls` reads: the same names, the same values, no repairs. A format is a line in
-`WRITABLE`; what its own spelling cannot express faithfully is spelled in the JSON form of the same family.
+`read_calls` reads back exactly what a writer writes: the same names and values, no repairs. A format is a line in
+`WRITABLE`. Anything that its own spelling cannot express faithfully is spelled in the JSON form of the same family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,26 +26,26 @@ __all__ = ["WRITABLE", "ToolDescription", "Writer", "WrittenCall", "WrittenResul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One format, writing."""
+    """Writer of one format."""
 
     spelling: CallSpelling
-    """Of calls, wherever in a message they stand."""
+    """Spelling of calls anywhere in a message."""
     alone: CallSpelling | None = None
-    """Of calls that are the whole message, in formats that have no opener then."""
+    """Spelling of calls that are the whole message, in formats that have no opener then."""
     around: tuple[str, str] = ("", "")
-    """What the format puts before and after each result, outside its fence."""
+    """Text of the format before and after each result, outside its fence."""
 
     def system_prompt(self, tools: Sequence[ToolDescription], *, choice: ToolChoice = ToolChoice.AUTO) -> str:
-        """The section on tools of a system prompt, without line breaks around it; empty without tools."""
+        """Return the section on tools of a system prompt, without line breaks around it; empty without tools."""
         spelling = self.alone or self.spelling
         return tools_prompt(tools, choice=choice, spell=spelling.calls, alone=self.alone is not None)
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
-        """The calls as text that may follow other text; empty without calls."""
+        """Return the calls as text that may follow other text; empty without calls."""
         return self.spelling.calls(calls) if calls else ""
 
     def message(self, text: str, calls: Sequence[WrittenCall]) -> str:
-        """A whole message of the model: what it said, then its calls, as it would have written them."""
+        """Return a whole message of the model: its text, then its calls, as it would have written them."""
         if not calls:
             return text
         if self.alone is not None and not text.strip():
@@ -53,7 +53,10 @@ class Writer:
         return f"{text}\n\n{self.calls(calls)}" if text else self.calls(calls)
 
     def results(self, results: Sequence[WrittenResult], *, secret: str) -> str:
-        """The message that follows: each result in its own fence, in order. On `secret` see `nonce_of`."""
+        """Return the message after the calls: each result in its own fence, in order.
+
+        `secret` is described at `nonce_of`.
+        """
         before, after = self.around
         return "\n".join(
             before + fenced(result.name, result.content, outcome=result.outcome, secret=secret) + after
@@ -78,15 +81,15 @@ _NAMED = '{"name": %s, "arguments": %a}'
 _PARAMETERS = '<parameter name="%k">%v</parameter>\n'
 
 WRITABLE: Mapping[str, Writer] = {
-    # Hermes 2 to 4, Qwen2.5, Qwen3, QwQ, Granite 4, Ernie 4.5; what others are asked for.
+    # Hermes 2 to 4, Qwen2.5, Qwen3, QwQ, Granite 4, Ernie 4.5; also the default for other models.
     "hermes": Writer(spelling=HERMES, around=_RESPONSE),
-    # Llama 3.1 to 3.3; the opener only where the model said something before.
+    # Llama 3.1 to 3.3. The opener is used only after other text.
     "llama3_json": Writer(spelling=LLAMA_TAGGED, alone=replace(LLAMA_TAGGED, before="")),
-    # Llama 3.1 with tools of one's own, functionary 3.1.
+    # Llama 3.1 with custom tools, functionary 3.1.
     "llama3_function_tag": Writer(
         spelling=JsonItems(item="<function=%n>%a</function>", otherwise=LLAMA_TAGGED),
     ),
-    # Llama 3.2, ToolACE; Llama 4's markers where the model said something before.
+    # Llama 3.2, ToolACE. Llama 4's markers are used after other text.
     "pythonic": Writer(
         spelling=PythonCalls(before="<|python_start|>[", after="]<|python_end|>", otherwise=LLAMA_TAGGED),
         alone=PythonCalls(otherwise=replace(LLAMA_TAGGED, before="")),
@@ -161,7 +164,7 @@ WRITABLE: Mapping[str, Writer] = {
         ),
         around=_tag("function_results"),
     ),
-    # DeepSeek V3, R1 and its distills.
+    # DeepSeek V3, R1 and its distilled models.
     "deepseek_v3": Writer(
         spelling=replace(
             _DEEPSEEK, item="<｜tool▁call▁begin｜>function<｜tool▁sep｜>%n\n```json\n%a\n```<｜tool▁call▁end｜>"
@@ -178,7 +181,7 @@ WRITABLE: Mapping[str, Writer] = {
     "mistral_v11": Writer(
         spelling=JsonItems(item="[TOOL_CALLS]%n[ARGS]%a", between="", otherwise=HERMES), around=_MISTRAL
     ),
-    # xLAM, Hammer; tags where the model said something before.
+    # xLAM, Hammer. Tags are used after other text.
     "json_array": Writer(spelling=HERMES, alone=JsonItems(before="[", item=_NAMED, between=", ", after="]")),
     # Granite 3.
     "granite3": Writer(spelling=JsonItems(before="<|tool_call|>[", item=_NAMED, between=", ", after="]")),
@@ -212,7 +215,7 @@ WRITABLE: Mapping[str, Writer] = {
             after="]<|END_ACTION|>",
         ),
     ),
-    # Any model that writes Markdown. Read as less sure than the others: documentation looks the same.
+    # Any model that writes Markdown. Read with lower confidence than the others: documentation looks the same.
     "json_fenced": Writer(spelling=JsonItems(before="```json\n[", item=_NAMED, between=",\n", after="]\n```")),
 }
-"""Writers by the name of their format, with the models that were trained on it."""
+"""Writers by format name; the comments name the models that were trained on it."""

@@ -1,1 +1,1 @@
-"""The formats of tool calls: what opens a call, what stands in it, what closes it."""
+"""Readers of the formats of tool calls: the opening mark, the content, the closing mark."""

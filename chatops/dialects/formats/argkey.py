@@ -1,7 +1,7 @@
 """Calls as a bare name and pairs of tags: `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 
-Written by GLM, Ling, Spark and Poolside; with `<tool_sep>` behind the name by Hunyuan v3, with `ifm|` before each tag
-by K2 Horizon, whose values may be preceded by their type.
+Written by GLM, Ling, Spark and Poolside. Hunyuan v3 adds `<tool_sep>` after the name. K2 Horizon adds `ifm|` before
+each tag, and may write the type of a value before it.
 """
 
 import re
@@ -24,7 +24,7 @@ _S = r"(?::\w{1,20})?"
 NAMED = re.compile(
     rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_P}(?:arg_key|tool_sep){_S}>|</{_P}tool_calls?{_S}>|\{{))", re.IGNORECASE
 )
-"""The name of a call, if what follows says that it is one."""
+"""The name of a call, if the text after it proves that it is one."""
 _SEPARATOR = re.compile(rf"\s*<{_P}tool_sep{_S}>")
 _KEY = re.compile(rf"<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</{_P}arg_key{_S}>\s*")
 _TYPE = re.compile(rf"<{_P}arg_type{_S}>[^<>]{{0,64}}</{_P}arg_type{_S}>\s*")
@@ -43,7 +43,7 @@ _LOST_CALL_END = "the closing tag of the call is missing"
 
 
 def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
-    """The call whose name stands at `at`, behind the opening tag; None if what follows the name is something else."""
+    """Return the call whose name is at `at`, after the opening tag; None if the text after the name does not fit."""
     text, start, offers = opening.text, opening.start, opening.offers
     named = NAMED.match(text, at)
     if named is None:
@@ -68,7 +68,7 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
 
 
 class _Pairs:
-    """The pairs of keys and values of one call."""
+    """Reader of the pairs of keys and values of one call."""
 
     __slots__ = ("call", "ended", "text")
 
@@ -76,10 +76,10 @@ class _Pairs:
         self.text = text
         self.call = call
         self.ended = True
-        """Whether no text that may still come could change what was read."""
+        """True if no further text could change what was read."""
 
     def read(self, at: int) -> int:
-        """Reads them from `at` on; returns the index of what ends the call, -1 if nothing does."""
+        """Read the pairs from `at` on; return the index of the mark that ends the call, -1 if there is none."""
         text = self.text
         while key := _KEY.match(text, at):
             at = key.end()
@@ -118,7 +118,7 @@ class _Pairs:
         return after
 
     def _value_end(self, key: str, at: int) -> tuple[int, int] | None:
-        """Where the value that begins at `at` ends, and where to go on; values quoted inside it are counted."""
+        """Return the end of the value at `at`, and the index from which to continue; quoted values are counted."""
         depth = 0
         quotes = False
         while tag := _INSIDE.search(self.text, at):

@@ -1,4 +1,4 @@
-"""What a reader of one format gives to the scanner, and what it may know."""
+"""The types that readers of formats share with the scanner."""
 
 import re
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from chatops.dialects.repairs import Unreadable
 from chatops.domain.canonical import JsonValue
 
 MAX_CALL = 8_000_000
-"""Characters that one call may have."""
+"""Maximum length of one call in characters."""
 MAX_DEPTH = 100
-"""How deep a value may be nested for readers that call themselves: some frames a level, of what the caller has left."""
+"""Maximum nesting depth for recursive readers: each level takes several frames of the stack left to them."""
 NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
-"""A name as models write it bare: anything but what could end it."""
+"""A name as models write it without quotes: anything but characters that could end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that was read, of a tool on offer. Indices are into the text that was read."""
+    """A call of a tool on offer that was read. Indices are into the text that was read."""
 
     name: str
     arguments: dict[str, JsonValue]
@@ -27,20 +27,20 @@ class Call:
     end: int
     repairs: tuple[str, ...] = ()
     closed: bool = True
-    """Whether all of it was there, the closing tag of its format included."""
+    """True if the whole call was there, the closing tag of its format included."""
     confidence: Confidence = Confidence.HIGH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A call that was recognised and is none."""
+    """A recognised call that cannot be used, and why."""
 
     kind: DiagnosticKind
     message: str
     start: int
     name: str = ""
     empty: bool = False
-    """Nothing was written but an opening tag, at the end of the text."""
+    """True if only an opening tag was written, at the end of the text."""
 
 
 Item = Call | Trouble
@@ -48,23 +48,23 @@ Item = Call | Trouble
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A block of calls, or a wrapper around them; the text of it is not for the person."""
+    """A block of calls, or a wrapper around them. Its text is not shown to the user."""
 
     end: int
-    """Index of what follows the block."""
+    """Index after the block."""
     format: str
     items: tuple[Item, ...] = ()
     sure: bool = True
-    """Whether no text that may still come could change this."""
+    """True if no further text could change this."""
     wraps: bool = False
-    """It is an opening tag around calls; they follow."""
+    """True for an opening tag around calls, which follow it."""
     rest_is_invented: bool = False
-    """What follows is the model's idea of the results: neither run nor shown."""
+    """True if the model made up the results that follow: they are neither run nor shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """No call stands here; the text is text. `sure` as in `Found`."""
+    """No call is here; the text is text. `sure` as in `Found`."""
 
     sure: bool = True
 
@@ -76,17 +76,17 @@ NOT_YET = Nothing(sure=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """Where a call may begin, for the reader of its format."""
+    """A place where a call may begin, for the reader of its format."""
 
     text: str
-    """All there is so far; more may come."""
+    """All text so far; more may come."""
     start: int
     """Index of the opening tag."""
     after: int
-    """Index of what follows the word of the opening tag: `>`, `=`, white space."""
+    """Index after the word of the opening tag: at `>`, `=` or white space."""
     offers: Offers
     wrapper: str = ""
-    """The format of the wrapper that this stands in, if it tells them apart."""
+    """The format of the surrounding wrapper, if the wrapper determines the format."""
 
 
 ReadCalls = Callable[[Opening], Outcome]
@@ -96,13 +96,13 @@ _SPACE = re.compile(r"\s*+")
 
 
 def skip_space(text: str, at: int) -> int:
-    """Index of the first character at or after `at` that is no white space."""
+    """Return the index of the first character at or after `at` that is not white space."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
 
 def unknown(name: str, offers: Offers, start: int) -> Trouble:
-    """The trouble with a name that is not on offer."""
+    """Return the trouble with a name that is not on offer."""
     return Trouble(
         kind=DiagnosticKind.UNKNOWN_TOOL,
         message=f"is no tool here; {offers.listed()}" if name.strip() else f"has no name; {offers.listed()}",
@@ -112,7 +112,7 @@ def unknown(name: str, offers: Offers, start: int) -> Trouble:
 
 
 def unreadable(error: Unreadable, name: str, start: int) -> Trouble:
-    """The trouble with arguments that `error` refused."""
+    """Return the trouble with arguments that could not be read because of `error`."""
     if error.cut:
         return cut_off(name, start)
     where = max(error.position - start, 0)
@@ -125,7 +125,7 @@ def unreadable(error: Unreadable, name: str, start: int) -> Trouble:
 
 
 def cut_off(name: str, start: int) -> Trouble:
-    """The trouble with a call whose end is missing."""
+    """Return the trouble with a call whose end is missing."""
     return Trouble(
         kind=DiagnosticKind.CUT_OFF,
         message="was cut off before its end, so nothing of it was run; write the whole call again",
@@ -135,7 +135,7 @@ def cut_off(name: str, start: int) -> Trouble:
 
 
 def begun(start: int) -> Trouble:
-    """The trouble with an opening tag that nothing follows."""
+    """Return the trouble with an opening tag that nothing follows."""
     return Trouble(
         kind=DiagnosticKind.CUT_OFF,
         message="was begun and not written; write the whole call",
@@ -145,17 +145,17 @@ def begun(start: int) -> Trouble:
 
 
 def with_repair(item: Item, repair: str) -> Item:
-    """`item` with one assumption more, if it is a call."""
+    """Return `item` with one more repair, if it is a call."""
     if isinstance(item, Trouble) or repair in item.repairs:
         return item
     return replace(item, repairs=(*item.repairs, repair))
 
 
 def unclosed(item: Item) -> Item:
-    """`item` as one that the text did not close, if it is a call."""
+    """Return `item` marked as not closed by the text, if it is a call."""
     return item if isinstance(item, Trouble) else replace(item, closed=False)
 
 
 def doubtful(item: Item) -> Item:
-    """`item` as one that may have been meant as an example, if it is a call."""
+    """Return `item` with low confidence, as it may be an example, if it is a call."""
     return item if isinstance(item, Trouble) else replace(item, confidence=Confidence.LOW)

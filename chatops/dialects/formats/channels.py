@@ -1,10 +1,10 @@
-"""Messages in channels: Harmony (gpt-oss) and Muse, where a header says whom a message is for.
+"""Messages in channels: Harmony (gpt-oss) and Muse, where a header names the recipient.
 
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
     <|start|>assistant to=user<|message|>text<|eom|>
 
-The first part of a reply comes without what the prompt already said, so it may begin with ` to=`. Only what is
-addressed to a tool can be a call: not the final answer, not thought, not what is said to the user.
+The first part of a reply lacks the text that was already in the prompt, so it may begin with ` to=`. Only a message
+addressed to a tool can be a call: not the final answer, not thought, not a message to the user.
 """
 
 import re
@@ -38,17 +38,17 @@ _ITSELF = frozenset({"self", "analysis"})
 
 
 class Purpose(Enum):
-    """What a message in a channel is."""
+    """Purpose of a message in a channel."""
 
     CALL = auto()
     """Arguments for the recipient follow."""
     TO_A_TOOL = auto()
-    """Calls in tags may follow."""
+    """Addressed to a tool; calls in tags may follow."""
     SAID = auto()
-    """For the person; nothing in it runs."""
+    """For the user; nothing in it runs."""
     THOUGHT = auto()
     FOREIGN = auto()
-    """Of somebody else, made up by the model."""
+    """From another role, made up by the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Header:
 
 
 def read_header(text: str, start: int) -> Header | Early | None:
-    """The header that begins at `start`; None if none does."""
+    """Return the header that begins at `start`; None if there is none."""
     found = _HEADER.match(text, start)
     if found is None:
         return TOO_EARLY if _BEGINS.match(text, start) else None
@@ -86,7 +86,7 @@ def read_header(text: str, start: int) -> Header | Early | None:
 
 
 def read_channel_call(text: str, start: int, header: Header, offers: Offers) -> Found:
-    """The call whose header was read: its arguments and the token that ends them."""
+    """Return the call after a header: its arguments and the token that ends them."""
     written = header.recipient
     if offers.named(written) is None:
         written = written.removeprefix("functions.")

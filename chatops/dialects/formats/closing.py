@@ -1,4 +1,4 @@
-"""What closes calls, and what servers leave behind a message: tags and tokens that mean nothing after a call."""
+"""Closing marks of calls, and marks that servers leave after a message: they mean nothing after a call."""
 
 import re
 
@@ -18,7 +18,7 @@ CLOSER = re.compile(
     r"|\]<\]minimax\[>\[</\w{1,40}>|\[/TOOL_CALLS\]",
     re.IGNORECASE,
 )
-"""Any tag or token that ends a call or a list of calls, of whatever format."""
+"""Any tag or token that ends a call or a list of calls, in any format."""
 
 END_OF_TEXT = re.compile(
     r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
@@ -30,21 +30,21 @@ END_OF_TEXT = re.compile(
 
 _LONGEST = 80
 JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
-"""What may stand between the end of a value and the closing tag: brackets too many, the end of a fence."""
+"""Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
 _NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
-"""Tokens at which servers stop as well: what would follow is for somebody else to write."""
+"""Tokens at which servers stop as well: another role would write what follows."""
 CLOSER_BEGINS = re.compile(
     r"(?:<[/|｜ ]?[^<>]{0,40}|<\|close\|>[^<>]{0,24}(?:<[^<>]{0,8})?|\][<\]minax\[>]{0,12}(?:<(?:/\w{0,40})?)?"
     r"|\[[^\]\s]{0,16}|>{1,2})\Z"
 )
-"""What may be the beginning of a closing tag, at the end of a text."""
+"""The beginning of a possible closing tag, at the end of a text."""
 _TAIL = re.compile(rf"(?:\s++|{_NEXT_TURN}|(?:{END_OF_TEXT.pattern})|(?:{CLOSER.pattern}))*+", re.IGNORECASE)
 
 
 QUOTED_CALL = (
     r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
 )
-"""An opening tag of calls, as a pattern: in a value that holds one, closing tags may belong to it."""
+"""Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
 _RUN = re.compile(rf"(?:\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern}))++\s*+", re.IGNORECASE)
 _NEXT = re.compile(
     r"<\s?(?:[\w:|]{0,20}tool_calls?\b|(?:\w+:)?(?:function|invoke)[\s=])|<[|｜]DSML[|｜]|\]<\]minimax\[>\[<[^/]",
@@ -53,9 +53,10 @@ _NEXT = re.compile(
 
 
 def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:
-    """Whether the closing tag at `at` is the end of a call and no text about one. With it, the index behind it.
+    """Return True if the closing tag at `at` ends a call and is not text about one, and the index after it.
 
-    Only such tags may follow, and then another call or the end of the text, before which there are at `least` so many.
+    Only closing tags may follow, then another call or the end of the text. Before the end of the text, at least `least`
+    of these tags are required.
     """
     run = _RUN.match(text, at)
     end = run.end() if run else at + 1
@@ -65,12 +66,12 @@ def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:
 
 
 def only_closers_follow(text: str, at: int) -> bool:
-    """Whether nothing follows `at` but white space and tags and tokens that end things."""
+    """Return True if only white space and closing tags and tokens follow `at`."""
     return _after_tail(text, at) == len(text)
 
 
 def text_follows(text: str, at: int) -> bool:
-    """Whether something else follows for sure, whatever may still come."""
+    """Return True if something other than closing marks follows `at`, whatever text is still to come."""
     end = _after_tail(text, at)
     return end < len(text) and CLOSER_BEGINS.match(text, end) is None
 
@@ -81,13 +82,13 @@ def _after_tail(text: str, at: int) -> int:
 
 
 def closer_after(text: str, at: int) -> int | None:
-    """Index after the closing tag that follows `at`, surplus brackets before it skipped; None if none does."""
+    """Return the index after the closing tag that follows `at` and any surplus brackets; None if there is none."""
     found = CLOSER.match(text, _after_junk(text, at))
     return found.end() if found else None
 
 
 def closer_may_come(text: str, at: int) -> bool:
-    """Whether more text could put a closing tag behind `at`, where none is yet."""
+    """Return True if more text could add a closing tag after `at`, where none is yet."""
     at = _after_junk(text, at)
     if len(text) - at < 2:
         return at == len(text) or text[at] in "<[]\\"

@@ -1,4 +1,4 @@
-"""A call whose arguments are read one by one: collected, each once and of its type, with the first that is wrong."""
+"""A call whose arguments are read one by one and typed by the schema; the first error is kept."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,20 +11,20 @@ from chatops.dialects.values import property_schema
 from chatops.domain.canonical import JsonValue
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
-"""From the schema of an argument to its value and the repairs this took. Raises Unreadable."""
+"""Function from the schema of an argument to its value and repairs. Raises Unreadable."""
 _INDENT = 64
 
 
 class Collected:
-    """One call while it is read."""
+    """State of one call while it is read."""
 
     __slots__ = ("_offers", "_start", "_trouble", "arguments", "name", "repairs", "schema", "written")
 
     def __init__(self, written: str, start: int, offers: Offers) -> None:
-        """`written` is the name as the model wrote it, `start` where the call begins."""
+        """Set the name as the model wrote it, and the index where the call begins."""
         self.written = written
         self.name = offers.named(written)
-        """That of a tool on offer; None if there is none."""
+        """Name of the tool on offer; None if there is none."""
         self.schema: Schema = {} if self.name is None else offers.schema(self.name)
         self.arguments: dict[str, JsonValue] = {}
         self.repairs: list[str] = []
@@ -33,7 +33,7 @@ class Collected:
         self._trouble: Trouble | None = None
 
     def put(self, key: str, read: ReadArgument) -> None:
-        """Takes the argument `key`."""
+        """Read and add the argument `key`. An error is recorded, not raised."""
         try:
             value, repairs = read(property_schema(self.schema, key))
         except Unreadable as error:
@@ -45,14 +45,14 @@ class Collected:
         self.repairs += repairs
 
     def refuse(self, message: str) -> None:
-        """Notes what is wrong with the call, if it is the first thing."""
+        """Record an error, if it is the first."""
         if self._trouble is None:
             self._trouble = Trouble(
                 kind=DiagnosticKind.UNREADABLE, message=message, start=self._start, name=self.written
             )
 
     def item(self, end: int) -> Item:
-        """The call, which ends at `end`, or what is wrong with it."""
+        """Return the call, which ends at `end`, or the error that was recorded."""
         if self.name is None:
             return unknown(self.written, self._offers, self._start)
         if self._trouble:
@@ -61,8 +61,10 @@ class Collected:
         return Call(name=self.name, arguments=self.arguments, start=self._start, end=end, repairs=repairs)
 
     def is_next(self, key: str, text: str, at: int) -> bool:
-        """Whether the tag of an argument `key` at `at`, inside a value, begins the next one and is no text about one:
-        on a line of its own, declared and not given yet."""
+        """Return True if the tag of argument `key` at `at`, inside a value, begins the next argument.
+
+        It does if it is on a line of its own, and `key` is declared and not given yet.
+        """
         line = text[max(at - _INDENT, 0) : at].rpartition("\n")
         if not line[1] or line[2].strip() or key in self.arguments:
             return False

@@ -1,6 +1,6 @@
-"""Calls in fenced blocks that end the message.
+"""Calls in fenced blocks at the end of a message.
 
-They look the same as documentation, so the user decides; only a fence that is the whole message is sure.
+They look the same as documentation, so the user decides. Only a fence that is the whole message has high confidence.
 """
 
 import re
@@ -25,7 +25,7 @@ _PYTHON = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
 def begins_like_a_call(text: str, fence: Fence) -> bool | None:
-    """Whether the first character in a fence fits a call; None while there is none."""
+    """Return True if the first character in a fence fits a call; None while there is none."""
     at = skip_space(text, fence.body)
     if at == len(text):
         return None
@@ -35,10 +35,10 @@ def begins_like_a_call(text: str, fence: Fence) -> bool | None:
 
 
 def read_fenced(text: str, fence: Fence, offers: Offers, *, alone: bool) -> Found | None:
-    """The calls in a fence; None if it holds anything else.
+    """Return the calls in a fence; None if it holds anything else.
 
-    `fence.ends` need not be there: a message may stop behind the last call. `alone`: nothing else stands in the
-    message, so that its calls are meant as such.
+    `fence.ends` may be missing: a message may stop after the last call. With `alone`, nothing else is in the message,
+    so its calls have high confidence.
     """
     whole = text[: _without_end_of_text(text)]
     closed = fence.ends.search(whole, fence.body)
@@ -78,7 +78,7 @@ def _objects(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
 
 
 def _in_tags(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
-    """Calls with the tags that mark them, put into a fence all the same."""
+    """Return calls with their own tags that were put into a fence."""
     at = skip_space(text, fence.body)
     items: list[Item] = []
     while tag := _TAGGED.match(text, at):
@@ -108,7 +108,10 @@ def _python(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
 
 
 def _printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
-    """Calls each in a `print()` of its own, as Gemma writes them. Raises Unreadable."""
+    """Return calls that are each in their own `print()`, as Gemma writes them; None if there are none.
+
+    Raises Unreadable if a call cannot be read.
+    """
     calls: list[PythonicCall] = []
     end = at
     while opened := _PRINT.match(text, end):

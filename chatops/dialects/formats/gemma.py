@@ -1,6 +1,6 @@
-"""Calls as Gemma writes them: `call:NAME{key:<|"|>text<|"|>,n:3}`, keys bare, text between delimiters of its own.
+"""Calls as Gemma writes them: `call:NAME{key:<|"|>text<|"|>,n:3}`, with bare keys and special delimiters of strings.
 
-FunctionGemma spells the delimiter `<escape>`. Nothing inside a text is escaped, so calls quoted there are counted, and
+FunctionGemma spells the delimiter `<escape>`. Strings have no escapes, so calls quoted inside a string are counted, and
 only a delimiter outside of them ends it.
 """
 
@@ -40,7 +40,7 @@ _LOST_BRACE = "the closing brace of the arguments is missing"
 
 
 def read_gemma(opening: Opening, *, format: str) -> Outcome:
-    """What follows `<|tool_call` or `<start_function_call`."""
+    """Read the call after `<|tool_call` or `<start_function_call`."""
     text, start, offers = opening.text, opening.start, opening.offers
     if opening.after == len(text):
         return NOT_YET
@@ -78,7 +78,7 @@ _PROSE = 240
 
 
 class _Reader:
-    """Reads the pairs of one call."""
+    """Reader of the pairs of one call."""
 
     __slots__ = ("repairs", "schema", "text")
 
@@ -88,7 +88,7 @@ class _Reader:
         self.repairs: list[str] = []
 
     def pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
-        """`key:value,...}` from `at` on, and the index behind the brace."""
+        """Read `key:value,...}` from `at` on; return the pairs and the index after the brace."""
         text = self.text
         found: dict[str, JsonValue] = {}
         while True:
@@ -120,7 +120,7 @@ class _Reader:
             at = self._comma(at, "]")
 
     def _comma(self, at: int, closing: str, *, closers: bool = False) -> int:
-        """Goes behind a comma; a closing bracket stays where it is."""
+        """Return the index after a comma; stay before a closing bracket."""
         at = skip_space(self.text, at)
         if self.text.startswith(",", at):
             return at + 1
@@ -147,7 +147,7 @@ class _Reader:
         return self._bare(at, schema)
 
     def _bare(self, at: int, schema: Schema) -> tuple[JsonValue, int]:
-        """A number, a word, or text whose delimiters were forgotten."""
+        """Read a number, a word, or a string without its delimiters."""
         found = _BARE.match(self.text, at)
         if found is None or found.end() == len(self.text):
             raise self._fail("no value stands here", found.end() if found else at)
@@ -168,7 +168,7 @@ class _Reader:
         return value
 
     def _text_end(self, at: int) -> tuple[int, int]:
-        """Where the text that begins at `at` ends, and what follows its delimiter."""
+        """Return the end of the string that begins at `at`, and the index after its delimiter."""
         depth = 0
         for mark in _INSIDE.finditer(self.text, at):
             if mark["opens"]:

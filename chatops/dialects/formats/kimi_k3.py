@@ -1,6 +1,6 @@
 """The parts of a message of Kimi K3: `<|open|>NAME attributes<|sep|>` … `<|close|>NAME<|sep|>`.
 
-What is said to the user stands in `response`, thought in `think`, calls in `tools`; values are raw text, their type an
+The answer to the user is in `response`, thought in `think`, calls in `tools`. Values are raw text with their type as an
 attribute.
 """
 
@@ -49,7 +49,7 @@ class Part:
 
 
 def read_part(text: str, start: int) -> Part | Early | None:
-    """The mark that begins at `start`; None if none does."""
+    """Return the mark that begins at `start`; None if there is none."""
     found = _PART.match(text, start)
     if found is None:
         return TOO_EARLY if _PART_BEGINS.match(text, start) else None
@@ -57,7 +57,7 @@ def read_part(text: str, start: int) -> Part | Early | None:
 
 
 def read_part_call(opening: Opening, part: Part) -> Outcome:
-    """The call whose opening mark is `part`."""
+    """Return the call whose opening mark is `part`."""
     text, start, offers = opening.text, opening.start, opening.offers
     tool = _TOOL.search(part.attributes)
     if tool is None:
@@ -71,7 +71,7 @@ def read_part_call(opening: Opening, part: Part) -> Outcome:
 
 
 class _Reading:
-    """One call while it is read."""
+    """State of one call while it is read."""
 
     __slots__ = ("_call", "_offers", "_start", "_text", "_whole")
 
@@ -81,10 +81,10 @@ class _Reading:
         self._call = call
         self._offers = offers
         self._whole: JsonValue = None
-        """All arguments as one object, where they are written so."""
+        """All arguments, if they were written as one object."""
 
     def read(self, at: int) -> int:
-        """Reads the arguments from `at` on; returns the index behind the call, -1 if it does not end."""
+        """Read the arguments from `at` on; return the index after the call, -1 if it does not end."""
         text = self._text
         while True:
             at = skip_space(text, at)
@@ -106,14 +106,14 @@ class _Reading:
             at = found[1]
 
     def item(self, end: int) -> Item:
-        """The call, or what is wrong with it."""
+        """Return the call, or its error."""
         item = self._call.item(end)
         if self._whole is None or isinstance(item, Trouble):
             return item
         return Shape(self._offers, self._start, end, item.repairs).call(item.name, self._whole)
 
     def _value_end(self, at: int) -> tuple[int, int] | None:
-        """Where the value that begins at `at` ends, and where to go on; arguments quoted inside it are counted."""
+        """Return the end of the value at `at`, and the index from which to continue; quoted arguments are counted."""
         depth = 0
         for mark in _INSIDE.finditer(self._text, at):
             if mark["side"] == "open":
@@ -147,7 +147,10 @@ class _Reading:
 
 
 def _value(raw: str, schema: Schema, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:
-    """The value of an argument. Raises Unreadable."""
+    """Return the value of an argument and its repairs.
+
+    Raises Unreadable if it is not of its type.
+    """
     if not is_text:
         read = read_whole(raw)
         return read.value, read.repairs

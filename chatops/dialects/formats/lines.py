@@ -1,5 +1,8 @@
-"""Calls that lines begin: ReAct (`Action: NAME`, `Action Input: {...}`), Command R+ (`Action:` and a fence of JSON),
-functionary (`>>>NAME`, its arguments on the next line)."""
+"""Calls at the beginning of a line: ReAct, Command R+ and functionary.
+
+ReAct writes `Action: NAME` and `Action Input: {...}`, Command R+ writes `Action:` and a fence of JSON, functionary
+writes `>>>NAME` with the arguments on the next line.
+"""
 
 import re
 
@@ -31,7 +34,7 @@ _TO_EVERYONE = "all"
 
 
 def read_action(opening: Opening) -> Outcome:
-    """What follows `Action:` at the beginning of a line."""
+    """Read the call after `Action:` at the beginning of a line."""
     text = opening.text
     if fenced := _FENCED.match(text, opening.after):
         return _command_r(opening, fenced.end())
@@ -70,7 +73,7 @@ def _command_r(opening: Opening, at: int) -> Outcome:
 
 
 def read_prompt(opening: Opening) -> Outcome:
-    """What follows `>>>` at the beginning of a line, or right behind a call."""
+    """Read the call after `>>>` at the beginning of a line, or right after a call."""
     text, start = opening.text, opening.start
     named = _PROMPT.match(text, opening.after)
     if named is None or named.end() == len(text):

@@ -1,7 +1,7 @@
-"""What may stand between tags that announce calls: objects, tagged parameters, pairs of keys and values, Python.
+"""Content of tags that announce calls: objects, tagged parameters, pairs of keys and values, Python.
 
-Models put the grammar of one family between the tags of another, so every opening tag of this kind takes whatever
-follows it, and the name of the format tells which it was.
+Models put the grammar of one family between the tags of another. So every opening tag of this kind accepts all
+grammars, and the name of the format says which it was.
 """
 
 import re
@@ -43,7 +43,7 @@ _LONGEST_NAME = 300
 
 
 def read_marked(opening: Opening, *, format: str, word: str) -> Outcome:
-    """The block behind the tag `<word>`. `format` is what it is if it holds objects."""
+    """Return the block after the tag `<word>`. `format` is its format if it holds objects."""
     text = opening.text
     tag = _TAG_ENDS.match(text, opening.after)
     if tag is None:
@@ -58,11 +58,11 @@ def read_marked(opening: Opening, *, format: str, word: str) -> Outcome:
 
 _LONGEST_TAG_END = 26
 _DOUBLED = "0,3"
-"""How often an opening tag may be written again, at most: a row of them is read from each of its tags on."""
+"""How often an opening tag may be repeated, at most: a row of them is read again from each of its tags."""
 
 
 def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Outcome:
-    """The calls at `at`, in whatever grammar."""
+    """Return the calls at `at`, in any grammar."""
     text = opening.text
     inner = skip_fence(text, at)
     char = text[inner : inner + 1]
@@ -80,7 +80,7 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Outc
 
 
 def _named(opening: Opening, at: int, format: str, word: str) -> Outcome:
-    """A call that begins with its name, or prose."""
+    """Return a call that begins with its name, or nothing for prose."""
     text = opening.text
     if found := _behind_a_word(opening, at, format) or read_argkey(opening, at, format=_PAIRS.get(word, "glm_argkey")):
         return found
@@ -99,7 +99,7 @@ _PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
 
 
 def _behind_a_word(opening: Opening, at: int, format: str) -> Found | None:
-    """An object that names a tool, behind a word that names none, such as `json`."""
+    """Return an object that names a tool, after a word that is not a tool's name, such as `json`."""
     word = _WORD.match(opening.text, at)
     if word is None or opening.offers.named(word[0]) is not None or not name_in(opening.text, word.end()):
         return None
@@ -107,7 +107,7 @@ def _behind_a_word(opening: Opening, at: int, format: str) -> Found | None:
 
 
 def _inner(opening: Opening, at: int, format: str, word: str) -> Outcome:
-    """Tags of another kind behind the opening tag: of one call in `<tool_call>`, of calls in wrappers."""
+    """Read tags of another kind after the opening tag: of one call in `<tool_call>`, of calls in wrappers."""
     text = opening.text
     if word == "tool_call" and _TAGGED.match(text, at):
         inner = Opening(text=text, start=at, after=at, offers=opening.offers)
@@ -119,7 +119,7 @@ def _inner(opening: Opening, at: int, format: str, word: str) -> Outcome:
 
 
 def _prose(opening: Opening, at: int, format: str, word: str) -> Outcome:
-    """Something that is no call: between its tags it was meant as one, without a closing tag it is text about a tag."""
+    """Handle content that is not a call: trouble if its tags are closed, otherwise text about a tag."""
     text = opening.text
     closer = _closing(word).search(text, at, at + _PROSE)
     if closer is None:

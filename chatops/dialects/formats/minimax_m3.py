@@ -1,6 +1,6 @@
-"""Calls as MiniMax M3 writes them: the tags are the names of the parameters, nested, each behind `]<]minimax[>[`.
+"""Calls as MiniMax M3 writes them: tags named after the parameters, nested, each after `]<]minimax[>[`.
 
-What a tag holds, text or further tags, and of what types, only the schema of the tool says.
+Only the schema of the tool says whether a tag holds text or further tags, and of what types.
 """
 
 import re
@@ -38,7 +38,7 @@ _LOST_CALL_END = "the closing tag of the call is missing"
 
 
 def read_minimax(opening: Opening) -> Outcome:
-    """What follows the mark: the wrapper of calls, or a call."""
+    """Read the text after the mark: the wrapper of calls, or a call."""
     text, start = opening.text, opening.start
     if wrapper := _WRAPPER.match(text, opening.after):
         return Found(end=wrapper.end(), format="minimax_m3", wraps=True)
@@ -75,7 +75,7 @@ def read_minimax(opening: Opening) -> Outcome:
 
 
 class _Reader:
-    """Reads the tags of one call."""
+    """Reader of the tags of one call."""
 
     __slots__ = ("repairs", "text")
 
@@ -84,7 +84,7 @@ class _Reader:
         self.repairs: list[str] = []
 
     def arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
-        """The arguments from `at` on, and the index behind the closing tag of the call."""
+        """Read the arguments from `at` on; return them and the index after the closing tag of the call."""
         found: dict[str, JsonValue] = {}
         while True:
             at = skip_space(self.text, at)
@@ -96,7 +96,7 @@ class _Reader:
             at = self._member(at, schema, found, 0)
 
     def _member(self, at: int, schema: Schema, into: dict[str, JsonValue], depth: int) -> int:
-        """Reads one tag into `into`; a name that comes again makes a list."""
+        """Read one tag into `into`; a repeated name makes a list. Return the index after it."""
         opened = _OPENS.match(self.text, at)
         if opened is None:
             rest = self.text[at : at + 300]
@@ -115,7 +115,7 @@ class _Reader:
         return end
 
     def _value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
-        """What the tag holds whose content begins at `at`, and the index behind its closing tag."""
+        """Return the content of the tag, which begins at `at`, and the index after its closing tag."""
         if depth > MAX_DEPTH:
             raise Unreadable(f"it is nested more than {MAX_DEPTH} deep", at)
         inner = skip_space(self.text, at)
@@ -150,7 +150,7 @@ class _Reader:
         return value, after
 
     def _text_end(self, tag: str, at: int) -> tuple[int, int]:
-        """Where the text in `tag` ends, and what follows its closing tag; some leave the mark out before that."""
+        """Return the end of the text in `tag`, and the index after its closing tag, whose mark may be missing."""
         closing = f"</{tag}>"
         begin = at
         while (at := self.text.find(closing, at)) >= 0:

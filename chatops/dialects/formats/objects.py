@@ -18,7 +18,7 @@ _BETWEEN = re.compile(r"[\s,;]*+")
 
 
 def skip_fence(text: str, at: int) -> int:
-    """Index behind the opening line of a fence, if one opens here; otherwise of what follows the white space."""
+    """Return the index after the opening line of a fence, if one opens here; otherwise after the white space."""
     found = _FENCE_OPENS.match(text, at)
     return found.end() if found else skip_space(text, at)
 
@@ -31,7 +31,7 @@ def read_objects(
     *,
     format: str,
 ) -> Found:
-    """The calls of the block that opens at `start` and whose first object or list begins at `at`."""
+    """Return the calls of the block that opens at `start`; its first object or list begins at `at`."""
     items: list[Item] = []
     sure = True
     whole = True
@@ -52,7 +52,7 @@ def read_objects(
 
 
 def is_sure(text: str, read: JsonRead) -> bool:
-    """Whether a value that was read would be the same if more text came."""
+    """Return True if a value would be the same if more text came."""
     return not read.repairs and skip_space(text, read.end) < len(text)
 
 
@@ -70,7 +70,7 @@ _OPEN_ENDED = frozenset(
         "mistral_v11",
     }
 )
-"""Formats whose calls end where their JSON or Python does: no closing tag is missing there."""
+"""Formats whose calls end where their JSON or Python ends: they have no closing tag."""
 _KEYED = frozenset({"apertus"})
 """Formats in which `{NAME: {arguments}}` is a call."""
 
@@ -84,9 +84,9 @@ def closed_block(
     whole: bool = True,
     sure: bool = True,
 ) -> Found:
-    """The block of `items` that end at `end`, its closing tag taken with it; the lack of one is noted.
+    """Return the block of `items` that end at `end`, with its closing tag; mark the items if there is none.
 
-    `whole`: nothing had to be closed for the model. `sure`: no text to come could change the items.
+    `whole`: no bracket had to be added for the model. `sure`: no further text could change the items.
     """
     after = closer_after(text, end)
     if after is None:
@@ -100,7 +100,7 @@ def closed_block(
 
 
 def broken(text: str, start: int, error: Unreadable, name: str, *, format: str, before: Sequence[Item] = ()) -> Found:
-    """A block whose call at `start` cannot be read: the items `before` it count, the rest of the block is skipped."""
+    """Return a block whose call at `start` cannot be read: the items `before` it count, the rest is skipped."""
     closer = None if error.cut else CLOSER.search(text, error.position)
     return Found(
         end=closer.end() if closer else len(text),
@@ -114,15 +114,15 @@ _NAMED = re.compile(r"""[\[{\s]*["']?(?:name|tool_name|tool)["']?\s*:\s*["']([^"
 
 
 def name_in(text: str, at: int) -> str:
-    """The name that a broken object seems to give, for the message about it."""
+    """Return the name that a broken object seems to have, for the message about it."""
     found = _NAMED.match(text, at)
     return found[1] if found else ""
 
 
 def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple[str, ...], bool]:
-    """The object of arguments that begins at `at`, perhaps in a fence: it, its end, repairs, and whether that is sure.
+    """Return the object of arguments at `at`, perhaps in a fence: value, end, repairs, and True if that is sure.
 
-    Raises Unreadable; an object that the text does not close is unreadable.
+    Raises Unreadable if it cannot be read or the text does not close it.
     """
     fenced = _FENCE_OPENS.match(text, at)
     read = read_value(text, fenced.end() if fenced else at)
@@ -143,7 +143,7 @@ def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple
 
 
 def read_named(opening: Opening, written: str, at: int, *, format: str) -> Found:
-    """The call of the tool `written`, whose object of arguments begins at `at`."""
+    """Return the call of the tool `written`, whose object of arguments begins at `at`."""
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)

@@ -1,4 +1,4 @@
-"""Calls written as Python between tags (LFM2, Llama 4, Olmo 3) and after `<|python_tag|>` (Llama 3)."""
+"""Calls written as Python: between tags (LFM2, Llama 4, Olmo 3) and after `<|python_tag|>` (Llama 3)."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _CODE = "code"
 
 
 def read_python(opening: Opening, at: int, *, format: str) -> Found:
-    """The calls written as Python that begin at `at`, in brackets or not."""
+    """Return the calls written as Python that begin at `at`, in brackets or not."""
     text, start = opening.text, opening.start
     try:
         calls, end = read_call_list(text, at, close_open=True)
@@ -50,7 +50,7 @@ def read_python(opening: Opening, at: int, *, format: str) -> Found:
 
 
 def python_items(calls: Sequence[PythonicCall], offers: Offers) -> list[Item]:
-    """What calls that were read as Python come to."""
+    """Return an item for each call that was read as Python."""
     return [
         Shape(offers, call.start, call.end, call.repairs).call(tool_of(call.name, offers), call.arguments)
         for call in calls
@@ -58,7 +58,7 @@ def python_items(calls: Sequence[PythonicCall], offers: Offers) -> list[Item]:
 
 
 def tool_of(written: str, offers: Offers) -> str:
-    """The name of the tool in `NAME.call(...)`, as Llama 3 calls its built-in tools; else the name as it is."""
+    """Return the name of the tool in `NAME.call(...)`, as Llama 3 calls its built-in tools; else the name as it is."""
     return written.removesuffix(_BUILT_IN) if offers.named(written) is None else written
 
 
@@ -69,7 +69,7 @@ def begins_built_in(written: str, offers: Offers) -> bool:
 
 
 def read_python_tag(opening: Opening) -> Outcome:
-    """What follows `<|python_tag|>`: objects, calls of built-in tools, or code to run."""
+    """Read the text after `<|python_tag|>`: objects, calls of built-in tools, or code to run."""
     text, start = opening.text, opening.start
     at = skip_space(text, opening.after + 1)
     if at == len(text):
@@ -91,7 +91,7 @@ def read_python_tag(opening: Opening) -> Outcome:
 
 
 def _calls_in(text: str, at: int, offers: Offers) -> tuple[PythonicCall, ...] | None:
-    """The calls that the end of `text` consists of, if they are calls of tools and not code that happens to look so."""
+    """Return the calls that make up the end of `text`, if they are calls of tools and not code that looks like it."""
     try:
         calls, end = read_call_list(text, at)
     except Unreadable:
@@ -104,7 +104,7 @@ def _calls_in(text: str, at: int, offers: Offers) -> tuple[PythonicCall, ...] | 
 
 
 def code_call(code: str, offers: Offers, start: int, end: int) -> Item:
-    """The call that runs `code`, if a tool on offer does that; the model named none, so that a person is asked."""
+    """Return the call that runs `code`, if a tool on offer does that; the model named no tool, so the user is asked."""
     name = next((found for each in _CODE_TOOLS if (found := offers.named(each))), None)
     if name is None:
         return Trouble(

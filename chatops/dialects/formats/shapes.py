@@ -1,7 +1,7 @@
-"""From a value that was read to calls: which keys name the tool, which hold its arguments, what else may stand there.
+"""From a JSON value to calls: the keys that name the tool, hold its arguments, or may be beside them.
 
 Only an object that is a call and nothing more is one. Data that happens to have a name, the schema of a tool, a result,
-a message of another role are none.
+and a message of another role are not calls.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,19 +33,19 @@ _NAME_IS_THE_KEY = "the key of the object was read as the name of the tool"
 _OWN_SCHEMA = "has its own schema where its arguments belong"
 
 NO_CALL = 'holds no call: an object with "name" and "arguments" is needed'
-"""What is wrong with something that was announced as a call."""
+"""Error for a value that was announced as a call."""
 
 Closed = Callable[[JsonValue], bool]
-"""Whether the model itself closed a part of a value."""
+"""Function that returns True if the model itself closed a part of a value."""
 
 
 def all_closed(_value: JsonValue) -> bool:
-    """For values whose every bracket was written."""
+    """Return True: for values whose brackets were all written."""
     return True
 
 
 class Shape:
-    """Makes calls of the values of one block, which begins at `start`."""
+    """Maker of calls from the values of one block, which begins at `start`."""
 
     __slots__ = ("closed", "end", "offers", "repairs", "start")
 
@@ -59,9 +59,9 @@ class Shape:
         self.closed = closed
 
     def items(self, value: JsonValue, *, keyed: bool = False) -> list[Item]:
-        """The calls in a value that a marker said to hold calls; whatever is wrong with it is said.
+        """Return the calls in a value that a marker announced as calls; errors are included as trouble.
 
-        `keyed`: an object `{NAME: {arguments}}` is a call.
+        With `keyed`, an object `{NAME: {arguments}}` is a call.
         """
         found = list(self._in(value, keyed))
         good = [each for each in found if each is not None]
@@ -72,7 +72,7 @@ class Shape:
         return good
 
     def unmarked(self, value: JsonValue) -> list[Item] | None:
-        """The calls in a value that nothing but its shape says to hold calls; None if any of it is something else."""
+        """Return the calls in a value without a marker; None if any part of it is something else."""
         if not _asks(value):
             return None
         found = list(self._in(value, False))
@@ -82,7 +82,7 @@ class Shape:
         return good if all(isinstance(each, Call) or _means_a_call(each) for each in good) else None
 
     def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> Item:
-        """A call of the tool `written` with what was written as its arguments, or the trouble with it."""
+        """Return a call of the tool `written` with its arguments as written, or the trouble with it."""
         name = self.offers.named(written)
         if name is None:
             if isinstance(arguments, Mapping) and is_schema(arguments):
@@ -169,7 +169,7 @@ class Shape:
         return self.call(written, value[keys[0]])
 
     def _one_key(self, value: Mapping[str, JsonValue]) -> Item | None:
-        """`{NAME: {...}}` where a call was announced in another shape."""
+        """Read `{NAME: {...}}` where a call was announced in another shape."""
         if len(value) != 1:
             return None
         [(name, arguments)] = value.items()
@@ -194,7 +194,7 @@ class Shape:
 
 
 def is_schema(value: Mapping[str, JsonValue]) -> bool:
-    """Whether an object of arguments is in truth the schema of one."""
+    """Return True if an object of arguments is in fact the schema of one."""
     return isinstance(value.get("properties"), Mapping) and ("type" in value or "required" in value)
 
 
@@ -204,7 +204,7 @@ def _declared(offers: Offers, name: str) -> Mapping[str, JsonValue]:
 
 
 def _asks(value: JsonValue) -> bool:
-    """Whether what has no marker has what only calls have: arguments beside a name, or a list of calls."""
+    """Return True if a value without a marker has what only calls have: name and arguments, or a list of calls."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(each, Mapping) and _asks(each) for each in value)
     if not isinstance(value, Mapping):
@@ -215,7 +215,7 @@ def _asks(value: JsonValue) -> bool:
 
 
 def _lists_data(value: JsonValue) -> bool:
-    """Whether arguments in a value without a marker are of a kind that no call would have."""
+    """Return True if arguments in a value without a marker are of a kind that no call would have."""
     if isinstance(value, list):
         return any(_lists_data(each) for each in value)
     if not isinstance(value, Mapping):
@@ -228,5 +228,5 @@ def _lists_data(value: JsonValue) -> bool:
 
 
 def _means_a_call(trouble: Trouble) -> bool:
-    """Whether the model surely wanted a call, so that it has to hear of the trouble."""
+    """Return True if the model clearly wanted a call, so that it must learn of the trouble."""
     return trouble.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)

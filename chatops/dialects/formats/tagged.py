@@ -1,8 +1,8 @@
-"""Calls whose arguments stand each between tags of their own: `<function=NAME><parameter=KEY>value</parameter>`.
+"""Calls with each argument between its own tags: `<function=NAME><parameter=KEY>value</parameter>`.
 
-One grammar for all who write so (Qwen3-Coder, Seed, MiniMax M2, DSML, Step, MiniCPM, Claude's prompts): the tag of the
-call and of the parameter may be spelled `=NAME` or `name="NAME"` and carry a prefix. A value ends at the closing tag of
-its parameter; calls quoted inside a value are counted, so that their tags do not end it.
+One grammar for all models that write so (Qwen3-Coder, Seed, MiniMax M2, DSML, Step, MiniCPM, Claude's prompts). The
+tags of the call and of the parameter may be spelled `=NAME` or `name="NAME"` and have a prefix. A value ends at the
+closing tag of its parameter. Calls quoted inside a value are counted, so that their tags do not end it.
 """
 
 import re
@@ -35,7 +35,7 @@ _CALL = rf"<\s?{_PREFIX}(?:function|invoke){_CALLED}{_KEY.format('call')}(?:[\sÄ
 _PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_IS}{_KEY.format('key')}(?P<more>[\sÄ ][^<>]{{0,200}})?>"
 CALL_OPENS = re.compile(_CALL, re.IGNORECASE)
 _GLUED = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
-"""`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed behind the arguments or not at all."""
+"""`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed after the arguments or not at all."""
 _GLUED_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
 _PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
 _PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
@@ -61,7 +61,7 @@ _ONE_PARAMETER = "all arguments stood in one parameter"
 
 
 class _Reading:
-    """One call while it is read."""
+    """State of one call while it is read."""
 
     __slots__ = ("call", "sure", "text")
 
@@ -71,16 +71,16 @@ class _Reading:
         self.sure = True
 
     def put(self, key: str, raw: str, *, is_text: bool | None) -> None:
-        """Takes a parameter; `is_text` is what its tag says, None if it says nothing."""
+        """Add a parameter. `is_text` is the type that its tag states, None if it states none."""
         self.call.put(key, lambda schema: _value(raw, schema, is_text))
 
     def item(self, end: int) -> Item:
-        """The call, or what is wrong with it."""
+        """Return the call, or its error."""
         self._unpack()
         return self.call.item(end)
 
     def _unpack(self) -> None:
-        """Takes `arguments` or `input`, if that is all there is and the tool has no such parameter, for all of them."""
+        """Use `arguments` or `input` as all arguments if it is the only one and the tool has no such parameter."""
         call = self.call
         if len(call.arguments) != 1:
             return
@@ -97,7 +97,10 @@ class _Reading:
 
 
 def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, tuple[str, ...]]:
-    """The value of a parameter. Raises Unreadable."""
+    """Return the value of a parameter and its repairs.
+
+    Raises Unreadable if it is not of its type.
+    """
     types = types_of(schema)
     if is_text and (not types or "string" in types):
         return raw, ()
@@ -108,7 +111,7 @@ def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, t
 
 
 def read_tagged(opening: Opening, *, format: str) -> Outcome:
-    """The call whose opening tag begins at `opening.start`."""
+    """Return the call whose opening tag begins at `opening.start`."""
     text = opening.text
     if glued := _GLUED.match(text, opening.start):
         return _read_glued(opening, glued)
@@ -175,7 +178,7 @@ def _cut(reading: _Reading, start: int, format: str) -> Found:
 
 
 def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
-    """Reads the value behind the opening tag of a parameter; returns the index after it, -1 if it never ends."""
+    """Read the value after the opening tag of a parameter; return the index after it, -1 if it never ends."""
     text, at = reading.text, opened.end()
     key = opened["key1"] or opened["key2"] or opened["key3"]
     if cdata := _CDATA.match(text, at):
@@ -199,9 +202,9 @@ def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
 
 
 def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
-    """Where the value that begins at `at` ends, and where to go on: the same if its closing tag is missing.
+    """Return the end of the value at `at`, and the index from which to continue.
 
-    None if the text ends first.
+    Both are the same if its closing tag is missing. Return None if the text ends first.
     """
     text = reading.text
     depth = 0

@@ -1,7 +1,7 @@
-"""Calls between tokens of the vocabulary, name and arguments apart: DeepSeek V3 and V3.1, Kimi K2, Step-3, PLaMo 3,
-Mistral.
+"""Calls between tokens of the vocabulary, with name and arguments separate.
 
-DeepSeek writes its tokens with wide bars and `▁`; servers that print tokens their own way give them as `|` and `_`.
+Used by DeepSeek V3 and V3.1, Kimi K2, Step-3, PLaMo 3 and Mistral. DeepSeek writes its tokens with wide bars and `▁`;
+servers that print tokens in their own way use `|` and `_`.
 """
 
 import re
@@ -41,12 +41,12 @@ _PLAMO_LONGEST = 600
 
 
 def read_token_call(opening: Opening) -> Outcome:
-    """The call behind `<｜tool▁call▁begin｜>` or `<|tool_call_begin|>`: which family it is, its separator says."""
+    """Return the call after `<｜tool▁call▁begin｜>` or `<|tool_call_begin|>`; its separator tells the family."""
     return _read_call(opening, opening.after + 1)
 
 
 def read_token_calls(opening: Opening) -> Outcome:
-    """The wrapper `<｜tool▁calls▁begin｜>` or `<|tool_calls_section_begin|>`, and a call without a token of its own."""
+    """Read the wrapper `<｜tool▁calls▁begin｜>` or `<|tool_calls_section_begin|>`, and a call without its own token."""
     text = opening.text
     at = skip_space(text, opening.after + 1)
     rest = text[at : at + 1]
@@ -90,7 +90,7 @@ def _step(opening: Opening, at: int) -> Outcome:
 
 
 def read_mistral(opening: Opening) -> Outcome:
-    """What follows `[TOOL_CALLS]`: a list of objects, or a name and `[ARGS]`."""
+    """Read the text after `[TOOL_CALLS]`: a list of objects, or a name and `[ARGS]`."""
     text, start = opening.text, opening.start
     at = skip_space(text, opening.after)
     if at == len(text):
@@ -108,7 +108,7 @@ def read_mistral(opening: Opening) -> Outcome:
 
 
 def read_plamo(opening: Opening) -> Outcome:
-    """`<|plamo:begin_tool_name:plamo|>NAME<..>` and its arguments, each between tokens; or the tokens around them."""
+    """Read `<|plamo:begin_tool_name:plamo|>NAME<..>` and its arguments, each between tokens, or their outer tokens."""
     text = opening.text
     named = _PLAMO.match(text, opening.start)
     if named:

@@ -1,7 +1,7 @@
-"""Calls without any marker: an object, a list, Python, a name and an object, as the whole message and nothing else.
+"""Calls without any marker that are the whole message: an object, a list, Python, or a name and an object.
 
 Only the end of the message can tell, so a message that begins like one is held back until then. One word of prose
-before or behind makes it text.
+before or after makes it text.
 """
 
 import re
@@ -22,14 +22,14 @@ _LIST_BEGINS = re.compile(r"\[\s*(?:[^\W\d][\w.-]{0,255}\s*)?\Z")
 _NAME_AND_OBJECT = re.compile(r"[ \t]*\r?\n\s*\{")
 _NAME_AND_OBJECT_BEGINS = re.compile(r"\s*\Z")
 _DATA = re.compile(r"""\{\s*["'“]|\[\s*(?:["'“\[{]|\])""")
-"""How JSON begins."""
+"""The beginning of JSON."""
 _CALLED = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]{0,255})\s*\(")
 _NEXT = re.compile(r"\s*;?\s*")
 _NEXT_NAME = re.compile(r"\s*>>>\s*")
 
 
 def begins(text: str, at: int, offers: Offers) -> bool | None:
-    """Whether a message whose first character is at `at` could be a call without a marker; None if it is too early."""
+    """Return True if the message from `at` on could be a call without a marker; None if it is too early to tell."""
     char = text[at]
     if char == "{":
         return True
@@ -50,9 +50,9 @@ def begins(text: str, at: int, offers: Offers) -> bool | None:
 
 
 def read_whole_message(text: str, at: int, offers: Offers) -> Found | int:
-    """The calls that the message from `at` to its end consists of, or the index up to which it is data and no call.
+    """Return the calls that make up the message from `at` to its end, or the index up to which it is data.
 
-    What was surely meant as a call of a tool on offer and cannot be read comes as trouble; its text is no less text.
+    A call that was clearly meant for a tool on offer but cannot be read becomes trouble; its text stays text.
     """
     if text[at] == "{" or _DATA.match(text, at):
         return _objects(text, at, offers)
@@ -63,7 +63,7 @@ def read_whole_message(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _objects(text: str, at: int, offers: Offers) -> Found | int:
-    """Objects one behind the other, or a list of them."""
+    """Read objects one after another, or a list of them."""
     items: list[Item] = []
     format = ""
     end = at
@@ -84,7 +84,7 @@ def _objects(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _broken(text: str, at: int, error: Unreadable, items: list[Item], format: str, offers: Offers) -> Found | int:
-    """An object that cannot be read, behind the `items` of those before it: whatever stands in it, it is data."""
+    """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
     if offers.named(name) is None and not any(isinstance(each, Call) for each in items):
         return len(text) if _DATA.match(text, at) else at
@@ -103,7 +103,7 @@ def _format(value: JsonValue) -> str:
 
 
 def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
-    """`NAME` and its arguments on the next line, and more of them behind `>>>`."""
+    """Read `NAME` with its arguments on the next line, and more of them after `>>>`."""
     items: list[Item] = []
     start = at
     while True:
@@ -125,7 +125,7 @@ def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _python(text: str, at: int, offers: Offers) -> Found | int:
-    """`[f(a=1)]`, one call without brackets, or several, which could as well be an example."""
+    """Read `[f(a=1)]`, one call without brackets, or several, which could also be an example."""
     bracketed = text[at] == "["
     try:
         calls, end = read_call_list(text, at)
@@ -147,5 +147,5 @@ def _python(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _looks_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
-    """Whether calls of tools that are not on offer were still meant as calls, so that the model has to hear of it."""
+    """Return True if calls of unknown tools were still meant as calls, so that the model must learn of it."""
     return bracketed and all(call.arguments for call in calls)

@@ -1,1 +1,1 @@
-"""How calls are spelled in each format."""
+"""Writers of calls, by format."""

@@ -1,4 +1,4 @@
-"""What is written: tools, calls and results, before any format is chosen."""
+"""The tools, calls and results to write, independent of any format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescription:
-    """A tool as the model is told about it. `schema` is JSON text: the schema of its arguments."""
+    """A tool as described to the model. `schema` is the JSON Schema of its arguments, as JSON text."""
 
     name: str
     description: str
@@ -16,7 +16,7 @@ class ToolDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenCall:
-    """A call of the history. `arguments` is text as the model wrote it, in most cases a JSON object."""
+    """A call of the history. `arguments` is text as the model wrote it, usually a JSON object."""
 
     name: str
     arguments: str
@@ -24,7 +24,7 @@ class WrittenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenResult:
-    """What came of a call. `outcome` is one word, `content` text from a stranger."""
+    """The result of a call. `outcome` is one word, `content` is untrusted text."""
 
     name: str
     content: str
@@ -32,8 +32,8 @@ class WrittenResult:
 
 
 class CallSpelling(Protocol):
-    """How the calls of one message are spelled in one format."""
+    """The spelling of the calls of one message in one format."""
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
-        """The calls, in order, as the model would write them. Never raises, whatever their arguments are."""
+        """Return the calls, in order, as the model would write them. Never raises, whatever their arguments are."""
         ...

@@ -1,8 +1,8 @@
-"""JSON as it stands inside a message: on one line, and inert.
+"""JSON inside a message: on one line, and inert.
 
-A string among the arguments may hold markup: of the format around it, of another one, or of the model's own control
-tokens, which many servers take for real wherever they stand. JSON can spell each character as an escape, so a call says
-the same without the markup. Only what could be mistaken is escaped; models imitate what they see in their history.
+A string among the arguments may hold markup: of the surrounding format, of another one, or the model's own control
+tokens, which many servers interpret wherever they are. JSON can spell any character as an escape, so a call can say the
+same without the markup. Only text that could be mistaken is escaped, because models imitate their history.
 """
 
 import json
@@ -26,31 +26,34 @@ _MARKUP = re.compile(
     re.VERBOSE,
 )
 MAX_DEPTH = 100
-"""How deep arguments and schemas may be nested, so that nothing that follows them runs out of stack."""
+"""Maximum nesting depth of arguments and schemas, so that no code after this runs out of stack."""
 _PLACE = re.compile(r"%([a-z])")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 
 def inert(value: JsonValue) -> str:
-    """`value` as JSON on one line with nothing that looks like markup. Raises ValueError for NaN and infinities."""
+    """Return `value` as JSON on one line, without anything that looks like markup.
+
+    Raises ValueError for NaN and infinities.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def has_markup(text: str) -> bool:
-    """Whether anything in `text` could be taken for markup where it cannot be escaped."""
+    """Return True if anything in `text` could be taken for markup where it cannot be escaped."""
     return _MARKUP.search(text) is not None
 
 
 def fill(template: str, **values: str) -> str:
-    """`template` with each `%x` replaced by the value of that letter; values are not looked into."""
+    """Return `template` with each `%x` replaced by the value of that letter; the values are not scanned."""
     return _PLACE.sub(lambda place: values[place[1]], template)
 
 
 def object_of(text: str) -> dict[str, JsonValue] | None:
-    """The object that `text` holds as strict JSON, an empty one for no text.
+    """Return the object that `text` holds as strict JSON, an empty one for empty text.
 
-    None if it holds none, is too deep, or has a number that JSON has not.
+    Return None if it holds none, is nested too deeply, or has a number that JSON cannot represent.
     """
     try:
         value = json.loads(text.strip() or "{}")
@@ -76,10 +79,13 @@ def _is_shallow(value: JsonValue) -> bool:
 
 
 def is_plain(name: str) -> bool:
-    """Whether `name` can stand in markup as it is."""
+    """Return True if `name` can be used in markup as it is."""
     return _PLAIN.fullmatch(name) is not None
 
 
 def plain_name(name: str) -> str:
-    """`name` if it is plain, else as a JSON string of at most 128 characters: a model can make up any name."""
+    """Return `name` if it is plain, else as a JSON string of at most 128 characters.
+
+    The name may be anything, because a model can make it up.
+    """
     return name if is_plain(name) else inert(name[:128])

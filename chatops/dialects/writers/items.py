@@ -1,4 +1,4 @@
-"""Formats whose arguments are one JSON object: a template for each call, and what stands around them."""
+"""Formats whose arguments are one JSON object: a template for each call, and the text around all calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from chatops.dialects.writers.inline import fill, inert, is_plain, object_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonItems:
-    """One `item` per call: `%s` is the name as a JSON string, `%n` the bare name, `%i` the place, `%a` the arguments.
+    """One `item` per call: `%s` is the name as JSON, `%n` the bare name, `%i` the index, `%a` the arguments.
 
-    Arguments that are no JSON object stand there as a JSON string: it says what was written, and reads as no call. That
-    and a name that cannot stand bare are beyond formats with a bare name: then all calls are spelled by `otherwise`.
+    Arguments that are not a JSON object are written as a JSON string: it says what was written, and is not read as a
+    call. A format with a bare name cannot express that, nor a name that cannot be bare. All calls are then spelled by
+    `otherwise`.
     """
 
     item: str
@@ -22,7 +23,7 @@ class JsonItems:
     otherwise: "JsonItems | None" = None
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
-        """See CallSpelling."""
+        """Return the calls, see `CallSpelling.calls`."""
         if self.otherwise is not None and not all(_is_regular(call) for call in calls):
             return self.otherwise.calls(calls)
         return self.before + self.between.join(self._item(call, place) for place, call in enumerate(calls)) + self.after
@@ -38,7 +39,7 @@ def _is_regular(call: WrittenCall) -> bool:
 
 
 HERMES = JsonItems(item='<tool_call>\n{"name": %s, "arguments": %a}\n</tool_call>')
-"""What every format falls back on: models know it, and it stands beside calls with tags of their own."""
+"""Fallback of every format: models know it, and it works beside calls with their own tags."""
 
 LLAMA_TAGGED = JsonItems(item='{"name": %s, "parameters": %a}', before="<|python_tag|>", between="; ")
-"""What the formats of Llama fall back on."""
+"""Fallback of the Llama formats."""

@@ -1,4 +1,4 @@
-"""Formats that write calls as Python does: `name(key=literal, …)`."""
+"""Formats that write calls as Python: `name(key=literal, …)`."""
 
 import keyword
 import re
@@ -15,10 +15,10 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonCalls:
-    """The calls of a message with `between` between them, in `before` and `after`.
+    """Spelling of all calls in `before` and `after`, with `between` between them.
 
-    If one of them is no Python (a name is no identifier, arguments are no JSON object), all are spelled by `otherwise`:
-    two such lists in one message are not read.
+    If one of them cannot be Python (its name is not an identifier, its arguments are not a JSON object), all are
+    spelled by `otherwise`: two such lists in one message are not read.
     """
 
     before: str = "["
@@ -27,7 +27,7 @@ class PythonCalls:
     otherwise: CallSpelling = HERMES
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
-        """See CallSpelling."""
+        """Return the calls, see `CallSpelling.calls`."""
         spelled: list[str] = []
         for call in calls:
             arguments = object_of(call.arguments)
@@ -43,7 +43,10 @@ def _are_words(name: str, arguments: Mapping[str, JsonValue]) -> bool:
 
 
 def literal(value: JsonValue) -> str:
-    """`value` as a Python literal. A string of JSON is one of Python: each escape of JSON means the same there."""
+    """Return `value` as a Python literal.
+
+    A JSON string is also a Python string: each escape of JSON means the same there.
+    """
     match value:
         case None | bool():
             return str(value)

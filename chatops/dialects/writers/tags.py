@@ -1,4 +1,4 @@
-"""Formats whose arguments are tags: strings stand in them as they are, all other values as JSON."""
+"""Formats whose arguments are tags: strings are written as they are, all other values as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,13 @@ from chatops.domain.canonical import JsonValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedArguments:
-    """A call is `opening`, one `argument` for each, and `closing`; around calls in a row stand `before` and `after`.
+    """A call is `opening`, an `argument` each, and `closing`; `before` and `after` enclose adjacent calls.
 
-    `%n` is the name of the tool, `%k` that of the argument, `%v` its value, `%t` whether it is a string. What type a
-    value has is said by the schema on reading. Tags have no escapes: if a value could be taken for markup, a name
-    cannot stand bare, or the arguments are no JSON object, that call is spelled by `otherwise`, between the others.
-    Only a text that looks like the other type which its schema allows beside text will read as that, as any model's.
+    `%n` is the name of the tool, `%k` the name of the argument, `%v` its value, `%t` whether it is a string. On
+    reading, the schema says what type a value has. Tags have no escapes. So a call is spelled by `otherwise`, between
+    the others, if a value could be taken for markup, a name cannot be bare, or the arguments are not a JSON object. One
+    case does not round-trip, as with any model's calls: where the schema allows a string or another type, a string that
+    looks like the other type reads as that.
     """
 
     opening: str
@@ -29,7 +30,7 @@ class TaggedArguments:
     otherwise: CallSpelling = HERMES
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
-        """See CallSpelling."""
+        """Return the calls, see `CallSpelling.calls`."""
         blocks: list[str] = []
         for own, row in groupby(calls, key=_expressible):
             if own:
@@ -45,8 +46,8 @@ class TaggedArguments:
 
     def _argument(self, name: str, value: JsonValue) -> str:
         text = value if isinstance(value, str) else inert(value)
-        # A reader takes one line break away at the start, and one at the end if there was one at the start; but not
-        # where the tag says that a text stands as it is.
+        # A reader removes one line break at the start, and one at the end if there was one at the start, but not where
+        # the tag says that a string is written as it is.
         if text.startswith("\n") and "\n%v" not in self.argument and "%t" not in self.argument:
             text = f"\n{text}\n"
         return fill(self.argument, k=name, t="true" if isinstance(value, str) else "false", v=text)
@@ -60,7 +61,7 @@ def _expressible(call: WrittenCall) -> bool:
 
 
 def _stands_bare(value: JsonValue) -> bool:
-    """Whether a string means itself as it is; `null` may be read as no value, and line breaks at the ends as layout."""
+    """Return True if a string reads back as itself: not `null`, and without line breaks at its ends."""
     return not isinstance(value, str) or not (
         has_markup(value) or value.strip() in ("null", "None") or value.startswith("\r") or value.endswith("\r")
     )
