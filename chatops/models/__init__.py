@@ -1,1 +1,1 @@
-"""Bytes to and from providers: adapters behind one protocol."""
+"""Model providers: adapters behind one protocol, and the bytes that they send and receive."""

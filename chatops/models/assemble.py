@@ -1,4 +1,4 @@
-"""Adds up the chunks of a reply, or takes a whole one, in all the shapes that servers give it."""
+"""Assemble a reply from the chunks of a stream, or from one complete body, in all shapes that servers use."""
 
 from typing import assert_never
 
@@ -18,19 +18,19 @@ from chatops.models.text_calls import NO_OFFER, Offer, TextReader
 from chatops.models.wire import scrub
 
 SIZE_LIMIT = 32 * 1024 * 1024
-"""Characters in one reply; beyond it a server is broken or hostile."""
+"""Maximum length of one reply in characters; beyond it a server is broken or hostile."""
 KEPT_OF_REPETITION = 200
-"""Characters of an endless repetition that are worth keeping."""
+"""Number of characters to keep of an endless repetition."""
 
 
 class ReplyTooLarge(Exception):
-    """The reply is larger than any reply can be."""
+    """The reply is larger than any valid reply."""
 
 
 class Assembler:
-    """One reply in the making. Calls count by their presence, whatever the finish reason says.
+    """Builder of one reply. Calls count if they are present, whatever the finish reason says.
 
-    Native calls win; where there are none, those in the text count, as far as `offer` goes.
+    Native calls win. Without any, the calls in the text count, as far as `offer` allows.
     """
 
     def __init__(self, offer: Offer = NO_OFFER) -> None:
@@ -41,7 +41,7 @@ class Assembler:
         self._reader = TextReader(offer)
         self._text_calls: tuple[RawCall, ...] = ()
         self._waiting: list[str] = []
-        """Text that the reader has not been given."""
+        """Text that the reader has not received yet."""
         self._made: list[TextPiece | ReasoningPiece] = []
         self._calls = CallCollector()
         self._refused = False
@@ -50,29 +50,29 @@ class Assembler:
         self.model_id = ""
         self.usage: Usage | None = None
         self.started = False
-        """A token of any kind has come."""
+        """True once a token of any kind has come."""
         self.reasoning_field = ""
-        """Where reasoning came, see `reasoning.GivenBack`; empty if none came."""
+        """The field that reasoning came in, see `reasoning.GivenBack`; empty if none came."""
         self.text_format = ""
-        """The format of the calls that were read out of the text; empty if there are none."""
+        """The format of the calls that were read from the text; empty if there are none."""
 
     @property
     def text(self) -> str:
-        """What has been said so far."""
+        """The answer so far."""
         return "".join(self._text)
 
     @property
     def reasoning(self) -> str:
-        """What has been thought so far."""
+        """The reasoning so far."""
         return "".join(self._reasoning)
 
     @property
     def has_calls(self) -> bool:
-        """A call has begun; one in the text only after `close`."""
+        """True once a call has begun; for calls in the text, only after `close`."""
         return len(self._calls) > 0 or bool(self._text_calls)
 
     def cut_repetition(self) -> Repetition | None:
-        """Leave out what goes on repeating itself without an end, but for its beginning; None if nothing does."""
+        """Cut an endless repetition to its beginning and return it; return None if there is none."""
         for parts, again in ((self._text, self._said_again), (self._reasoning, self._thought_again)):
             if again.is_endless:
                 parts[:] = [again.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
@@ -80,7 +80,7 @@ class Assembler:
         return None
 
     def add(self, chunk: JsonObject) -> bool:
-        """Take one chunk of a stream; `take` gives what it comes to. False if nothing has come with it.
+        """Add one chunk of a stream. Return False if it brought nothing new.
 
         Raises ReplyTooLarge and TooManyCalls.
         """
@@ -91,21 +91,27 @@ class Assembler:
         return before != (self._size, self.finish_reason)
 
     def add_whole(self, body: JsonObject) -> None:
-        """Take a complete reply. Raises ReplyTooLarge and TooManyCalls."""
+        """Add a complete reply.
+
+        Raises ReplyTooLarge and TooManyCalls.
+        """
         self._note(body)
         choice = first_choice(body)
         self._add(choice, as_object(choice.get("message")) or as_object(choice.get("delta")), whole=True)
-        # A complete body is complete, whether or not it names a reason.
+        # A complete body is a complete reply, even without a finish reason.
         self.finish_reason = self.finish_reason or "stop"
 
     def take(self) -> list[TextPiece | ReasoningPiece]:
-        """What is certain and new, neighbours of one kind as one piece: read once per network read, not per token."""
+        """Return the pieces that are certain and new, with adjacent pieces of one kind joined.
+
+        The text is read here, once per network read, and not once per token.
+        """
         self._read_waiting()
         made, self._made = self._made, []
         return _merged(made)
 
     def close(self) -> list[TextPiece | ReasoningPiece]:
-        """What was held back while it was not clear what it was."""
+        """Return the pieces that were held back while their meaning was open."""
         self._waiting.append(self._joiners["text"].close())
         self._read_waiting()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
@@ -119,7 +125,7 @@ class Assembler:
         return self.take()
 
     def reply(self) -> ModelReply:
-        """The reply; call it once, after `close`."""
+        """Return the reply. Call it once, after `close`."""
         finish = "refusal" if self._refused and self.finish_reason in {"", "stop"} else self.finish_reason
         return ModelReply(
             text=self.text,
@@ -168,7 +174,7 @@ class Assembler:
                     self.reasoning_field = IN_CONTENT
                     self._think(text)
                 case ReclassifiedPiece(text=text):
-                    # What has been shown as prose is corrected when the reply ends.
+                    # Prose that was already shown is corrected when the reply ends.
                     self._text = []
                     self.reasoning_field = IN_CONTENT
                     self._think(text)

@@ -1,4 +1,4 @@
-"""The seam to a model: a request goes in, a stream of events comes out, the last of which ends it."""
+"""The protocol of a model client: a request goes in, a stream of events comes out, and the last one ends it."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningPiece:
-    """A piece of the reasoning."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -25,7 +25,7 @@ class ReasoningPiece:
 class Retrying:
     """An attempt failed before its first token; the next one starts `delay_s` seconds after that.
 
-    Told at once and then with each full second that is left.
+    Sent at once and then at each full second that is left.
     """
 
     reason: str
@@ -42,26 +42,26 @@ class Waiting:
     seconds: float
     alive: bool
     limit_s: float | None
-    """So many seconds without data are the end; None: nothing was sent yet, other requests to the model come first."""
+    """Seconds without data after which the request fails; None while it waits for other requests to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something about the server the person should see once (another model answered, a field dropped)."""
+    """Notice about the server, shown to the user once (another model answered, a field was dropped)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The complete reply; last event."""
+    """The complete reply; the last event."""
 
     reply: ModelReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """There is no complete reply; last event."""
+    """There is no complete reply; the last event."""
 
     failure: ModelFailure
 
@@ -70,12 +70,12 @@ ModelEvent = TextPiece | ReasoningPiece | Retrying | Waiting | Remark | Replied 
 
 
 class ModelClient(Protocol):
-    """Talks to the models of a registry."""
+    """Client for the models of a registry."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Ask `request.model`. Ends with exactly one Replied or Failed; raises only on cancellation.
+        """Ask `request.model`; end with exactly one Replied or Failed.
 
-        Cancelling the consuming task closes the connection.
+        Cancelling the consuming task closes the connection. Raises nothing but the cancellation.
         """
         ...
 

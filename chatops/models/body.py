@@ -1,4 +1,4 @@
-"""The body of one request: what the model is asked plus what the registry says of the model."""
+"""The body of one request: the content of the request and the registry's settings of the model."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -18,13 +18,16 @@ from chatops.policy.registry import ModelSpec
 RESERVED = frozenset(
     {"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n"}
 )
-"""What `extra_body` cannot set: these decide what is asked, which tools are on offer and how the answer is read."""
+"""Fields that `extra_body` cannot set: they decide the request, the tools on offer and how the answer is read."""
 
 _TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-    """`extra_body` as a mapping, and the reserved names it tried to set. Raises ConfigError if it is no object."""
+    """Return `extra_body` as a mapping, and the reserved names that it tried to set.
+
+    Raises ConfigError if it is not an object.
+    """
     try:
         extra = json.loads(spec.extra_body or "{}")
     except ValueError:
@@ -44,11 +47,11 @@ class Body:
     data: bytes
     messages: int
     tools: int
-    """0: the tools are not in their own field."""
+    """0 if the tools are not in their own field."""
 
 
 class BodyBuilder:
-    """Builds request bodies for one model; keeps what it has encoded of messages and tools."""
+    """Builder of request bodies for one model. It caches encoded messages and tools."""
 
     def __init__(self, spec: ModelSpec, *, host: Host) -> None:
         self._spec = spec
@@ -66,7 +69,7 @@ class BodyBuilder:
         given_back: GivenBack = NOT_GIVEN_BACK,
         without: Collection[str] = (),
     ) -> Body:
-        """The body, leaving out the fields that this server has refused before (`without`)."""
+        """Return the body, without the fields that this server has refused before (`without`)."""
         if given_back.field in without:
             given_back = NOT_GIVEN_BACK
         messages = self._said(request, manner=manner, given_back=given_back)
@@ -89,7 +92,7 @@ class BodyBuilder:
         return encoder.array(request.messages, system=request.system, tools=request.tools, choice=request.tool_choice)
 
     def _tool_fields(self, request: ModelRequest, *, without: Collection[str]) -> dict[str, bytes]:
-        """Tools only where there are any: an empty list is an error to strict servers."""
+        """Return the tool fields only if there are tools: an empty list is an error for strict servers."""
         if not request.tools:
             return {}
         if request.tool_choice is ToolChoice.AUTO:

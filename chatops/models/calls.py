@@ -1,8 +1,8 @@
-"""Puts calls together out of fragments: which fragment belongs to which call, and which calls are whole.
+"""Assemble calls from fragments: which fragment belongs to which call, and which calls are complete.
 
-Servers disagree about index and id: either may be missing, null, late, repeated or changing. The rule: a fragment
-that names a function starts a call unless it clearly continues the one it points at; a fragment without a name
-continues one.
+Servers disagree about index and id: either may be missing, null, late, repeated or changing. The rule: a fragment that
+names a function starts a call, unless it clearly continues the one that it points at. A fragment without a name
+continues a call.
 """
 
 import json
@@ -15,7 +15,7 @@ from chatops.models.wire import scrub
 
 NAME_LIMIT = 256
 MOST_CALLS = 1_000
-"""In one reply; beyond it a server is broken or hostile."""
+"""Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
 TWO_IN_ONE = "its arguments hold two JSON values one after the other"
@@ -23,7 +23,7 @@ IN_A_FENCE = "the arguments stood in a code fence"
 
 
 class TooManyCalls(Exception):
-    """The reply asks for more calls than any reply can."""
+    """The reply has more calls than any valid reply."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class _Slot:
 
 
 class CallCollector:
-    """Collects the calls of one reply, in the order in which they began."""
+    """Collector of the calls of one reply, in the order in which they began."""
 
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
@@ -52,7 +52,7 @@ class CallCollector:
         return len(self._slots)
 
     def add(self, delta: CallDelta, *, whole: bool = False) -> None:
-        """Take a fragment; `whole`: it comes from a complete message, so it is a call of its own.
+        """Add a fragment. With `whole`, it comes from a complete message, so it is a call of its own.
 
         Raises TooManyCalls.
         """
@@ -82,7 +82,7 @@ class CallCollector:
         if known is not None and known.index == delta.index:
             return known
         if not delta.name:
-            # Some servers draw a new id for every fragment.
+            # Some servers generate a new id for every fragment.
             return slot
         continues = delta.name == slot.name and slot.arguments != "" and not _is_whole(slot.arguments)
         return slot if continues else None
@@ -97,13 +97,16 @@ class CallCollector:
         return None if delta.id and last.id and _is_whole(last.arguments) else last
 
     def finished(self, *, finish_reason: str) -> tuple[RawCall, ...]:
-        """The calls, with what keeps each from being run as it came."""
+        """Return the calls, each with the problem that prevents running it, if any."""
         slots = [slot for slot in self._slots if slot.name or slot.id or slot.arguments]
         return tuple(_call(slot, finish_reason=finish_reason, is_last=slot is slots[-1]) for slot in slots)
 
 
 def _add_name(slot: _Slot, name: str) -> None:
-    """Names come once, again with every fragment, grown bit by bit, or in pieces before the arguments begin."""
+    """Add a name to a call.
+
+    Servers send it once, with every fragment, as a growing prefix, or in pieces before the arguments.
+    """
     if not name or name == slot.name:
         return
     if not slot.name or name.startswith(slot.name):
@@ -124,9 +127,9 @@ def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
 
 
 def mended(arguments: str) -> tuple[str, tuple[str, ...]]:
-    """Arguments that are no JSON object as the one object that they can only mean, and what had to be assumed.
+    """Return arguments repaired to the only JSON object that they can mean, and the repairs.
 
-    What is an object already, and what can mean nothing or several things, stays as it came, without repairs.
+    Arguments that are an object already, or that have no meaning or several, are returned unchanged without repairs.
     """
     if not arguments.strip() or _is_object(arguments):
         return arguments, ()

@@ -1,4 +1,4 @@
-"""What the demo model reads out of a request, and the sentences it has."""
+"""Input and sentences of the demo model: what it reads from a request, and its fixed phrases."""
 
 import re
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ QUOTED_LINES = 3
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 OURS = "[chatops]"
-"""How the program marks what it says as a user."""
+"""Prefix of messages that the program sends in the role of the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A call that was made and what came back."""
+    """A call that was made, and its result."""
 
     tool: str
     content: str
@@ -33,11 +33,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The person's last message and what has happened since."""
+    """The user's last message and everything since."""
 
     message: str
     rounds: tuple[tuple[Result, ...], ...]
-    """Only rounds whose calls have all been answered."""
+    """The rounds in which every call has been answered."""
     tools: frozenset[str]
     may_not_call: bool
 
@@ -47,11 +47,11 @@ class Turn:
 
 
 def read_turn(body: Mapping[str, object]) -> Turn:
-    """The present turn out of the JSON of a request."""
+    """Return the current turn from the JSON of a request."""
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     place = -1
     for index, message in enumerate(messages):
-        # The program speaks to the model as a user too, and marks it.
+        # The program also sends messages in the role of the user, and marks them.
         if message.get("role") == "user" and not as_text(message.get("content")).startswith(OURS):
             place = index
     rounds: list[tuple[Result, ...]] = []
@@ -78,13 +78,13 @@ def read_turn(body: Mapping[str, object]) -> Turn:
 
 
 def missing_tool(names: list[str]) -> str:
-    """That this role lacks tools, and how to get another role."""
+    """Return a sentence saying that this role lacks tools, and how to switch the role."""
     listing = " and ".join(names)
     return f"(demo) I would need {listing}, which this role does not have: switch the role (ctrl+r or --role)."
 
 
 def denied(result: Result) -> str:
-    """An acknowledgement, with the reason, if the call was denied; else nothing."""
+    """Return an acknowledgement with the reason if the call was denied; else an empty string."""
     if not _DENIED.match(result.content):
         return ""
     reason = _REASON.search(result.content)
@@ -93,7 +93,7 @@ def denied(result: Result) -> str:
 
 
 def quoted(result: Result) -> str:
-    """The result's first lines."""
+    """Return the first lines of a result."""
     lines = _first_lines(result.content, lines=QUOTED_LINES)
     return f"{result.tool} gave:\n\n{lines}" if lines else f"{result.tool} gave nothing back."
 
@@ -103,5 +103,5 @@ def _first_lines(content: str, *, lines: int) -> str:
     more = "  \n> …" if len(found) > lines > 1 else ""
     if lines == 1:
         return found[0] if found else ""
-    # Two spaces end a line in Markdown; without them a list of files is shown as one paragraph.
+    # Two spaces end a line in Markdown; without them a list of files would be shown as one paragraph.
     return "  \n".join(f"> {line}" for line in found[:lines]) + more

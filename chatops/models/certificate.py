@@ -1,4 +1,4 @@
-"""What a certificate says that was not accepted: Python forgets it when a check fails, so it is looked at once more.
+"""The content of a certificate that was refused. Python drops it when a check fails, so it is fetched once more.
 
 That second connection ends with the handshake: no request and no key are sent over it.
 """
@@ -22,7 +22,7 @@ _UTF_16 = 0x1E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Who a certificate is for, who says so, and when: in its own words, on one line each."""
+    """Subject, issuer and validity of a certificate, each on one line and as the certificate states it."""
 
     names: tuple[str, ...]
     issuer: str
@@ -30,7 +30,7 @@ class Certificate:
     ends: date
 
     def __str__(self) -> str:
-        """A sentence for a person."""
+        """Return a sentence for the user."""
         more = len(self.names) - SHOWN_NAMES
         names = ", ".join(self.names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
         issued = f", issued by {self.issuer}" if self.issuer else ""
@@ -38,18 +38,18 @@ class Certificate:
 
 
 class BadCertificate(Exception):
-    """A server's certificate was refused. `certificate` None: it could not be looked at."""
+    """A server's certificate was refused. `certificate` is None if it could not be fetched."""
 
     def __init__(self, *, code: int, check: str, certificate: Certificate | None) -> None:
         super().__init__(check)
         self.code = code
-        """OpenSSL's number of the check that failed (X509_V_ERR_…)."""
+        """OpenSSL's number of the failed check (X509_V_ERR_…)."""
         self.check = check
         self.certificate = certificate
 
 
 def refused_in(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """The failed check of a certificate that led to `error`, if one did."""
+    """Return the failed certificate check that caused `error`; None if there is none."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return error
@@ -58,7 +58,7 @@ def refused_in(error: BaseException | None) -> ssl.SSLCertVerificationError | No
 
 
 async def certificate_of(host: str, port: int, *, timeout_s: float) -> Certificate | None:
-    """The certificate that a server shows, unchecked; None if it cannot be had or read."""
+    """Return the certificate that a server sends, unchecked; None if it cannot be fetched or read."""
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname = False
     unchecked.verify_mode = ssl.CERT_NONE
@@ -75,7 +75,10 @@ async def certificate_of(host: str, port: int, *, timeout_s: float) -> Certifica
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """The few fields of an X.509 certificate that a person needs (RFC 5280, section 4.1). Raises ValueError."""
+    """Read the few fields of an X.509 certificate that a user needs (RFC 5280, section 4.1).
+
+    Raises ValueError if `der` is not a certificate.
+    """
     try:
         return _read(der)
     except (LookupError, StopIteration, TypeError) as error:
@@ -85,7 +88,7 @@ def read_certificate(der: bytes) -> Certificate:
 def _read(der: bytes) -> Certificate:
     outer = dict(_elements(der))[_SEQUENCE]
     fields = list(_elements(next(value for tag, value in _elements(outer) if tag == _SEQUENCE)))
-    # After the serial number come the algorithm, the issuer, the validity and the subject.
+    # The fields after the serial number are algorithm, issuer, validity and subject.
     serial = next(place for place, (tag, _) in enumerate(fields) if tag == _INTEGER)
     (_, issuer), (_, validity), (_, subject) = fields[serial + 2 : serial + 5]
     begins, ends = (_date(tag, value) for tag, value in _elements(validity))
@@ -99,7 +102,10 @@ def _read(der: bytes) -> Certificate:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The elements of a DER value, one after the other: tag and content. Raises ValueError."""
+    """Yield the elements of a DER value in order: tag and content.
+
+    Raises ValueError if the value is cut off.
+    """
     place = 0
     while place < len(data):
         tag, size, place = data[place], data[place + 1], place + 2
@@ -113,7 +119,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _name(name: bytes) -> str:
-    """The common name of a subject or issuer, else its organisation."""
+    """Return the common name of a subject or issuer, else its organisation."""
     found: dict[bytes, str] = {}
     for _, part in _elements(name):
         for _, pair in _elements(part):

@@ -1,4 +1,4 @@
-"""The models of a registry behind one client. Cheap to import: the SDK is loaded when the first question is asked."""
+"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 AGENT = f"chatops/{__version__}"
 KEY_KEPT_S = 300.0
-"""How long a key from a command or a keyring is used before it is fetched again; the others are read every time."""
+"""Seconds for which a key from a command or a keyring is reused; keys from other sources are read every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class _Open:
 
 
 class RegistryClient:
-    """A `ModelClient` for the types openai and demo. Specs are looked up anew for every request.
+    """`ModelClient` for the types openai and demo. Specs are looked up again for every request.
 
-    `remembered` keeps what was learned about endpoints (texts by key); a caller that stores it saves the next
-    start one refused request. `environ` is where `api_key_env` is looked up.
+    `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
+    request after the next start. `api_key_env` is looked up in `environ`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RegistryClient:
         self._retired: list[OpenAIChat] = []
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Ask `request.model`; ends with exactly one Replied or Failed."""
+        """Ask `request.model`; end with exactly one Replied or Failed."""
         try:
             chat = await self._chat(request.model)
         except ConfigError as error:
@@ -67,9 +67,9 @@ class RegistryClient:
                 yield event
 
     async def prepare(self, name: str) -> None:
-        """Make what asks model `name`, without asking: no key is read and nothing is sent.
+        """Create the adapter for model `name` without a request: no key is read and nothing is sent.
 
-        Raises ConfigError for a model that cannot be used.
+        Raises ConfigError if the model cannot be used.
         """
         await self._chat(name)
 
@@ -93,11 +93,13 @@ class RegistryClient:
         chat = await asyncio.to_thread(_loaded, spec, self._key_reader(spec.key), self._remembered, self._pace)
         other = self._open.get(name)
         if other is not None and other.spec == spec:
-            # Another request has opened it meanwhile: what that one learns and has said is learned and said.
+            # Another request has created it meanwhile. Use that one, so that all requests share what it learns and its
+            # notices.
             self._retired.append(chat)
             return other.chat
         if other is not None:
-            # The registry has changed, perhaps under a running answer.
+            # The registry has changed, perhaps while the old adapter still streams an answer: close it only with the
+            # client.
             self._retired.append(other.chat)
         self._open[name] = _Open(spec=spec, chat=chat)
         return chat
@@ -107,7 +109,7 @@ class RegistryClient:
 
 
 class _KeyReader:
-    """Reads a key afresh for each question; slow sources only now and then."""
+    """Reader of a key: afresh for each request, except that slow sources are cached for `KEY_KEPT_S`."""
 
     def __init__(self, source: KeySource, *, environ: Mapping[str, str]) -> None:
         self._source = source
@@ -125,23 +127,26 @@ class _KeyReader:
 
 
 def warm_up() -> None:
-    """Import the SDK, which takes about half a second: for a thread, after the first paint."""
+    """Import the SDK, which takes about half a second. Run it in a thread, after the first paint."""
     for name in ("openai_chat", "demo"):
         importlib.import_module(f"chatops.models.{name}")
     with contextlib.suppress(ImportError):
-        # What the HTTP client would load with its first request; it has to find it then if it is not there now.
+        # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")
 
 
 def _loaded(spec: ModelSpec, key: _KeyReader, remembered: Notes, pace: "Pace | None") -> "OpenAIChat":
-    """The adapter for `spec`. Raises ConfigError for a type without one. Runs in a thread: the import is slow."""
+    """Return the adapter for `spec`. Run it in a thread: the import is slow.
+
+    Raises ConfigError for a type without an adapter.
+    """
     match spec.type:
         case ModelType.OPENAI:
-            from chatops.models.openai_chat import OpenAIChat  # heavy, therefore here
+            from chatops.models.openai_chat import OpenAIChat  # slow to import
 
             return OpenAIChat(spec, key=key, agent=AGENT, remembered=remembered, pace=pace)
         case ModelType.DEMO:
-            from chatops.models.demo import demo_chat  # heavy, therefore here
+            from chatops.models.demo import demo_chat  # slow to import
 
             return demo_chat(spec, agent=AGENT)
         case ModelType.GEMINI:

@@ -1,11 +1,11 @@
-"""One server as the SDK reaches it: `AsyncOpenAI` over an HTTP client of our own.
+"""One server as the SDK connects to it: `AsyncOpenAI` over our own HTTP client.
 
-The request goes through the client's `post()` with bytes that are JSON already, not through `create()`, which walks
-every message of the history on each call. What leaves is exactly what we put in: the SDK adds headers out of
-OPENAI_* variables of the environment, meant for another provider, so everything that we did not ask for is
-taken off again right before sending. Redirects are not followed, the SDK's own retries are off.
+Requests go through the client's `post()` with bytes that are already JSON. Its `create()` would walk every message of
+the history on each call. Only our own headers are sent: the SDK adds headers from OPENAI_* environment variables, which
+are meant for another provider, so every header that we did not set is removed right before sending. Redirects are not
+followed, and the SDK's own retries are off.
 
-Importing this module imports openai and httpx2 (about half a second): only others inside functions may do so.
+Importing this module imports openai and httpx2 (about half a second), so other modules import it only inside functions.
 """
 
 import ssl
@@ -35,7 +35,7 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
 class StatusError(Exception):
-    """The server answered with an error status; `body` is its beginning."""
+    """The server answered with an error status; `body` is the beginning of the response."""
 
     def __init__(self, status: int, *, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"status {status}")
@@ -45,16 +45,16 @@ class StatusError(Exception):
 
 
 class UnknownPacking(Exception):
-    """The body is compressed in a way that was not asked for and cannot be undone here. The message names it."""
+    """The body uses a compression that was not requested and cannot be decoded. The message names it."""
 
 
 class Connection:
-    """A server with its connection pool. `transport` replaces the network."""
+    """A server and its connection pool. `transport` replaces the network."""
 
     def __init__(
         self, spec: ModelSpec, *, url: str, agent: str, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
-        # A query (some gateways want a version there) goes behind the path of each request, not before it.
+        # A query (some gateways want a version there) is appended to the path of each request.
         self._url, _, query = url.partition("?")
         self._query = f"?{query}" if query else ""
         self._address = urlsplit(url)
@@ -81,7 +81,10 @@ class Connection:
         self._clients: dict[str, openai.AsyncOpenAI] = {}
 
     async def post(self, path: str, *, body: bytes, key: Secret) -> httpx2.Response:
-        """The response, its headers read and its body not. Raises StatusError and what the network raises."""
+        """Return the response with its headers read and its body not read.
+
+        Raises StatusError and network errors.
+        """
         async with self._looking_at_certificates():
             return await self._client(key).post(
                 path + self._query,
@@ -92,9 +95,9 @@ class Connection:
             )
 
     async def get(self, path: str, *, key: Secret, timeout_s: float) -> bytes:
-        """The body, up to `LISTING_LIMIT`; `path` is below the base URL, or an address on the same host.
+        """Return the body, up to `LISTING_LIMIT`. `path` is below the base URL, or an address on the same host.
 
-        Raises StatusError and what the network raises.
+        Raises StatusError and network errors.
         """
         async with self._looking_at_certificates():
             response = await self._client(key).get(
@@ -109,7 +112,7 @@ class Connection:
             await response.aclose()
 
     async def ask(self, path: str, value: JsonValue, *, key: Secret) -> bytes:
-        """Post `value` as JSON; the body of the answer, up to `LISTING_LIMIT`. Raises as `get` does."""
+        """Post `value` as JSON; return the body of the answer, up to `LISTING_LIMIT`. Raises the same as `get`."""
         response = await self.post(path, body=encode(value), key=key)
         try:
             return await _beginning(response, limit=LISTING_LIMIT)
@@ -127,7 +130,8 @@ class Connection:
             self._clients.clear()
             self._clients[text] = openai.AsyncOpenAI(
                 api_key=text,
-                # Empty, not None: None would take them out of the environment. So would the webhook's secret.
+                # Empty, not None: with None the SDK reads them from the environment. The same holds for the webhook's
+                # secret.
                 admin_api_key="",
                 organization="",
                 project="",
@@ -142,7 +146,10 @@ class Connection:
 
     @asynccontextmanager
     async def _looking_at_certificates(self) -> AsyncIterator[None]:
-        """Raises BadCertificate for what else would be raised without saying whose certificate was refused."""
+        """Replace a failed certificate check by BadCertificate, which describes the certificate.
+
+        Raises BadCertificate.
+        """
         try:
             yield
         except Exception as error:
@@ -166,7 +173,7 @@ class Connection:
 
 
 async def _stop_at_errors(response: httpx2.Response) -> None:
-    """Errors are read here, with a bound: the SDK would read whatever the server cares to send."""
+    """Read error responses with a size limit: the SDK would read them whole."""
     understood = {*_listed(response.request.headers.get("accept-encoding", "")), "identity"}
     if unknown := [one for one in _listed(response.headers.get("content-encoding", "")) if one not in understood]:
         raise UnknownPacking(", ".join(unknown))
@@ -206,7 +213,7 @@ def _own_headers(spec: ModelSpec) -> dict[str, str]:
 
 def _tls(url: str, *, ca_file: str) -> ssl.SSLContext | bool:
     if urlsplit(url).scheme == "http":
-        # Never used, since redirects are not followed; building the real one reads all certificates.
+        # Never used, because redirects are not followed. Building the usual one would read all certificates.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not ca_file:
         return True

@@ -1,4 +1,4 @@
-"""Reads the loose JSON of servers: what is missing, null or of another type is simply not there."""
+"""Lenient reading of servers' JSON: a value that is missing, null or of another type counts as absent."""
 
 import json
 import math
@@ -16,11 +16,14 @@ _MOST_DIGITS = 4_000
 
 
 class BadData(Exception):
-    """What the server sent is not JSON, or not text. The message says which, for a person."""
+    """The server sent something that is not JSON, or not text. The message says which, for the user."""
 
 
 def parse(data: bytes) -> object:
-    """The JSON value in `data`. Raises BadData. Halves of surrogate pairs are let through, invalid bytes are not."""
+    """Return the JSON value in `data`. Lone surrogates are accepted, invalid bytes are not.
+
+    Raises BadData.
+    """
     try:
         return cast(object, from_json(data))
     except ValueError:
@@ -36,32 +39,35 @@ def parse(data: bytes) -> object:
 
 
 def _integer(digits: str) -> int | float:
-    """An integer, or infinity for one with more digits than Python converts: one odd number is no broken reply."""
+    """Return an integer, or infinity if it has more digits than Python converts.
+
+    One odd number must not break the whole reply.
+    """
     return int(digits) if len(digits) < _MOST_DIGITS else math.copysign(math.inf, float(digits[:2]))
 
 
 def as_object(value: object) -> JsonObject:
-    """`value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     return cast(JsonObject, value) if isinstance(value, dict) else NOTHING
 
 
 def as_list(value: object) -> list[object]:
-    """`value` if it is a list, else an empty one."""
+    """Return `value` if it is a list, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str:
-    """`value` if it is text, else nothing."""
+    """Return `value` if it is text, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: object) -> int:
-    """`value` if it is a number of tokens, else 0."""
+    """Return `value` if it is a number of tokens, else 0."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
 
 
 def first_choice(chunk: JsonObject) -> JsonObject:
-    """Choice 0 of a chunk; further choices are never mixed in."""
+    """Return choice 0 of a chunk; other choices are ignored."""
     for place, item in enumerate(as_list(chunk.get("choices"))):
         choice = as_object(item)
         index = choice.get("index")
@@ -71,7 +77,10 @@ def first_choice(chunk: JsonObject) -> JsonObject:
 
 
 def usage_of(chunk: JsonObject) -> Usage | None:
-    """The tokens that a chunk reports. All zeros say nothing; the last report counts, never the sum."""
+    """Return the token counts that a chunk reports; all zeros count as no report.
+
+    The last report of a stream counts, not the sum.
+    """
     usage = as_object(chunk.get("usage"))
     sent, written = as_count(usage.get("prompt_tokens")), as_count(usage.get("completion_tokens"))
     if not sent and not written:
@@ -82,7 +91,7 @@ def usage_of(chunk: JsonObject) -> Usage | None:
 
 
 class Said(NamedTuple):
-    """A piece of what a message says; `kind` is text, reasoning or refusal, `field` where it stood."""
+    """A piece of a message's text; `kind` is text, reasoning or refusal, `field` is where it was."""
 
     kind: str
     text: str
@@ -90,8 +99,8 @@ class Said(NamedTuple):
 
 
 def said(message: JsonObject) -> Iterator[Said]:
-    """What a delta or message says, in the order in which it is meant to be read."""
-    # Servers that know both names send the same text twice.
+    """Yield the text of a delta or message, in reading order."""
+    # Servers that use both names send the same text twice.
     for field in ("reasoning_content", "reasoning", "thinking"):
         if thought := _joined(message.get(field)):
             yield Said(kind="reasoning", text=thought, field=field)
@@ -121,7 +130,7 @@ def _part(part: object) -> Iterator[Said]:
 
 
 def _joined(value: object) -> str:
-    """Text as it is, or the texts of a list of parts."""
+    """Return text as it is, or the joined texts of a list of parts."""
     if isinstance(value, list):
         return "".join(item if isinstance(item, str) else as_text(as_object(item).get("text")) for item in value)
     return as_text(value)
@@ -129,17 +138,17 @@ def _joined(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDelta:
-    """A fragment of a call, whatever format it came in."""
+    """A fragment of a call, from any of the supported fields."""
 
     index: int | None
     id: str
     name: str
     arguments: str
-    """Raw text; arguments that came as an object are written out."""
+    """Raw text; arguments that came as an object are serialised."""
 
 
 def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
-    """The fragments of calls in a delta or message: function calls, custom calls and the legacy single one."""
+    """Yield the fragments of calls in a delta or message: function calls, custom calls and the single legacy call."""
     for item in as_list(message.get("tool_calls")):
         call = as_object(item)
         custom = as_object(call.get("custom"))
@@ -151,7 +160,7 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
             arguments=_written(function.get("input") if custom else function.get("arguments")),
         )
     if legacy := as_object(message.get("function_call")):
-        # The old format knows one call only.
+        # The legacy format has only one call.
         name, arguments = as_text(legacy.get("name")), _written(legacy.get("arguments"))
         yield CallDelta(index=-1, id="", name=name, arguments=arguments)
 

@@ -1,7 +1,7 @@
-"""The built-in demo model: behind the same SDK client as every other, over a transport that never leaves the process.
+"""The built-in demo model: it uses the same SDK client as all others, over a transport inside the process.
 
-It is deterministic, takes its cues from `demo_plan` and `demo_workflows`, and says "(demo)" in everything it says: it
-must never be taken for a real model. Importing this module imports httpx2.
+It is deterministic, follows `demo_plan` and `demo_workflows`, and writes "(demo)" in everything it says, so that it is
+never taken for a real model. Importing this module imports httpx2.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from chatops.policy.registry import ModelSpec
 URL = "http://demo.invalid/v1"
 MODEL = "chatops-demo"
 PIECE = 14
-"""Characters per chunk."""
+"""Number of characters per chunk."""
 PAUSE_S = 0.004
 
 
 def answer(turn: Turn) -> Answer:
-    """The demo's next move in this turn: the calls of the next round, or the last word."""
+    """Return the demo's next answer in this turn: the calls of the next round, or the final text."""
     rounds = plan(turn.message)
     if not rounds:
         return Answer(text=HELP)
@@ -53,10 +53,10 @@ def _last_word(turn: Turn, *, unfinished: bool) -> str:
 
 
 class DemoTransport(httpx2.AsyncBaseTransport):
-    """Answers chat completions and the list of models in this process."""
+    """Transport that answers chat completions and the list of models inside the process."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """As a server would; `stream` decides about the form."""
+        """Answer like a server; `stream` in the request selects the form."""
         if request.method == "GET":
             return httpx2.Response(200, json={"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         body = json.loads(await request.aread())
@@ -80,7 +80,7 @@ class _Pieces(httpx2.AsyncByteStream):
 
 
 def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
-    """The reply as a server streams it: text in small pieces, calls in fragments, usage at the end."""
+    """Yield the reply as a server streams it: text in small pieces, calls in fragments, usage at the end."""
 
     def chunk(delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -99,7 +99,7 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
             part = {"arguments": arguments[start : start + 4 * PIECE]}
             yield chunk({"tool_calls": [{"index": index, "function": part}]})
     yield chunk({}, "tool_calls" if said.calls else "stop")
-    # A guess in the way of a tokenizer: four characters to a token.
+    # Estimated tokens: four characters per token.
     tokens = {"prompt_tokens": sent // 4 + 1, "completion_tokens": written // 4 + 1}
     yield {
         "id": "demo",
@@ -112,11 +112,11 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
 
 
 def demo_chat(spec: ModelSpec, *, agent: str) -> OpenAIChat:
-    """The demo behind the client that real servers get."""
+    """Return the demo model behind the client that is used for real servers."""
 
     async def no_key() -> Secret:
         return Secret(NO_KEY)
 
-    # Whatever the registry says of the demo: it has no server whose refusals or address could matter.
+    # Most settings of the registry are dropped: the demo has no server whose refusals or address could matter.
     plain = ModelSpec(name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price)
     return OpenAIChat(plain, key=no_key, agent=agent, remembered=NotesInMemory(), url=URL, transport=DemoTransport())

@@ -1,5 +1,6 @@
-"""The demo model at the steps of the workflow `components`. In `configure` it forgets a property at first, so that
-people see the validation refuse it and the model put it right.
+"""The demo model in the steps of the workflow `components`.
+
+In `configure` it forgets a property at first, so that users see the validation refuse it and the model correct it.
 """
 
 import re
@@ -14,14 +15,14 @@ from chatops.models.demo_scene import Made, Scene, action, ask, finish, give_up,
 MOST_ACTIONS = 3
 MOST_TRIES = 3
 BY_HAND = "start by hand"
-"""What is looked for where the request names no trigger."""
+"""The search query if the request names no trigger."""
 _PROPERTY = re.compile(r"^\d+\. Property: (\S+)$", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
 _FILLING = frozenset("a an and in into it of on one please that the then this to when which with".split())
 
 
 def discover(scene: Scene) -> Answer:
-    """Search, look up what is chosen, answer with the names."""
+    """Search, look up the chosen components, answer with their names."""
     searches = scene.made("component_search")
     if not searches:
         return ask(scene, action("component_search", query=scene.request[:200]))
@@ -48,7 +49,7 @@ def discover(scene: Scene) -> Answer:
 
 
 def configure(scene: Scene) -> Answer:
-    """Look up the properties, set them to their examples, validate, set what was forgotten, validate again."""
+    """Look up the properties, set them to their examples, validate, set the forgotten one, validate again."""
     names = texts(scene.output("discover").get("components"))
     if not names:
         return give_up("the step before has chosen no components")
@@ -73,7 +74,7 @@ def configure(scene: Scene) -> Answer:
 
 
 def assemble(scene: Scene) -> Answer:
-    """A node for each component, one after the other; validate, deploy, look whether it is deployed."""
+    """Add a node for each component in order, validate, deploy, and check the deployment."""
     configured = scene.output("configure")
     names = texts(configured.get("components"))
     if not names:
@@ -91,7 +92,7 @@ def assemble(scene: Scene) -> Answer:
         return give_up(validated[-1].why)
     if not deployed:
         return ask(scene, action("component_deploy", **flow))
-    # An earlier attempt may have deployed it: then this one is refused, and the proof is what counts.
+    # An earlier attempt may have deployed it. Deploying again is refused then, and the proof of deployment counts.
     if deployed[-1].failed and "called once in this step" not in deployed[-1].content:
         return give_up(f"the flow was not deployed: {deployed[-1].why}")
     if not proven:
@@ -106,20 +107,20 @@ def assemble(scene: Scene) -> Answer:
 
 
 def _examples(details: Mapping[str, object]) -> dict[str, str]:
-    """The required properties of a component, each with its example."""
+    """Return the required properties of a component, each with its example."""
     listed = [as_object(one) for one in as_list(details.get("properties"))]
     return {as_text(one.get("name")): as_text(one.get("example")) for one in listed if one.get("required") is True}
 
 
 def _first_tries(names: Sequence[str], examples: Mapping[str, Mapping[str, str]]) -> list[Action]:
-    """All at once, and the last property of the last one forgotten."""
+    """Return calls for all components, with the last property of the last one forgotten."""
     needing = [name for name in names if examples[name]]
     forgetful = needing[-1] if needing else ""
     return [_validation(name, list(examples[name].items())[: -1 if name == forgetful else None]) for name in names]
 
 
 def _next_try(name: str, examples: Mapping[str, str], tries: Sequence[Made]) -> Action:
-    """What was tried last, with the properties that were found to be missing."""
+    """Return the last call again, with the properties that were reported missing."""
     if not tries:
         return _validation(name, list(examples.items()))
     missing = [one for one in _PROPERTY.findall(tries[-1].content) if one in examples]

@@ -1,6 +1,6 @@
-"""What the demo model makes of a message: rounds of tool calls, read out of plain commands. No chance, no clock.
+"""The demo model's plan for a message: rounds of tool calls, from plain commands. No randomness, no clock.
 
-Several commands are joined by "and" (one round, side by side) or "then" (the next round).
+Several commands are joined by "and" (one round, in parallel) or "then" (the next round).
 """
 
 import re
@@ -72,14 +72,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the demo says, and what it asks for."""
+    """The demo's text, and its calls."""
 
     text: str
     calls: tuple[Action, ...] = ()
 
 
 def plan(message: str) -> list[list[Action]]:
-    """The rounds that `message` asks for; empty if it asks for nothing that the demo knows."""
+    """Return the rounds of calls for `message`; empty if it has no command that the demo knows."""
     rounds: list[list[Action]] = []
     for is_next, segment in _segments(message[:20_000]):
         action = _action(segment)
@@ -92,7 +92,7 @@ def plan(message: str) -> list[list[Action]]:
 
 
 def _segments(message: str) -> Iterator[tuple[bool, str]]:
-    """Commands with whether each waits for the ones before it. Nothing inside quotes separates."""
+    """Yield commands, each with True if it waits for the ones before. Separators inside quotes are ignored."""
     masked = _SPAN.sub(lambda span: "\0" * len(span.group()), message)
     first = _START.search(masked)
     if first is None:

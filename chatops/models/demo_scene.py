@@ -1,5 +1,6 @@
-"""What the demo model reads out of a request that is an attempt at a step of a workflow: nothing else tells it where it
-is. And the forms that its answers have there.
+"""The attempt at a workflow step that a request belongs to, as the demo model reads it, and the forms of its answers.
+
+The request is the demo's only source: nothing else says which step it is in.
 """
 
 import json
@@ -22,14 +23,14 @@ _OUTPUT = re.compile(
 _NOT_DONE = re.compile(r"\s*(?:Not run|Not permitted|Denied|Refused|There is no tool|\w+ was not run)\b")
 _PERSON = re.compile(r"^A person (?:has looked at it and says:|wants this step made again\.)", re.MULTILINE)
 _REASON = 300
-"""Characters of a tool's result that a reason quotes."""
+"""Number of characters of a tool's result that a reason quotes."""
 _SAME = 200
-"""Characters by which a call is known in the list of those that are done; it is cut there."""
+"""Number of characters that identify a call in the list of completed calls, which cuts them there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A call of this attempt, and what came back."""
+    """A call of this attempt, and its result."""
 
     tool: str
     arguments: Mapping[str, object]
@@ -37,22 +38,22 @@ class Made:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not do what it was asked to."""
+        """True if the call failed."""
         return GUIDANCE in self.content or _NOT_DONE.match(self.content) is not None
 
     @property
     def why(self) -> str:
-        """What it said, on one line."""
+        """The result on one line."""
         return " ".join(self.content.replace(GUIDANCE, "").split())[:_REASON]
 
     def value(self) -> Mapping[str, object]:
-        """Its result as an object; empty if it is none."""
+        """Return the result as an object; empty if it is not one."""
         return object_in(self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """An attempt at a step, as far as it has come."""
+    """The state of an attempt at a step."""
 
     workflow: str
     step: str
@@ -60,32 +61,32 @@ class Scene:
     opening: str
     """The message that opened this attempt."""
     outputs: Mapping[str, str]
-    """What earlier steps gave, by step."""
+    """Outputs of earlier steps, by step."""
     calls: tuple[Made, ...]
     refused: bool
-    """Whether an answer of this attempt was not accepted."""
+    """True if an answer of this attempt was rejected."""
     tools: frozenset[str]
     may_not_call: bool
 
     def made(self, tool: str) -> list[Made]:
-        """The calls of one tool, in order."""
+        """Return the calls of one tool, in order."""
         return [call for call in self.calls if call.tool == tool]
 
     def output(self, step: str) -> Mapping[str, object]:
-        """What an earlier step gave, as an object; empty if it gave none."""
+        """Return the output of an earlier step as an object; empty if there is none."""
         return object_in(self.outputs.get(step, ""))
 
     def has_failed_with(self, *words: str) -> bool:
-        """Whether the last attempt failed for a reason with any of these words, and no person has spoken since."""
+        """Return True if the last attempt failed with any of these words and the user has not replied since."""
         return any(one in self.opening for one in words) and _PERSON.search(self.opening) is None
 
     def is_done(self, wanted: Action) -> bool:
-        """Whether an earlier attempt has made this call, so that it is not to be made again."""
+        """Return True if an earlier attempt has made this call, so that it must not be repeated."""
         return f"\n- {wanted.tool} {canonical(dict(wanted.arguments))[:_SAME]}" in self.opening
 
 
 def read_scene(body: Mapping[str, object]) -> Scene | None:
-    """The step that a request belongs to; None for a chat."""
+    """Return the step that a request belongs to; None for a chat."""
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     system = "\n".join(as_text(one.get("content")) for one in messages if one.get("role") == "system")
     place = _STEP.search(system)
@@ -126,7 +127,7 @@ def _calls(messages: Sequence[Mapping[str, object]]) -> tuple[Made, ...]:
 
 
 def object_in(text: str) -> Mapping[str, object]:
-    """The JSON object that a text is; empty if it is none."""
+    """Return the JSON object in a text; empty if there is none."""
     try:
         return as_object(json.loads(text))
     except (ValueError, RecursionError):
@@ -134,17 +135,17 @@ def object_in(text: str) -> Mapping[str, object]:
 
 
 def texts(value: object) -> list[str]:
-    """The texts in a list, if it is one."""
+    """Return the texts in a list; empty if `value` is not a list."""
     return [item for item in as_list(value) if isinstance(item, str)]
 
 
 def action(tool: str, **arguments: JsonValue) -> Action:
-    """A call to make."""
+    """Return a call to make."""
     return Action(tool=tool, arguments=tuple(arguments.items()))
 
 
 def ask(scene: Scene, *actions: Action) -> Answer:
-    """Call tools, or give up where the step does not have them here."""
+    """Call tools, or give up if the step does not have them."""
     missing = sorted({one.tool for one in actions} - scene.tools)
     if missing:
         return give_up(f"I would need {' and '.join(missing)}, which this step does not have here")
@@ -155,12 +156,12 @@ def ask(scene: Scene, *actions: Action) -> Answer:
 
 
 def finish(result: JsonValue, reasoning: str) -> Answer:
-    """The answer of a step that has been done."""
+    """Return the answer for a step that has been done."""
     return Answer(text=_spelled({"success": True, "result": result, "reasoning": f"(demo) {reasoning}"}))
 
 
 def give_up(reasoning: str) -> Answer:
-    """The answer of a step that the demo cannot do."""
+    """Return the answer for a step that the demo cannot do."""
     return Answer(text=_spelled({"success": False, "result": None, "reasoning": f"(demo) {reasoning}"}))
 
 

@@ -1,5 +1,6 @@
-"""The demo model at the steps of workflows. It plays the packaged workflows and the README's `trip`, each with one
-mistake that the machine catches. `cannot_play` says before a run what it cannot do.
+"""The demo model in the steps of workflows: the packaged ones, and the README's `trip`.
+
+In each it makes one mistake that the workflow engine catches. `cannot_play` says before a run what it cannot do.
 """
 
 import re
@@ -13,7 +14,7 @@ from chatops.models.demo_scene import Scene, action, ask, finish, give_up, read_
 
 MOST_SOURCES = 3
 MOST_FACTS = 3
-"""Lines of one source."""
+"""Maximum number of lines from one source."""
 MOST_WORDS = 6
 _FORM = 'I understand one kind of change only, written like: replace "this" with "that" in FILE'
 _TESTS = "the tests do not pass"
@@ -22,7 +23,7 @@ _NO_WORD = "there is no word in the request that I could search for"
 _NO_CITY = "I plan one kind of trip only, asked for like: A weekend in Lisbon"
 _NOT_BOOKED = "the trip was not booked"
 _DAYS = (4, 2)
-"""The days of a trip as the demo tries them; the first are too many for the README's budget."""
+"""The days of a trip that the demo tries, in order; the first exceeds the README's budget."""
 _CITY = re.compile(r"\bin (?P<city>[A-Z][\w-]+(?: [A-Z][\w-]+)*)")
 _MATCH = re.compile(r"^(?P<path>[^:\n]+):\d+: ", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -33,7 +34,7 @@ _COMMON = frozenset(
 
 
 def play(body: Mapping[str, object]) -> Answer | None:
-    """The demo's next move in the step that a request belongs to; None if it belongs to none."""
+    """Return the demo's next answer in the step that a request belongs to; None if it belongs to none."""
     scene = read_scene(body)
     if scene is None:
         return None
@@ -42,7 +43,7 @@ def play(body: Mapping[str, object]) -> Answer | None:
 
 
 def cannot_play(workflow: str, steps: Sequence[str], request: str) -> str:
-    """Why the demo cannot play these steps of a workflow for a request; empty if it can, as far as that shows."""
+    """Return the reason why the demo cannot play these steps for a request; empty if none is known."""
     if any((workflow, step) not in _PLAYERS for step in steps):
         return _CANNOT
     match workflow:
@@ -72,7 +73,7 @@ def _read_code(scene: Scene) -> Answer:
 
 
 def _edit_code(scene: Scene) -> Answer:
-    """Edits before it has read, which the order of the step does not allow; then reads, then edits."""
+    """Edit before reading, which the order of the step forbids; then read, then edit."""
     edits = _edits(scene.request)
     if not edits:
         return give_up(_FORM)
@@ -138,7 +139,7 @@ def _read_sources(scene: Scene) -> Answer:
 
 
 def _write_notes(scene: Scene) -> Answer:
-    """Forgets the source of the last note, which the gate of the step does not let pass; then names it."""
+    """Forget the source of the last note, which the gate of the step rejects; then name it."""
     facts = [as_object(one) for one in as_list(scene.output("read").get("facts"))]
     if not facts:
         return give_up("the step before has read no facts")
@@ -155,7 +156,7 @@ def _write_notes(scene: Scene) -> Answer:
 
 
 def _plan_trip(scene: Scene) -> Answer:
-    """Try too many days, which the validation refuses; then fewer."""
+    """Try too many days, which the validation rejects; then fewer."""
     city = _CITY.search(scene.request)
     if city is None:
         return give_up(_NO_CITY)

@@ -1,4 +1,4 @@
-"""What a server has: the models of a configured one, and what kind of server answers at an address."""
+"""Discovery of servers: the models of a configured one, and the kind of server at an address."""
 
 import asyncio
 import importlib
@@ -27,12 +27,12 @@ _OWNERS = {
     "library": HostType.OLLAMA,
     "organization_owner": HostType.LMSTUDIO,
 }
-"""`owned_by` in the list of models, as these servers write it and no other does."""
+"""`owned_by` in the list of models, in spellings that only these servers use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What answered: the likely kind of server, its base URL, its models in its own order."""
+    """The answer of a server: its likely kind, its base URL, and its models in its own order."""
 
     host_type: HostType
     base_url: str
@@ -40,12 +40,15 @@ class Probe:
 
     @property
     def names(self) -> list[str]:
-        """The models that can be talked to."""
+        """Names of the models that can chat."""
         return [model.name for model in self.models if model.chats]
 
 
 async def list_models(spec: ModelSpec) -> list[str]:
-    """The ids that the server of `spec` lists. Raises ChatopsError with a sentence and the next step."""
+    """Return the ids that the server of `spec` lists.
+
+    Raises ChatopsError with a sentence and the next step.
+    """
     if spec.type is not ModelType.OPENAI:
         return [spec.model_name or spec.name]
     if not spec.api_url:
@@ -56,10 +59,11 @@ async def list_models(spec: ModelSpec) -> list[str]:
 
 
 async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -> Probe:
-    """Try `url` as given, then with /v1, then with /api, and see what lists models there.
+    """Try `url` as given, then with /v1, then with /api, and return the first that lists models.
 
-    With `host_type` only the base path of such servers is tried. The key goes to that host only. Raises ChatopsError:
-    the most telling of what was met.
+    With `host_type`, only the base path of such servers is tried. The key is sent to that host only.
+
+    Raises ChatopsError: the most informative one of all attempts.
     """
     parts = split_url(url)
     given = parts._replace(query="", fragment="").geturl().rstrip("/")
@@ -83,12 +87,12 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
             continue
         host_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
         return Probe(host_type=host_type, base_url=candidate, models=tuple(models))
-    # A path that wants a key is the API; one that serves a page or nothing is only the wrong path.
+    # A path that requires a key is the API; one that serves a page or nothing is probably just the wrong path.
     raise max(errors, key=lambda error: (isinstance(error, KeyRefused), not isinstance(error, _NoListing)))
 
 
 async def details(found: Probe, name: str, key: str = "") -> ServedModel:
-    """What the server states of one of its models; never raises for what it does not answer."""
+    """Return what the server states about one of its models; a missing answer is not an error."""
     model = next((model for model in found.models if model.name == name), ServedModel(name=name))
     if found.host_type is not HostType.OLLAMA:
         return model
@@ -97,12 +101,12 @@ async def details(found: Probe, name: str, key: str = "") -> ServedModel:
             async with asyncio.timeout(PATIENCE_S):
                 address = f"{_outside_v1(found.base_url)}/api/show"
                 return with_ollama_details(model, await connection.ask(address, {"model": name}, key=_secret(key)))
-        except Exception:  # The list of models was the answer; this is more than was promised.
+        except Exception:  # The list of models was already found; these details are optional.
             return model
 
 
 class KeyRefused(ChatopsError):
-    """The server does not accept the key, or wants one."""
+    """The server refused the key, or requires one."""
 
     def __init__(self, message: str, *, advice: str = "", status: int = 401) -> None:
         super().__init__(message, advice=advice)
@@ -110,15 +114,15 @@ class KeyRefused(ChatopsError):
 
 
 class _Deaf(ChatopsError):
-    """Nothing there talks at all, so another path is no help."""
+    """The server does not answer at all, so trying another path cannot help."""
 
 
 class _NoListing(ChatopsError):
-    """Something answers at this path, and it is no list of models."""
+    """A server answers at this path, but not with a list of models."""
 
 
 def _key_needed(host: str, error: KeyRefused, *, key: str) -> KeyRefused:
-    """`error` for a server that is in no registry yet."""
+    """Return `error` for a server that is not in the registry yet."""
     if key:
         return KeyRefused(f"{host} refuses the key ({error.status}).", advice="Put the right one into the variable.")
     advice = "Put it into an environment variable and name that: --key-env VARIABLE"
@@ -134,14 +138,14 @@ def _spec(url: str) -> ModelSpec:
 
 
 def _outside_v1(url: str) -> str:
-    """Where servers have what is not part of OpenAI's API."""
+    """Return the address under which servers keep APIs that are not part of OpenAI's."""
     return url.removesuffix("/v1")
 
 
 @asynccontextmanager
 async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[Connection]":
     await asyncio.to_thread(importlib.import_module, "chatops.models.failures")
-    from chatops.models.connection import Connection  # heavy, therefore here
+    from chatops.models.connection import Connection  # slow to import
 
     connection = Connection(spec, url=url, agent=AGENT)
     try:
@@ -153,11 +157,11 @@ async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[Connection
 async def _with_details(
     models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None
 ) -> tuple[HostType, list[ServedModel]]:
-    """The kind of server, and `models` with what it states of them elsewhere than in its list."""
+    """Return the kind of server, and `models` with details from its other endpoints."""
     stated = host_type or _stated(models)
     kind = stated or _guess(url)
     if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
-        # A gateway lists models under their makers' names, so only a page of its own tells it.
+        # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
         asked = HostType.LITELLM
     else:
         asked = kind
@@ -175,12 +179,12 @@ async def _with_details(
             if asked is HostType.LITELLM and not is_litellm(body):
                 return kind, models
             return asked, merged(models, models_in(body))
-        except Exception:  # The list of models was the answer; this is more than was promised.
+        except Exception:  # The list of models was already found; these details are optional.
             return kind, models
 
 
 def _stated(models: list[ServedModel]) -> HostType | None:
-    """The kind of server by what its list says, if all of it says the same."""
+    """Return the kind of server according to its list, if all entries agree."""
     found = {_OWNERS.get(model.owner) for model in models}
     return found.pop() if len(found) == 1 else None
 
@@ -195,7 +199,7 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
 
 
 async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
-    from chatops.models.connection import StatusError  # heavy, therefore here
+    from chatops.models.connection import StatusError  # slow to import
     from chatops.models.deltas import BadData
     from chatops.models.errortext import looks_like_html
     from chatops.models.failures import trouble_of
@@ -234,7 +238,7 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
 
 
 def _guess(url: str) -> HostType:
-    """By name, path and usual port; people can correct it in the registry."""
+    """Guess the kind of server by name, path and usual port. Users can correct it in the registry."""
     parts = urlsplit(url)
     if (parts.hostname or "").endswith("openrouter.ai"):
         return HostType.OPENROUTER

@@ -1,4 +1,4 @@
-"""The words of a server's error body, made presentable: one plain line, whatever was sent."""
+"""Text of servers' error bodies, reduced to one plain line."""
 
 import html
 import json
@@ -18,22 +18,22 @@ _TAG = re.compile(r"<[^<>]*>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """What a server says went wrong; `code` and `param` as OpenAI names them, in lower case."""
+    """An error as the server describes it; `code` and `param` as OpenAI names them, in lower case."""
 
     message: str = ""
     code: str = ""
     param: str = ""
     context_limit: int = 0
-    """Tokens, where the server has a field for it (llama.cpp); 0: it has not."""
+    """Context limit in tokens, if the server has a field for it (llama.cpp); otherwise 0."""
 
     @property
     def all(self) -> str:
-        """Everything, in lower case, for recognising known complaints."""
+        """All fields, in lower case, to match known errors."""
         return f"{self.message} {self.code} {self.param}".lower()
 
 
 def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
-    """The first line of `text` that says something: no markup, no control characters, cut to `limit`."""
+    """Return the first meaningful line of `text`: no markup, no control characters, cut to `limit`."""
     text = scrub(text[:200_000])
     if looks_like_html(text):
         text = html.unescape(_title(text) or _TAG.sub("\n", _without_hidden(text)))
@@ -45,7 +45,7 @@ def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
 
 
 def _title(text: str) -> str:
-    """What stands in the first ``title`` that has an end; empty if there is none, or nothing in it."""
+    """Return the content of the first ``title`` element that is closed; empty if there is none."""
     if (begin := _TITLE_BEGINS.search(text)) is None:
         return ""
     start = text.find(">", begin.end()) + 1
@@ -54,9 +54,9 @@ def _title(text: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """`text` without the elements that nobody is shown.
+    """Return `text` without invisible elements.
 
-    Step by step and not in one expression: of an element without an end it is found out once that it has none, so that
+    This works step by step, not with one regular expression: a missing end is searched for only once per element, so
     the time is linear whatever a server sends.
     """
     kept: list[str] = []
@@ -75,17 +75,17 @@ def _without_hidden(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` with a full stop, unless it ends like a sentence: what we say stands behind it."""
+    """Return `text` with a full stop, unless it already ends like a sentence: more text of ours follows."""
     return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether `text` begins as a web page does."""
+    """Return True if `text` begins like a web page."""
     return re.match(r"\s*<(!doctype|html|head|body|h1|title|center|!--|\?xml)", text, re.IGNORECASE) is not None
 
 
 def error_of_body(body: bytes) -> ServerError:
-    """The error in the body of a response."""
+    """Return the error in the body of a response."""
     text = body.decode("utf-8", "replace")
     try:
         value: object = json.loads(text)
@@ -99,7 +99,7 @@ def error_of_body(body: bytes) -> ServerError:
 
 
 def error_of_object(body: JsonObject) -> ServerError | None:
-    """The error that a JSON object reports, as OpenAI, FastAPI, vLLM or Ollama spell it; None if it reports none."""
+    """Return the error in a JSON object, as OpenAI, FastAPI, vLLM or Ollama write it; None if it has none."""
     error = body.get("error")
     detail = body.get("detail")
     if isinstance(error, str) and error:
@@ -127,7 +127,7 @@ def error_of_object(body: JsonObject) -> ServerError | None:
 
 
 def _validation(detail: list[object]) -> ServerError:
-    """A list of problems with places, as FastAPI gives it."""
+    """Return an error from a list of problems with locations, as FastAPI writes it."""
     first = next((as_object(item) for item in detail if isinstance(item, dict)), NOTHING)
     places = [str(place) for place in as_list(first.get("loc")) if place != "body"]
     message = as_text(first.get("msg")) or json.dumps(detail)

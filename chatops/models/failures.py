@@ -1,4 +1,4 @@
-"""Exceptions of the SDK and the network as failures with the next step: who did not answer, why, what to do."""
+"""Errors of the SDK and the network as failures for the user: which server failed, why, and the next step."""
 
 import socket
 import ssl
@@ -24,7 +24,7 @@ _OTHER_NAME = "Write a name that it is for into api_url of the registry, or have
 _NEVER_OFF = "The check is never turned off."
 _NO_TLS = "If the server has no TLS, its address begins with http:// instead of https://."
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""No failures, but how far a handshake had come that was given up."""
+"""Not failures: the state of a handshake that was given up."""
 _CHECKS = {
     # OpenSSL's numbers, X509_V_ERR_… in x509_vfy.h.
     9: ("it is not valid yet", _OUT_OF_TIME),
@@ -39,7 +39,7 @@ _CHECKS = {
 
 
 def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
-    """What an exception during a request means. Nothing it says is a traceback or holds a key."""
+    """Return the trouble for an exception during a request. Its text never holds a traceback or a key."""
     match error:
         case BadCertificate():
             return _certificate(error, of=of)
@@ -135,7 +135,7 @@ def _is_name_error(causes: tuple[BaseException, ...]) -> bool:
 
 
 def _reason(causes: tuple[BaseException, ...]) -> str:
-    """The innermost text that says something."""
+    """Return the innermost non-empty error text."""
     texts = [plain_line(str(cause)).rstrip(".") for cause in causes]
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 

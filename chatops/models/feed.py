@@ -1,4 +1,4 @@
-"""Reads a response in a task of its own, so that waiting for it can be interrupted without breaking it."""
+"""Reading a response in its own task, so that waiting for data can be interrupted without breaking the response."""
 
 import asyncio
 import contextlib
@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator
 from enum import Enum
 
 BUFFER_LIMIT = 1024 * 1024
-"""Bytes read ahead of the consumer; then the server waits."""
+"""Number of bytes to read ahead of the consumer; beyond it the server has to wait."""
 CLOSE_WITHIN_S = 1.0
 
 
 class Mark(Enum):
-    """What came instead of data."""
+    """Result of `Feed.take` without data."""
 
     SILENCE = "silence"
     END = "end"
 
 
 class Feed:
-    """Takes what a source yields as fast as the consumer asks for it, all that has come at once."""
+    """Buffer between a source of bytes and its consumer, who gets everything that has come at once."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         self._source = source
@@ -42,7 +42,7 @@ class Feed:
         except Exception as error:
             self._error = error
         finally:
-            # Closing the source closes the response; left to the collector it would close some day.
+            # Closing the source closes the response; the garbage collector would do that only at some later time.
             if (close := getattr(self._source, "aclose", None)) is not None:
                 with contextlib.suppress(Exception):
                     await close()
@@ -50,7 +50,10 @@ class Feed:
             self._news.set()
 
     async def take(self, timeout_s: float) -> bytes | Mark:
-        """All bytes that have come; SILENCE after `timeout_s` seconds without any. Raises what the source raised."""
+        """Return all bytes that have come; SILENCE after `timeout_s` seconds without any, END at the end.
+
+        Raises what the source raised.
+        """
         if not self._parts and not self._ended:
             self._news.clear()
             try:
@@ -68,6 +71,6 @@ class Feed:
         return Mark.END
 
     async def aclose(self) -> None:
-        """Stop reading and close the connection, within a second."""
+        """Stop reading and close the connection; wait for that one second at most."""
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=CLOSE_WITHIN_S)

@@ -1,12 +1,12 @@
-"""How a model is told of its tools and how its calls are read: `tool_format` of the registry, and what was learned.
+"""The manner in which a model gets its tools and its calls are read: `tool_format` of the registry, and experience.
 
-`auto` sends tools in their own field. Where a server refuses that, or the tokens it counts show that the model never
-saw them, they are described in the prompt instead, in the format that the model's family was trained to write. Each
-change is said to the person and remembered for the endpoint and the model.
+`auto` sends tools in their own field. They are described in the prompt instead, in the format that the model's family
+was trained to write, if a server refuses the field, or if the tokens that it counts show that the model never saw the
+tools. Each change is reported to the user and remembered for the endpoint and the model.
 
-Counts are weak evidence: mock servers return a fixed number, and gateways fill in one of their own that leaves the
-tools out. Two counts have to agree, a count with cached tokens or from LiteLLM is never used, and the conclusion is
-withdrawn when the model makes a native call although no tools were sent in their field.
+Counts are weak evidence: mock servers return a fixed number, and gateways fill in their own count without the tools. So
+two counts have to agree, a count with cached tokens or from LiteLLM is never used, and the conclusion is withdrawn if
+the model makes a native call although no tools were sent in their field.
 """
 
 from dataclasses import dataclass
@@ -18,31 +18,31 @@ from chatops.models.memory import PROMPTED, Calling, Count, EndpointMemory, Lear
 from chatops.policy.registry import HostType, ModelSpec
 
 NATIVE = "native"
-"""The value of `tool_format` that allows nothing but the field that the API has for tools."""
+"""Value of `tool_format` that allows only the API's own field for tools."""
 SMALLEST_TOOLS = 400
-"""Bytes of tools from which the count of tokens says anything about them."""
+"""Minimum size of the tools in bytes for the count of tokens to be evidence."""
 BYTES_PER_TOKEN = 10
-"""More than any tokenizer gets into one token of JSON or prose on average: fewer tokens than that were not counted."""
+"""More bytes than any tokenizer packs into one token of JSON or prose on average: a lower count left something out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InField:
-    """Tools travel in the field that the API has for them."""
+    """Tools are sent in the API's own field for them."""
 
     reads_text: bool
-    """Calls in the text count, where there are none in their own field."""
+    """True if calls in the text count when there are none in their own field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InPrompt:
-    """Tools are described in the system prompt; calls and results travel as text of this format."""
+    """Tools are described in the system prompt; calls and results are sent as text in this format."""
 
     format: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """The model is not told of its tools: the server refuses them, and the registry wants them in no other way."""
+    """The model does not get its tools: the server refuses them, and the registry allows no other way."""
 
 
 Manner = InField | InPrompt | Withheld
@@ -50,22 +50,22 @@ Manner = InField | InPrompt | Withheld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Another manner, and what the person is told of it."""
+    """A new manner, and the notice about it for the user."""
 
     manner: Manner
     text: str
 
 
 def is_free(spec: ModelSpec) -> bool:
-    """Whether the registry leaves it to us how the model is told of its tools; a format nobody knows does too."""
+    """Return True if the registry leaves the manner open; an unknown format counts as open."""
     return spec.tool_format != NATIVE and spec.tool_format not in WRITABLE
 
 
 class FormatChoice:
-    """Chooses the manner for one model at one endpoint."""
+    """The choice of the manner for one model at one endpoint."""
 
     def __init__(self, spec: ModelSpec, *, memory: EndpointMemory, host: str) -> None:
-        """`host` is the server's name in what the person is told."""
+        """Create the choice; `host` is the server's name in notices."""
         self._spec = spec
         self._memory = memory
         self._host = host
@@ -73,7 +73,7 @@ class FormatChoice:
         self.family: Family = family_of(spec.model_name)
 
     def manner(self) -> Manner:
-        """How to ask now."""
+        """Return the manner of the next request."""
         if self._spec.tool_format in WRITABLE:
             return InPrompt(format=self._spec.tool_format)
         if not is_free(self._spec):
@@ -84,7 +84,7 @@ class FormatChoice:
         return InField(reads_text=True)
 
     def after_refusal(self, manner: Manner) -> Change | None:
-        """What to try when the server does not take tools in their own field; None: they were not there."""
+        """Return the change to try after the server refused the tool field; None if it was not sent."""
         if not isinstance(manner, InField):
             return None
         if not is_free(self._spec):
@@ -100,21 +100,21 @@ class FormatChoice:
         )
 
     def worked(self, manner: Manner) -> None:
-        """A request in this manner was answered after another one had been refused."""
+        """Remember this manner: a request in it was answered after another manner was refused."""
         if manner == self.manner():
             return
         match manner:
             case InPrompt(format=format_) if is_free(self._spec):
                 self._memory.learn(Learned(calling=Calling.REFUSED, format=format_))
             case Withheld():
-                # Not kept: each start asks again, and says so again.
+                # Not stored: each start tries again, and reports it again.
                 self._withheld = True
 
     def heard(self, reply: ModelReply, manner: Manner, *, text_format: str, tools: int, rest: int) -> str:
-        """Learn from a reply; what the person is to be told of it, or nothing.
+        """Learn from a reply; return a notice for the user, or an empty string.
 
-        `text_format` is that of calls that were read out of the text. `tools` is the size of that field in the request
-        (0: it was not sent), `rest` that of the messages, both in bytes.
+        `text_format` is the format of calls that were read from the text. `tools` is the size of that field in the
+        request (0: it was not sent), `rest` the size of the messages, both in bytes.
         """
         known = self._learned()
         if is_free(self._spec) and known is not None and known.calling is Calling.IGNORED:
@@ -148,16 +148,16 @@ class FormatChoice:
 
     def _learned(self) -> Learned | None:
         known = self._memory.learned()
-        # Counted before anyone said that this is LiteLLM.
+        # The count was used before the registry said that this is LiteLLM.
         return None if known is not None and known.by_count and self._counts_for_others else known
 
     @property
     def _counts_for_others(self) -> bool:
-        """Return True for LiteLLM: where its provider does not count, it fills in a count of its own without tools."""
+        """True for LiteLLM: if its provider does not count, it fills in its own count without tools."""
         return self._spec.host_type is HostType.LITELLM
 
     def _after_native_call(self) -> str:
-        """Withdraw that the server hides tools."""
+        """Withdraw the conclusion that the server hides tools."""
         self._memory.learn(Learned(calling=Calling.NATIVE))
         return (
             f"{self._name} called a tool in the API's own field; from the next request on tools are sent there again."
@@ -175,8 +175,8 @@ class FormatChoice:
 def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
     """Return True if the tokens that the server counted cannot include the tools.
 
-    They have to include the rest of the request: a server that counts less than that counts something else, such as
-    only what was not in its cache.
+    The count has to include the rest of the request. A lower count means that the server counts something else, such as
+    only the part that was not in its cache.
     """
     if tools < SMALLEST_TOOLS or reply.usage is None or reply.usage.cached_tokens:
         return False
@@ -184,6 +184,6 @@ def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
 
 
 def _agree(before: Count, now: Count) -> bool:
-    """Return True if the request grew and its count grew with it: a fixed number counts nothing."""
+    """Return True if the request grew and its count grew with it: a fixed number is not a count."""
     grown = now.size - before.size
     return grown > 0 and now.tokens - before.tokens >= grown / BYTES_PER_TOKEN

@@ -1,4 +1,4 @@
-"""What is different from server to server: base paths and quirks, one profile per `host_type`."""
+"""Differences between servers: base paths and quirks, one profile per `host_type`."""
 
 import ipaddress
 import re
@@ -14,21 +14,21 @@ _ENDPOINT_TAIL = re.compile(r"/(chat/completions|completions|models|embeddings)$
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What a kind of server wants. The defaults are what OpenAI itself takes."""
+    """Profile of a kind of server. The defaults are those of OpenAI."""
 
     label: str
     base_path: str = "/v1"
     usual_url: str = ""
-    """For advice only: nothing is ever sent to an address that nobody wrote down."""
+    """Used in advice only: requests go only to addresses that the user configured."""
     include_usage: bool = True
-    """`stream_options` is understood."""
+    """True if the server understands `stream_options`."""
     tool_choice_none: bool = True
-    """`tool_choice: "none"` is kept; otherwise the tools themselves are withheld."""
+    """True if the server obeys `tool_choice: "none"`; otherwise the tools are left out."""
     short_ids: bool = False
-    """Call ids of nine letters and digits, which servers with Mistral templates insist on."""
+    """True for call ids of nine letters and digits, which servers with Mistral templates require."""
     max_tokens_field: str = "max_tokens"
     reasoning_field: str = "reasoning_content"
-    """Where reasoning goes back, for models that want it, as long as none of theirs has been seen."""
+    """Field in which reasoning is sent back to models that want it, until the server has sent some itself."""
 
 
 HOSTS: dict[HostType, Host] = {
@@ -46,7 +46,7 @@ HOSTS: dict[HostType, Host] = {
 
 
 def host_of(spec: ModelSpec) -> Host:
-    """The profile of a model's server. OpenAI's own address names the limit of tokens differently."""
+    """Return the profile of a model's server. OpenAI's own address has another name for the token limit."""
     profile = HOSTS[spec.host_type]
     if urlsplit(spec.api_url).hostname == "api.openai.com":
         return Host(label="OpenAI", usual_url=profile.usual_url, max_tokens_field="max_completion_tokens")
@@ -54,7 +54,10 @@ def host_of(spec: ModelSpec) -> Host:
 
 
 def base_url(spec: ModelSpec) -> str:
-    """Where `/chat/completions` is appended. Raises ConfigError naming the model if there is no usable address."""
+    """Return the base URL, to which `/chat/completions` is appended.
+
+    Raises ConfigError naming the model if there is no usable address.
+    """
     name = spec.label or spec.name
     if not spec.api_url.strip():
         usual = HOSTS[spec.host_type].usual_url
@@ -71,7 +74,10 @@ def base_url(spec: ModelSpec) -> str:
 
 
 def normal_url(url: str, *, base_path: str, name: str = "") -> str:
-    """`url` with the base path exactly once and no slash at the end. Raises ConfigError if it is no web address."""
+    """Return `url` with the base path exactly once and no trailing slash.
+
+    Raises ConfigError if it is not a web address.
+    """
     parts = split_url(url, name=name)
     path = _ENDPOINT_TAIL.sub("", parts.path.rstrip("/")).rstrip("/")
     if base_path == "/api":
@@ -83,7 +89,7 @@ def normal_url(url: str, *, base_path: str, name: str = "") -> str:
 
 
 def other_bases(url: str) -> list[str]:
-    """Other base URLs on the same host that may be meant by `url`: cut behind its version, and the usual two."""
+    """Return other base URLs on the same host that `url` may mean: cut after its version, and the usual two."""
     path = urlsplit(url).path.rstrip("/")
     version = _VERSION_SEGMENT.search(path)
     paths = [path[: version.end()].rstrip("/")] if version else []
@@ -91,13 +97,13 @@ def other_bases(url: str) -> list[str]:
 
 
 def root_of(url: str) -> str:
-    """Scheme, host and port of an address."""
+    """Return scheme, host and port of an address."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 
 
 def split_url(url: str, *, name: str = "") -> SplitResult:
-    """The parts of a web address; a missing scheme is http on this machine and https elsewhere."""
+    """Return the parts of a web address. A missing scheme is http for this machine, else https."""
     text = url.strip()
     whose = f"The api_url of model {name!r}, {shown(text)!r}," if name else f"The address {shown(text)!r}"
     advice = "Write it as http://HOST:PORT/v1 or https://HOST/v1."
@@ -118,7 +124,7 @@ def split_url(url: str, *, name: str = "") -> SplitResult:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine, by name or address: such servers are never asked through a proxy."""
+    """Return True if `host` is this machine, by name or address: such servers never use a proxy."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -128,13 +134,13 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """`url` for messages: without user, password, query and fragment."""
+    """Return `url` for messages: without user, password, query and fragment."""
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
     return re.sub(r"^([a-z]*://)?[^/@]*@", r"\1", bare, flags=re.IGNORECASE)
 
 
 def where(url: str) -> str:
-    """``host:port`` of an address, for messages: no user, no password, no query."""
+    """Return ``host:port`` of an address, for messages: no user, no password, no query."""
     parts = urlsplit(url)
     host = parts.hostname or "?"
     host = f"[{host}]" if ":" in host else host

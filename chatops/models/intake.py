@@ -1,4 +1,41 @@
-"""Reads one response: events while it comes, and at the end a complete reply or what kept it from being one."""
+"""Read one response: events while it arrives, then a complete reply or the reason why there is none.
+
+Theory of operation
+
+An `Intake` reads the response of one attempt. `events` takes bytes from a `Feed` and yields text and reasoning as soon
+as they are certain, and `Waiting` while nothing comes. `close` must follow in any case: it returns the text that was
+held back and sets `trouble`. If that is None, `reply` is the complete reply.
+
+States of the body:
+
+- Undecided until its first visible character. Content types are not trusted.
+- Whole, if that character is `{`, `[` or `<`. The body is collected up to `BODY_LIMIT` and read at its end: a reply, an
+  error object, or a web page, which means that api_url is wrong.
+- Stream otherwise: server-sent events, each added to the `Assembler`. `[DONE]` ends the reading, and so does trouble.
+
+A reply is complete if it has a finish reason or came as one whole object. `[DONE]` alone does not make it complete. A
+connection error after the finish reason is ignored. A complete reply without text and calls is trouble only if a filter
+or the token limit stopped it. Any other empty reply is a reply, and the turn decides what to do about it.
+
+Time limits, in seconds (`timeout_s` of the registry; `connect` belongs to the connection):
+
+- None before `sent`: the request waits for a free slot (`max_concurrent`), which is not silence of the server.
+- `first_token` from `sent` to the first token, then `idle` between two pieces of data.
+- `total` from `sent` to the end. It stops replies that never end although data keeps coming.
+
+Only data resets the clock of `first_token` and `idle`. Comments and empty chunks do not, because a server that sends
+nothing else forever is as good as silent. They only set `alive` in the next `Waiting`.
+
+`Waiting` is sent every `Pace.waiting_s` seconds without data. If the limit is short, it is sent after every quarter of
+the limit, but not more than once per second.
+
+`_patience` is computed before each wait, and before `sent` it only knows the time of the next `Waiting`. So the source
+has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._bytes`). Without it, a `first_token`
+limit below 15 seconds was noticed too late.
+
+Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A reply that
+repeats one short text endlessly is stopped, and its beginning is kept (`repetition.py`).
+"""
 
 import asyncio
 import math
@@ -21,21 +58,21 @@ from chatops.policy.registry import Timeouts
 
 BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
-"""How long the end of the body is waited for after the last event, so that the connection can be used again."""
+"""Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 
 Piece = TextPiece | ReasoningPiece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds: between two signs that we wait, and before the second attempt. Tests make them small."""
+    """Seconds between two `Waiting` events, and before the second attempt. Tests set them low."""
 
     waiting_s: float = 15.0
     retry_base_s: float = 1.0
 
 
 class Intake:
-    """One response being read. `trouble` says afterwards why there is no reply; None if there is one."""
+    """Reader of one response. After `close`, `trouble` is the reason why there is no reply; None if there is one."""
 
     def __init__(self, *, of: About, timeouts: Timeouts, pace: Pace, offer: Offer = NO_OFFER) -> None:
         self._of = of
@@ -43,7 +80,7 @@ class Intake:
         self._pace = pace
         self._reader = SseReader()
         self._whole: list[bytes] | None = None
-        """The body so far, if it is no event stream; None: it is one, or not known yet."""
+        """The body so far if it is not an event stream; None if it is one or that is not known yet."""
         self._whole_size = 0
         self._undecided = b""
         self._is_stream = False
@@ -52,22 +89,25 @@ class Intake:
         self._sent = False
         self._last_data = self._last_sign = self._last_notice = _now()
         self._ends = math.inf
-        """When the whole reply has to have come."""
+        """Loop time by which the whole reply must have come."""
         self.assembler = Assembler(offer)
         self.trouble: Trouble | None = None
 
     def sent(self) -> None:
-        """The request goes out now: the clocks start."""
+        """Start the clocks: the request goes out now."""
         self._sent = True
         self._last_data = self._last_sign = self._last_notice = _now()
         self._ends = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
-        """The reply; only after `close`, and only if there was no trouble."""
+        """Return the reply. Call it only after `close`, and only without trouble."""
         return self.assembler.reply()
 
     async def events(self, feed: Feed) -> AsyncGenerator[Piece | Waiting]:
-        """What comes, while it comes. Raises what the network raises; `close` it in any case."""
+        """Yield what comes, while it comes. Call `close` afterwards in any case.
+
+        Raises network errors.
+        """
         while not self._is_over():
             part = await feed.take(self._patience())
             if part is Mark.END:
@@ -83,7 +123,7 @@ class Intake:
             await _drain(feed)
 
     def close(self, error: Trouble | None) -> list[Piece]:
-        """What was held back; decides on `trouble`, for which `error` is what the connection ended in."""
+        """Return the pieces that were held back, and set `trouble`. `error` is the trouble of the connection."""
         pieces = self.assembler.close()
         if error is not None and not self.assembler.finish_reason:
             self.trouble = self.trouble or error
@@ -106,7 +146,7 @@ class Intake:
         return pieces
 
     def _take(self, data: bytes | None) -> None:
-        """Take a part of the body, or its end (None)."""
+        """Read a part of the body, or its end (None)."""
         if data is not None and not self._is_stream and self._whole is None:
             data = self._decide(data)
         if self._whole is not None:
@@ -130,7 +170,7 @@ class Intake:
             self._take_event(event)
 
     def _decide(self, data: bytes) -> bytes:
-        """What kind of body it is, by its first visible byte: content types lie."""
+        """Decide by the first visible byte if the body is an event stream: content types are often wrong."""
         self._undecided += data
         begin = self._undecided.removeprefix(b"\xef\xbb\xbf").lstrip()
         if not begin:
@@ -187,7 +227,7 @@ class Intake:
             )
 
     def _shortcoming(self) -> Trouble | None:
-        """What is missing at the end of a body that came without errors."""
+        """Return what is missing at the end of a body that came without errors."""
         got = self.assembler
         if not got.finish_reason:
             return self._unfinished()
@@ -200,7 +240,7 @@ class Intake:
             message = f"{self._of.model} used all its tokens without an answer."
             advice = "Allow it more with max_output_tokens in the registry, or start a new conversation."
             return Trouble(failure=ModelFailure(kind=FailureKind.OUT_OF_TOKENS, message=message, advice=advice))
-        # An empty reply is a reply: what to do about it is the turn's matter.
+        # An empty reply is a reply: the turn decides what to do about it.
         return None
 
     def _unfinished(self) -> Trouble:
@@ -228,7 +268,7 @@ class Intake:
         return Trouble(failure=failure)
 
     def _limit(self) -> float:
-        """Comments and empty chunks show life, only data resets this clock; waiting for our own turn is no silence."""
+        """Return the limit of silence in seconds. There is none while the request waits for a free slot."""
         if not self._sent:
             return math.inf
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
@@ -255,7 +295,10 @@ class Intake:
         return Waiting(seconds=silent, alive=alive, limit_s=limit if math.isfinite(limit) else None)
 
     def _beat(self) -> float:
-        """Seconds between two signs that we wait; where the patience is short, a few of them before its end."""
+        """Return the seconds between two `Waiting` events.
+
+        It is lower for a short limit, so that some events come before its end.
+        """
         return min(self._pace.waiting_s, max(1.0, self._limit() / 4))
 
     def _too_slow(self, silent: float) -> Trouble:
@@ -269,7 +312,7 @@ class Intake:
         return Trouble(failure=failure)
 
     def _too_long(self) -> Trouble:
-        """Data kept coming, so neither of the other limits applied."""
+        """Return the trouble with a reply that took too long although data kept coming."""
         failure = ModelFailure(
             kind=FailureKind.TIMEOUT,
             message=f"The reply of {self._of.host} was not complete after {in_words(self._timeouts.total)}.",
@@ -279,14 +322,14 @@ class Intake:
 
 
 async def _drain(feed: Feed) -> None:
-    """Let the end of the body come, so that the connection is kept; what it holds is not looked at."""
+    """Wait for the end of the body, so that the connection can be reused; its content is ignored."""
     deadline = _now() + DRAIN_S
     try:
         while (left := deadline - _now()) > 0:
             if await feed.take(left) is Mark.END:
                 return
     except Exception:
-        return  # The reply is complete; how the connection ends is nobody's concern.
+        return  # The reply is complete, so it does not matter how the connection ends.
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Keys: read as late as possible, held as shortly as possible, never shown."""
+"""API keys: read as late as possible, held as briefly as possible, never shown."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from chatops.domain.errors import ConfigError
 from chatops.policy.registry import KeySource
 
 NO_KEY = "none"
-"""Sent where a server wants no key: an empty one would make the SDK look for somebody else's."""
+"""Sent if a server needs no key: with an empty one the SDK would look for another provider's."""
 
 COMMAND_TIMEOUT_S = 15.0
 
 
 class Secret:
-    """A key that does not show itself: neither printing, formatting nor comparing reveals it."""
+    """A key that is never revealed by printing, formatting or comparing."""
 
     __slots__ = ("_text",)
 
@@ -26,7 +26,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The key itself, for the one header that needs it."""
+        """Return the key itself, for the one header that needs it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -36,7 +36,10 @@ class Secret:
 
 
 async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = None) -> Secret:
-    """The key from where `source` says; `NO_KEY` if it says nothing. Raises ConfigError with the next step."""
+    """Return the key from `source`; `NO_KEY` if that is empty.
+
+    Raises ConfigError with the next step.
+    """
     environ = os.environ if environ is None else environ
     if source.literal:
         return _checked(source.literal, origin="api_key in the registry")
@@ -127,7 +130,7 @@ async def _from_command(command: tuple[str, ...]) -> str:
 
 def _from_keyring(entry: str) -> str:
     try:
-        # An extra that most installations do not have, and slow to import.
+        # An optional dependency, and slow to import.
         keyring = importlib.import_module("keyring")
     except ImportError:
         raise ConfigError(
@@ -137,7 +140,7 @@ def _from_keyring(entry: str) -> str:
     service, _, user = entry.rpartition("/")
     try:
         found = keyring.get_password(service or "chatops", user)
-    except Exception as error:  # Backends raise what they like.
+    except Exception as error:  # Backends may raise any exception.
         raise ConfigError(f"The keyring did not answer: {error}.", advice="Unlock it, or use api_key_env.") from None
     if not isinstance(found, str):
         raise ConfigError(

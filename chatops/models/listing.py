@@ -1,4 +1,4 @@
-"""Which models a server has."""
+"""The models that a server lists."""
 
 import asyncio
 from dataclasses import replace
@@ -17,12 +17,15 @@ SHOWN = 8
 
 
 def model_ids(body: bytes) -> list[str]:
-    """The ids in the answer of `/models` (OpenAI, Open WebUI) or `/api/tags` (Ollama). Raises BadData."""
+    """Return the ids in the answer of `/models` (OpenAI, Open WebUI) or `/api/tags` (Ollama).
+
+    Raises BadData.
+    """
     return [model.name for model in models_in(body)]
 
 
 async def explain_not_found(failure: ModelFailure, connection: Connection, *, key: Secret, of: About) -> ModelFailure:
-    """A 404 in full: whether it is the model or the path that does not exist, and what does."""
+    """Explain a 404: return it with what does not exist, the model or the path, and what does."""
     try:
         names = await _names(connection, "/models", key=key)
     except BadData:
@@ -31,7 +34,7 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
         if error.status != 404:
             return failure
         return await _with_the_right_address(failure, connection, key=key, of=of)
-    except Exception:  # Whatever this second question meets, the user asked the first one.
+    except Exception:  # An error of this second request must not replace that of the user's request.
         return failure
     if not names or of.model in names:
         return failure
@@ -48,7 +51,7 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
 async def _with_the_right_address(
     failure: ModelFailure, connection: Connection, *, key: Secret, of: About
 ) -> ModelFailure:
-    """A 404 of the path, with the address on the same host that does answer, if one does."""
+    """Return a 404 of the path with the address on the same host that does answer, if there is one."""
     others = other_bases(of.url)
     found = await asyncio.gather(*(_answers(connection, base, key=key) for base in others))
     nothing = f"Nothing answers at {of.url} (404)."
@@ -64,11 +67,11 @@ async def _with_the_right_address(
 async def _answers(connection: Connection, base: str, *, key: Secret) -> bool:
     try:
         return bool(await _names(connection, f"{base}/models", key=key))
-    except Exception:  # As above: it is only a guess.
+    except Exception:  # As above: this is only a guess.
         return False
 
 
 async def _names(connection: Connection, path: str, *, key: Secret) -> list[str]:
-    # For all of it: a list that comes byte by byte, with never a long pause, must not hold up the failure.
+    # One limit for everything: a list that arrives byte by byte without a long pause must not delay the failure.
     async with asyncio.timeout(QUICK_S):
         return model_ids(await connection.get(path, key=key, timeout_s=QUICK_S))

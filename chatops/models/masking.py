@@ -1,7 +1,7 @@
-"""Hides secrets of a request in all that comes back: servers echo keys in errors, and models repeat what they see.
+"""Masking of a request's secrets in everything received: servers echo keys in errors, models repeat their input.
 
-A secret is recognised as it is, percent-encoded, in hex, and in base64 at any of its three alignments, so that
-``Basic`` and ``Bearer`` headers are covered too.
+A secret is recognised as it is, percent-encoded, in hex, and in base64 at any of its three alignments. This covers
+``Basic`` and ``Bearer`` headers too.
 """
 
 import re
@@ -18,13 +18,13 @@ from chatops.policy.registry import ModelSpec
 HIDDEN = "[key]"
 CUT = "…"
 SHORTEST = 6
-"""Characters of a secret that is hidden in errors."""
+"""Minimum length in characters of a secret that is masked in errors."""
 _KEY_SHAPED = re.compile(r"\b(sk|rk|pk|gsk|xai)[-_][A-Za-z0-9_*.\-]{4,}|\bAIza[A-Za-z0-9_\-]{8,}")
 _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|pass|code|sig", re.IGNORECASE)
 
 
 def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
-    """What a request to `spec` carries that nobody may see: its key, and what its address and headers hold."""
+    """Return the secrets that a request to `spec` carries: its key, and those in its address and headers."""
     try:
         parts = urlsplit(spec.api_url)
     except ValueError:
@@ -35,10 +35,10 @@ def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
 
 
 def redact(text: str, *secrets: str) -> str:
-    """`text` of an error without `secrets` and without anything else that has the shape of a key."""
+    """Return `text` of an error without `secrets` and without anything else that looks like a key."""
     long_enough = [secret for secret in secrets if len(secret) >= SHORTEST and secret != NO_KEY]
     spellings = _spellings(long_enough)
-    # The text of a server may have been cut in the middle of a secret.
+    # The server's text may have been cut in the middle of a secret.
     parts = [_without(part, spellings) for part in text.split(CUT)]
     whole = [
         part[: len(part) - open_] + HIDDEN if (open_ := _open_end(part, spellings)) > 3 else part for part in parts
@@ -47,7 +47,7 @@ def redact(text: str, *secrets: str) -> str:
 
 
 class Mask:
-    """Takes secrets out of the events of one reply. Text is held back while it may be the beginning of a secret."""
+    """Remover of secrets from the events of one reply. Text is held back while it may be the beginning of a secret."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._all = tuple(secrets)
@@ -55,7 +55,11 @@ class Mask:
         self._held = {TextPiece: "", ReasoningPiece: ""}
 
     def events(self, event: ModelEvent) -> list[ModelEvent]:
-        """`event` as it may be seen; after what was held back, if it ends the reply; nothing if it is held back."""
+        """Return the events to show for `event`, without secrets.
+
+        Text held back so far comes first if the event ends the reply. The result is empty while everything is held
+        back.
+        """
         match event:
             case TextPiece(text=text) | ReasoningPiece(text=text):
                 return self._piece(type(event), text)
@@ -111,20 +115,20 @@ class Mask:
 
 
 def _is_distinctive(secret: str) -> bool:
-    """Return True if `secret` cannot be a word of an answer: people write ``ollama`` where no key is wanted."""
+    """Return True if `secret` cannot be a word of an answer: users write ``ollama`` where no key is needed."""
     mixed = any(char.isdigit() for char in secret) and any(char.isalpha() for char in secret)
     return secret != NO_KEY and (len(secret) >= 16 or (len(secret) >= 8 and mixed))
 
 
 def _spellings(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Each way in which a secret may stand in a text, the longest first."""
+    """Return all spellings in which a secret may occur in a text, the longest first."""
     found: set[str] = set()
     for secret in secrets:
         data = secret.encode("utf-8", "surrogatepass")
         whole = b64encode(data).decode()
         found |= {secret, quote(secret, safe=""), data.hex(), data.hex().upper(), whole, whole.rstrip("=")}
         for before in range(3):
-            # What depends on the bytes around the secret is left off at both ends.
+            # Leave off both ends, which depend on the bytes around the secret.
             size = (before + len(data)) // 3 * 3
             padded = (bytes(before) + data)[:size]
             begin = -(-before * 8 // 6)
@@ -140,7 +144,7 @@ def _without(text: str, spellings: tuple[str, ...]) -> str:
 
 
 def _open_end(text: str, spellings: tuple[str, ...]) -> int:
-    """How many characters at the end of `text` may be the beginning of a secret."""
+    """Return the number of characters at the end of `text` that may be the beginning of a secret."""
     longest = 0
     for spelling in spellings:
         at = text.find(spelling[0], max(0, len(text) - len(spelling) + 1))

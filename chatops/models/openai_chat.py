@@ -1,7 +1,7 @@
-"""Chat completions: one request, its attempts, and the stream of what comes back.
+"""Chat completions: one request, its attempts, and the stream of events.
 
-A reply counts only if it is complete: a finish reason was given, or the server sent one whole object. Everything
-else ends in a failure that keeps what had come. Attempts are repeated only before the first token.
+A reply counts only if it is complete: a finish reason was given, or the server sent one whole object. Everything else
+ends in a failure that keeps the partial reply. Attempts are repeated only before the first token.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 COMPLETIONS = "/chat/completions"
 MOST_REMEDIES = 5
 BYTES_PER_TOKEN = 4
-"""An estimate, for messages only."""
+"""Estimated bytes per token, for messages only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """How a request is asked, changed by what the server refuses."""
+    """The way to send a request; changed by what the server refuses."""
 
     manner: Manner
     dropped: frozenset[str] = frozenset()
@@ -65,13 +65,13 @@ class _Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stumbled:
-    """The last event of an attempt that gave no reply."""
+    """The last event of an attempt without a reply."""
 
     trouble: Trouble
 
 
 class OpenAIChat:
-    """Talks to one model of the registry. `key` is asked for late and afresh."""
+    """Client for one model of the registry. `key` is called for every request."""
 
     def __init__(
         self,
@@ -84,7 +84,10 @@ class OpenAIChat:
         url: str = "",
         transport: "httpx2.AsyncBaseTransport | None" = None,
     ) -> None:
-        """Raises ConfigError if the spec cannot be used. `url` and `transport` replace the network (demo, tests)."""
+        """Create the client. `url` and `transport` replace the network (demo, tests).
+
+        Raises ConfigError if the spec cannot be used.
+        """
         self._spec = spec
         self._key = key
         self._pace = pace or Pace()
@@ -106,7 +109,7 @@ class OpenAIChat:
         await self._connection.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """As `ModelClient.stream` promises."""
+        """Ask the model, see `ModelClient.stream`."""
         try:
             key = await self._key()
         except ConfigError as error:
@@ -150,7 +153,7 @@ class OpenAIChat:
                 await asyncio.sleep(left - after)
 
     def _remedied(self, way: _Way, trouble: Trouble) -> tuple[_Way, Remark] | None:
-        """The next way to ask, and what is said of it; None if there is none, or if the reply had begun."""
+        """Return the next way to ask, and the notice about it; None if there is none or the reply had begun."""
         if trouble.failure.started or way.remedies >= MOST_REMEDIES:
             return None
         way = replace(way, remedies=way.remedies + 1)
@@ -217,7 +220,7 @@ class OpenAIChat:
         yield Replied(reply=self._priced(reply))
 
     def _offer(self, request: ModelRequest, manner: Manner) -> Offer:
-        """What the text of the reply may call."""
+        """Return the tools that the text of the reply may call."""
         match manner:
             case InPrompt() | InField(reads_text=True):
                 return self._offers.of(request.tools, may_call=request.tool_choice is not ToolChoice.NONE)
@@ -227,7 +230,7 @@ class OpenAIChat:
                 assert_never(manner)
 
     def _learned(self, reply: ModelReply, *, way: _Way, got: Assembler, body: Body) -> Iterator[Remark]:
-        """Remember what the reply shows of the server; what the person is told of it."""
+        """Remember what the reply shows about the server; yield the notices for the user."""
         if way.dropped:
             self._memory.refuse(way.dropped)
         if way.reasoning_wanted:
@@ -245,7 +248,7 @@ class OpenAIChat:
     async def _bytes(self, body: bytes, *, key: Secret, intake: Intake) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
             intake.sent()
-            yield b""  # Nothing came; it wakes the reader, which waited without a limit until now.
+            yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
             try:
                 async for part in response.aiter_bytes():
@@ -254,7 +257,7 @@ class OpenAIChat:
                 await response.aclose()
 
     async def _explained(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
-        """The failure; an unknown model with the names of known ones."""
+        """Return the failure; for an unknown model, with the names of known ones."""
         if failure.kind is not FailureKind.NOT_FOUND:
             return failure
         return await listing.explain_not_found(failure, self._connection, key=key, of=self._about)
@@ -274,7 +277,7 @@ class OpenAIChat:
         )
 
     def _priced(self, reply: ModelReply) -> ModelReply:
-        """The reply with its cost, where the registry has a price (per million tokens)."""
+        """Return the reply with its cost if the registry has a price (per million tokens)."""
         price, usage = self._spec.price, reply.usage
         if price is None or usage is None:
             return reply
@@ -289,7 +292,7 @@ def _configuration(error: ConfigError) -> ModelFailure:
 
 
 def _kept(failure: ModelFailure, assembler: Assembler) -> ModelFailure:
-    """The failure with what had come before it."""
+    """Return the failure with the partial reply."""
     kept = "What has come is kept. " if assembler.text.strip() else ""
     return replace(
         failure,

@@ -1,8 +1,8 @@
-"""A conversation for a model that is told of its tools in the prompt: everything is text.
+"""A session for a model whose tools are described in the prompt: everything is text.
 
-The tools stand in the system prompt, before the role context. Calls stand in the model's own messages as it would have
-written them, their results fenced in the message that follows. Messages of one speaker are joined, so that speakers
-alternate as strict chat templates demand.
+The tools are in the system prompt, before the role context. Calls are in the model's own messages as it would have
+written them, and their results, fenced, in the next message. Adjacent messages of one role are joined, because strict
+chat templates require alternating roles.
 """
 
 import secrets
@@ -26,21 +26,21 @@ from chatops.models.wire import content_of, content_said, encode, said_text, say
 from chatops.policy.prompt import with_section
 
 _SECRET = secrets.token_hex(16)
-"""Goes into the fences of results. For the life of the process, so that a server's prompt cache holds."""
+"""Secret for the fences of results. It lasts as long as the process, so that a server's prompt cache stays valid."""
 
 
 class PromptedEncoder:
-    """Writes conversations in one format."""
+    """Encoder of messages in one format."""
 
     def __init__(self, format_: str, *, family: Family) -> None:
-        """`format_` is one of `WRITABLE`; `family` knows tools by names of its own."""
+        """Set the format, one of `WRITABLE`; `family` has its own names for some tools."""
         self._writer = WRITABLE[format_]
         self._family = family
 
     def array(
         self, messages: Sequence[Message], *, system: str, tools: tuple[ToolSpec, ...], choice: ToolChoice
     ) -> bytes:
-        """The `messages` of a request as JSON bytes."""
+        """Return the `messages` of a request as JSON bytes."""
         offered = frozenset(tool.name for tool in tools)
         section = self._section(tools, choice=choice)
         said: list[tuple[str, list[str]]] = []
@@ -64,7 +64,7 @@ class PromptedEncoder:
         return self._writer.system_prompt(described, choice=choice)
 
     def _said(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
-        """Who says what: ``user`` or ``assistant``, and the text."""
+        """Yield role, ``user`` or ``assistant``, and text of each message."""
         results = results_of(messages)
         for place, message in enumerate(messages):
             match message:
@@ -80,7 +80,7 @@ class PromptedEncoder:
                         told = [self._result(call, result, offered=offered) for call, result in pairs]
                         yield "user", self._writer.results(told, secret=_SECRET)
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
-                    pass  # Results stand behind their calls; the others are between us and the person.
+                    pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)
 

@@ -1,4 +1,4 @@
-"""Which proxy a request goes through. In a file of its own, since what reads the environment is slow to import."""
+"""The proxy of a request. In its own file because the code that reads the environment is slow to import."""
 
 import urllib.request
 from urllib.parse import urlsplit
@@ -7,7 +7,7 @@ from chatops.models.hosts import is_loopback
 
 
 def proxy_for(url: str) -> str:
-    """The proxy that the environment names for `url`; none for this machine's own addresses."""
+    """Return the proxy that the environment sets for `url`; empty for addresses of this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if is_loopback(host) or urllib.request.proxy_bypass(host):

@@ -1,9 +1,9 @@
-"""Which models are told again what they thought, and how.
+"""Models that get their earlier reasoning back, and how it is sent.
 
-Most servers throw reasoning in the history away or refuse it, so it is not sent. The exceptions think between their
-calls and lose the thread, or answer 400, without it: DeepSeek from V3.2 on and Kimi want it with every message that
-calls; MiniMax, GLM, gpt-oss, MiMo and others whose templates keep it until the next message of the user want it
-within the turn. It goes back in the field that it came in, and only to the model that thought it.
+Most servers drop or refuse reasoning in the history, so it is not sent. The exceptions think between their calls, and
+lose track or answer 400 without it. DeepSeek from V3.2 on and Kimi want it with every message that has calls. MiniMax,
+GLM, gpt-oss, MiMo and others, whose templates keep it until the next message of the user, want it within the turn.
+Reasoning is sent back in the field that it came in, and only to the model that wrote it.
 """
 
 import re
@@ -13,21 +13,21 @@ from enum import StrEnum
 from chatops.domain.messages import AssistantMessage
 
 IN_CONTENT = "content"
-"""As a field: the model thinks in tags at the beginning of its text."""
+"""Value for `field`: the model writes its thought in tags at the beginning of its text."""
 FIELDS = ("reasoning_content", "reasoning")
-"""Where servers send reasoning and take it back, the most common one first."""
+"""Fields in which servers send reasoning and accept it, the most common one first."""
 _NOTHING_THOUGHT = " "
-"""For a field that has to be there: some servers take an empty one for missing."""
+"""Content of a field that must be present: some servers treat an empty one as missing."""
 
 
 class Scope(StrEnum):
-    """With which messages reasoning goes back."""
+    """Messages with which reasoning is sent back."""
 
     NOWHERE = "nowhere"
     THIS_TURN = "this_turn"
-    """With all messages of the model after the person's last one."""
+    """All messages of the model after the user's last one."""
     EVERY_CALL = "every_call"
-    """Also with each older message that calls; the field is never missing there."""
+    """Also each older message with calls; the field is always present there."""
 
 
 _TABLE: tuple[tuple[str, Scope], ...] = (
@@ -38,23 +38,23 @@ _TABLE: tuple[tuple[str, Scope], ...] = (
 
 
 def scope_of(model_name: str) -> Scope:
-    """What a model wants, by the server's name of it."""
+    """Return what a model wants, by the server's name for it."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
     return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), Scope.NOWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack:
-    """How reasoning goes back in one request."""
+    """The way in which reasoning is sent back in one request."""
 
     scope: Scope = Scope.NOWHERE
     field: str = FIELDS[0]
     """A field of the message, or IN_CONTENT."""
     to: str = ""
-    """The registry's name of the model that is asked; what others thought is not for it."""
+    """The registry's name of the model that is asked. Reasoning of other models is not sent to it."""
 
     def of(self, message: AssistantMessage, *, this_turn: bool) -> str:
-        """What goes back with `message`; empty: nothing, and no field."""
+        """Return the reasoning to send with `message`; empty means that the field is left out."""
         if self.scope is Scope.NOWHERE:
             return ""
         own = message.reasoning if message.model == self.to else ""

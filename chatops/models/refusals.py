@@ -1,4 +1,4 @@
-"""What a server does not take of a request, read out of its complaint, and how to ask instead."""
+"""Finding in a server's error what it refuses of a request, and how to ask instead."""
 
 import re
 
@@ -18,7 +18,7 @@ DROPPABLE = (
     "max_completion_tokens",
     *FIELDS,
 )
-"""Fields that a request, or its messages, can do without when a server does not know them."""
+"""Fields of requests and messages that can be left out if a server does not know them."""
 
 _STATUSES = frozenset({400, 404, 422, 500, 501})
 _REFUSES_FIELD = re.compile(
@@ -26,12 +26,12 @@ _REFUSES_FIELD = re.compile(
     r"not allowed|unexpected|additional propert|no such (field|param)|invalid (field|param)"
 )
 _ALONE = r"(?![\w\[]|\.\w)"
-"""Behind a name: it is not that of a part, as in `tools[0].function`, but may end a sentence."""
+"""After a name: the match is not part of a longer path, as in `tools[0].function`, but may end a sentence."""
 _CALLING = rf"(?:the use of )?(?:tools?{_ALONE}|tool[ -](?:use|choice|call(?:s|ing)?)|function[ -]call(?:s|ing)?)"
 _NO_TOOLS = re.compile(
     "|".join(
         (
-            # vLLM; llama.cpp now and before its --jinja.
+            # vLLM; llama.cpp, both current versions and those before its --jinja.
             r"requires? --enable-auto-tool-choice",
             r"tools? param(?:eter)? requires --jinja",
             rf"unsupported param(?:eter)?s?: \W?tools{_ALONE}",
@@ -41,7 +41,7 @@ _NO_TOOLS = re.compile(
             # Fireworks, Google, Perplexity, Groq …
             rf"{_CALLING}[`'\" ]+(?:is|are) (?:not (?:currently )?(?:supported|enabled|available|allowed)|disabled)",
             rf"{_CALLING}[`'\" ]+(?:is|are) unsupported",
-            # LiteLLM, which prints the names of what its provider does not take, or the whole field.
+            # LiteLLM, which prints the names that its provider refuses, or the whole field.
             r"does not support parameters: [\[{(][^\])]{0,200}?['\"]tools['\"]",
         )
     )
@@ -53,7 +53,7 @@ _WANTS_REASONING = re.compile(
 
 
 def remedy_for(status: int, error: ServerError) -> Remedy | None:
-    """How to ask instead; None if the complaint is about something else."""
+    """Return how to ask instead; None if the error is about something else."""
     if status not in _STATUSES:
         return None
     if _NO_TOOLS.search(error.all):
@@ -80,6 +80,6 @@ def _refused_field(error: ServerError) -> Remedy | None:
 
 def _mentioned(field: str) -> re.Pattern[str]:
     if field == "reasoning":
-        # Also a plain word: "reasoning models do not support temperature".
+        # Only in quotes, because it is also a plain word: "reasoning models do not support temperature".
         return re.compile(r"[`'\"]reasoning[`'\"]")
     return re.compile(rf"(?<![\w.]){field}{_ALONE}")

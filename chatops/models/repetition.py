@@ -1,47 +1,47 @@
-"""Notices that a reply has become one short piece of text, over and over.
+"""Detection of a reply that repeats one short text over and over.
 
-Models fall into such loops, and some servers never end them. Nobody waits for an answer whose last fifty thousand
-characters are one word, written token by token: what is shorter than that, changes ever so little, or comes in large
-pieces is left alone.
+Models fall into such loops, and some servers never end them. The limit is fifty thousand characters of one repeated
+unit, written token by token. A shorter repetition, one with any change, and text that comes in large pieces are not
+stopped.
 """
 
 LONGEST_UNIT = 50
-"""Characters of what is repeated, at most: so it has come a thousand times at least."""
+"""Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
 MOST_REPEATED = 50_000
-"""Characters that may be nothing but repetition."""
+"""Maximum number of characters that may be only repetition."""
 LONGEST_PIECE = 256
-"""Characters that come at once when a model is writing; a larger piece is something that a server had ready."""
+"""Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
 _LOOK_EVERY = 1_000
 _LOOK_AT = 4 * LONGEST_UNIT
 
 
 class Repetition:
-    """Watches one growing text."""
+    """Watcher of one growing text."""
 
     def __init__(self) -> None:
-        """Of nothing yet."""
+        """Start with an empty text."""
         self._tail = ""
-        """The end of the text, as far as it has to be known to go on."""
+        """The end of the text, as much of it as the next check needs."""
         self._unread = 0
-        """Characters since the end was last looked at for a unit."""
+        """Number of characters since the end was last checked for a unit."""
         self.unit = ""
-        """What is being repeated, as it stands at the end of the text; empty if nothing is."""
+        """The repeated unit, as it is at the end of the text; empty if nothing is repeated."""
         self.length = 0
-        """Characters at the end of the text that repeat `unit`."""
+        """Number of characters at the end of the text that repeat `unit`."""
 
     @property
     def is_endless(self) -> bool:
-        """Whether that is more than any answer can mean."""
+        """True if the repetition has reached `MOST_REPEATED`."""
         return self.length >= MOST_REPEATED
 
     @property
     def shown(self) -> str:
-        """The unit as a person would say it: from the beginning of a word."""
+        """The unit for messages, from the beginning of a word."""
         space = self.unit.find(" ") + 1
         return (self.unit[space:] + self.unit[:space]).strip(" ") or self.unit
 
     def feed(self, text: str) -> None:
-        """Take what comes next of the text, as it comes."""
+        """Add the next piece of the text, in the size in which it came."""
         if len(text) > LONGEST_PIECE:
             self.unit, self.length, self._tail, self._unread = "", 0, "", 0
             return
@@ -56,14 +56,14 @@ class Repetition:
             self._look()
 
     def cut_out_of(self, text: str, *, keep: int) -> str:
-        """`text` with at most `keep` characters of repetition at its end."""
+        """Return `text` with at most `keep` characters of repetition at its end."""
         size, start = len(self.unit), len(text)
         while size and start > size and text[start - 1] == text[start - 1 - size]:
             start -= 1
         return text[: start + keep]
 
     def _goes_on(self, text: str) -> bool:
-        """Whether `text` repeats the unit; if so, `unit` is turned to the end of it."""
+        """Return True if `text` continues the repetition; rotate `unit` to the new end then."""
         size = len(self.unit)
         times = len(text) // size + 2
         if not (self.unit * times).startswith(text):

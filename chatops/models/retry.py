@@ -1,4 +1,24 @@
-"""When an attempt is worth repeating, and after how long. Only before the first token: later it is the person's."""
+"""Decide if a failed attempt is repeated, and after how long.
+
+Theory of operation
+
+A failed attempt ends in a `Trouble`: the failure for the user, and what can be done about it. `OpenAIChat` tries, in
+this order:
+
+1. `remedy`: the server refused part of the request. The request is sent again at once in another way: without a field,
+   with the tools in the prompt, or with the earlier reasoning. This is reported to the user, does not use up an
+   attempt, and is remembered for the endpoint if it worked. There are at most five remedies per request.
+2. `again`: the same request may succeed a little later, such as after a broken connection, a rate limit or a transient
+   status. There are at most three attempts. The pause is the one that the server asked for (`after_s`), else
+   `Pace.retry_base_s`, doubled with each attempt. The UI shows it as a countdown.
+3. Otherwise the request fails, and the failure states the next step.
+
+Rules:
+
+- Nothing is repeated after the first token (`failure.started`): part of the reply has been shown, so the user decides.
+- If the server asks for more than `LONGEST_WAIT_S`, the request fails at once instead of waiting silently.
+- Timeouts, servers that cannot be reached, quota and configuration errors are not repeated.
+"""
 
 import math
 from dataclasses import dataclass
@@ -9,47 +29,47 @@ from chatops.domain.model import ModelFailure
 
 ATTEMPTS = 3
 AGAIN = "Try again, or choose another model."
-"""The next step where nothing is known but that it did not work."""
+"""Advice if the cause is unknown."""
 LONGEST_WAIT_S = 30.0
-"""A server that asks for a longer pause gets it from the person, not from a silent wait."""
+"""Maximum pause in seconds. If a server asks for a longer one, the request fails and the user decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOut:
-    """Ask again without this field of the request: the server does not take it."""
+    """Ask again without this field of the request, which the server refuses."""
 
     field: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTools:
-    """Ask again with the tools described in the prompt: the server takes none in their own field."""
+    """Ask again with the tools described in the prompt: the server refuses them in their own field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveReasoningBack:
-    """Ask again with what the model had thought before its calls: the server wants to see it."""
+    """Ask again with the model's reasoning before its calls, which the server requires."""
 
 
 Remedy = LeaveOut | DescribeTools | GiveReasoningBack
-"""What to change about a request that was refused as it was."""
+"""Change to a request that was refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why an attempt failed, and what may be done about it."""
+    """Reason why an attempt failed, and what can be done about it."""
 
     failure: ModelFailure
     again: bool = False
-    """The same request may well succeed a little later."""
+    """True if the same request may succeed a little later."""
     after_s: float | None = None
-    """What the server asked to wait."""
+    """Pause in seconds that the server asked for."""
     remedy: Remedy | None = None
-    """How to ask at once instead."""
+    """Change with which to ask again at once."""
 
 
 def delay_before(trouble: Trouble, *, attempt: int, base_s: float) -> float | None:
-    """Seconds until attempt number `attempt` (from 2) starts, or None if there is to be none."""
+    """Return the seconds before attempt number `attempt` (from 2), or None if there is to be none."""
     if not trouble.again or trouble.failure.started or attempt > ATTEMPTS:
         return None
     if trouble.after_s is not None:
@@ -58,13 +78,13 @@ def delay_before(trouble: Trouble, *, attempt: int, base_s: float) -> float | No
 
 
 def countdown(delay_s: float) -> list[float]:
-    """What is left of a pause each time that a person is told: all of it, then every full second."""
+    """Return the remaining seconds of a pause at each update of the UI: all of it, then every full second."""
     below = math.ceil(delay_s) - 1
     return [delay_s, *(float(left) for left in range(below, 0, -1))]
 
 
 def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
-    """Seconds out of `Retry-After` (a number or a date, RFC 9110 section 10.2.3) or its millisecond cousin."""
+    """Return the seconds of `Retry-After` (a number or a date, RFC 9110 section 10.2.3) or `retry-after-ms`."""
     try:
         if milliseconds:
             return _pause(float(milliseconds) / 1000)
@@ -81,12 +101,12 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
 
 
 def _pause(seconds: float) -> float | None:
-    """None for what Python reads as a number and is no time: ``inf``, ``nan``."""
+    """Return None for values that Python reads as numbers but that are no duration: ``inf``, ``nan``."""
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def in_words(seconds: float) -> str:
-    """A span of time for a person: ``0.4 s``, ``8 s``, ``5 min``, ``1 h``."""
+    """Return a duration for messages: ``0.4 s``, ``8 s``, ``5 min``, ``1 h``."""
     if 0 < seconds < 1:
         return f"{seconds:.1g} s"
     if seconds < 90:

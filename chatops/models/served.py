@@ -1,9 +1,8 @@
 """Models as servers list them, with the limits and prices that some of them state.
 
-There is no standard beyond the id. llama.cpp states the context in ``meta.n_ctx``, vLLM in ``max_model_len``,
-OpenRouter in ``context_length`` beside ``pricing``, LM Studio (``/api/v0/models``) in ``loaded_context_length``,
-LiteLLM (``/v1/model/info``) in ``model_info``, Ollama in ``/api/show``. The names do not collide, so one reader takes
-them all.
+Only the id is standard. llama.cpp states the context in ``meta.n_ctx``, vLLM in ``max_model_len``, OpenRouter in
+``context_length`` beside ``pricing``, LM Studio (``/api/v0/models``) in ``loaded_context_length``, LiteLLM
+(``/v1/model/info``) in ``model_info``, Ollama in ``/api/show``. The names do not collide, so one reader handles all.
 """
 
 import math
@@ -16,7 +15,7 @@ from chatops.models.errortext import plain_line
 from chatops.policy.registry import Price
 
 _EMBEDS_BY_NAME = re.compile(r"(?<![a-z])embed(?:ding)?s?(?![a-z])|(?<![a-z])(?:bge|e5|gte)-|all-minilm", re.IGNORECASE)
-"""For servers that list ids only."""
+"""Names of embedding models, for servers that list only ids."""
 _WITHOUT_TEXT = frozenset(
     {"embedding", "embeddings", "rerank", "image", "image_generation", "audio", "audio_speech", "moderation"}
 )
@@ -26,35 +25,41 @@ _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A model that a server has; None where the server does not say."""
+    """A model of a server; fields are None if the server does not state them."""
 
     name: str
     owner: str = ""
-    """``owned_by``, by which some servers can be told apart."""
+    """``owned_by``, which identifies some kinds of servers."""
     chats: bool = True
-    """False for embedding models and others that give no text."""
+    """False for embedding models and others that do not generate text."""
     context_window: int | None = None
     max_output_tokens: int | None = None
     price: Price | None = None
 
 
 def models_in(body: bytes) -> list[ServedModel]:
-    """The models in an answer of `/models`, `/v1/model/info`, `/api/v0/models` or `/api/tags`. Raises BadData."""
+    """Return the models in an answer of `/models`, `/v1/model/info`, `/api/v0/models` or `/api/tags`.
+
+    Raises BadData.
+    """
     value = parse(body)
     listing = as_list(value) or as_list(as_object(value).get("data")) or as_list(as_object(value).get("models"))
     return [model for item in listing if (model := _model(as_object(item))) is not None]
 
 
 def is_litellm(body: bytes) -> bool:
-    """Return True if `body` is an answer of LiteLLM's `/v1/model/info`. Raises BadData."""
+    """Return True if `body` is an answer of LiteLLM's `/v1/model/info`.
+
+    Raises BadData.
+    """
     listing = as_list(as_object(parse(body)).get("data"))
     return any("model_info" in as_object(item) and "model_name" in as_object(item) for item in listing)
 
 
 def merged(models: list[ServedModel], more: list[ServedModel]) -> list[ServedModel]:
-    """`models` with what `more` states of them.
+    """Return `models` with the details in `more`.
 
-    A gateway may list several deployments under one name, and any of them may answer: the smallest limit counts.
+    A gateway may list several deployments under one name, and any of them may answer, so the smallest limit counts.
     """
     facts: dict[str, ServedModel] = {}
     for model in more:
@@ -63,9 +68,11 @@ def merged(models: list[ServedModel], more: list[ServedModel]) -> list[ServedMod
 
 
 def with_ollama_details(model: ServedModel, body: bytes) -> ServedModel:
-    """`model` with what Ollama's `/api/show` states of it. Raises BadData.
+    """Return `model` with the details in Ollama's `/api/show`.
 
-    The model's own ``num_ctx`` is what it is run with; the context that it was made for is only the upper bound.
+    The model's own ``num_ctx`` is the context it runs with; the context that it was made for is only the upper bound.
+
+    Raises BadData.
     """
     shown = as_object(parse(body))
     set_ = _NUM_CTX.search(as_text(shown.get("parameters")))
@@ -92,7 +99,7 @@ def _model(item: JsonObject) -> ServedModel | None:
     )
     output = _first(info.get("max_output_tokens"), item.get("max_output_tokens"), top.get("max_completion_tokens"))
     if window and output and output >= window:
-        # Stated as "as much as there is room for"; asked for as such it is refused as soon as there is a prompt.
+        # It means "as much as fits". Requested as such, it would be refused as soon as there is a prompt.
         output = None
     return ServedModel(
         name=name,
@@ -122,7 +129,7 @@ def _chats(name: str, item: JsonObject, info: JsonObject) -> bool:
 
 
 def _openrouter_price(pricing: Mapping[str, object]) -> Price | None:
-    """Decimal text per token; negative where it depends on the model that is chosen."""
+    """Return the price from decimal text per token; negative values mean that it depends on the chosen model."""
     sent, written = _per_million(pricing.get("prompt")), _per_million(pricing.get("completion"))
     if sent is None or written is None:
         return None
@@ -130,7 +137,7 @@ def _openrouter_price(pricing: Mapping[str, object]) -> Price | None:
 
 
 def _litellm_price(info: Mapping[str, object]) -> Price | None:
-    """Numbers per token; zeros where LiteLLM does not know the model."""
+    """Return the price from numbers per token; LiteLLM writes zeros for models that it does not know."""
     sent, written = _per_million(info.get("input_cost_per_token")), _per_million(info.get("output_cost_per_token"))
     if not sent and not written:
         return None

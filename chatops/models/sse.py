@@ -1,6 +1,6 @@
-"""Server-sent events out of bytes, cut anywhere (WHATWG HTML, section 9.2, read leniently).
+"""Server-sent events from bytes that are cut anywhere (WHATWG HTML, section 9.2, read leniently).
 
-Lines may end in LF, CRLF or CR; a byte order mark at the start and the blank after the colon are optional.
+Lines may end in LF, CRLF or CR. A byte order mark at the start and the space after the colon are optional.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """One event. `data` is undecoded, so that a character cut in two by the network stays whole."""
+    """One event. `data` is not decoded, so that a character cut in two by the network stays intact."""
 
     data: bytes
     name: str = ""
 
 
 class SseReader:
-    """Feed it bytes as they come; it gives complete events back, and drops comments."""
+    """Parser that takes bytes as they come and returns complete events; it drops comments."""
 
     def __init__(self, *, limit: int = 32 * 1024 * 1024) -> None:
         self._limit = limit
         self._rest: list[bytes] = []
-        """The unfinished line, in pieces: joined only when it ends, so that a long one costs no more than its bytes."""
+        """The unfinished line, in pieces. They are joined only at its end, so that a long line takes linear time."""
         self._rest_size = 0
         self._data: list[bytes] = []
         self._size = 0
@@ -35,7 +35,10 @@ class SseReader:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that `chunk` completes. Raises TooLarge."""
+        """Return the events that `chunk` completes.
+
+        Raises TooLarge.
+        """
         if self._after_cr and chunk:
             # The CR already ended the line; this LF belongs to it.
             chunk = chunk.removeprefix(b"\n")
@@ -64,7 +67,7 @@ class SseReader:
         return [event for line in lines if (event := self._line(line)) is not None]
 
     def close(self) -> list[ServerEvent]:
-        """The event that the end of the stream completes, if any: servers forget the last empty line."""
+        """Return the event that the end of the stream completes, if any: servers forget the last empty line."""
         lines = [b"".join(self._rest), b""]
         self._rest, self._rest_size = [], 0
         return [event for line in lines if (event := self._line(line)) is not None]

@@ -29,7 +29,7 @@ _LIMITS = tuple(
 )
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|insufficient (credits|balance|funds)|billing")
 _NO_DATABASE = "no_db_connection"
-"""What LiteLLM without a database says of any key but its master key."""
+"""Error code of LiteLLM without a database for any key but its master key."""
 _UNKNOWN_MODEL = re.compile(
     r"invalid model (?:name|id)\b|model_not_found|\bmodel not found|\bmodel \S{1,200} (?:not found|does not exist)"
 )
@@ -38,19 +38,19 @@ _TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """Who was asked for what, for messages."""
+    """The server and model of a request, for messages."""
 
     url: str
-    """The base URL as it may be shown."""
+    """The base URL, safe to show."""
     model: str
-    """The server's name of the model."""
+    """The server's name for the model."""
     name: str
-    """The registry's name of the model."""
+    """The registry's name for the model."""
     key: KeySource
     window: int = 0
-    """What the model can take, in tokens, as the registry says or its server has said; 0: unknown."""
+    """Context window in tokens, from the registry or as the server has stated; 0 if unknown."""
     sent: int = 0
-    """About how many tokens were sent; 0: unknown."""
+    """Estimated number of tokens that were sent; 0 if unknown."""
 
     @property
     def host(self) -> str:
@@ -59,7 +59,7 @@ class About:
 
 
 def about(spec: ModelSpec, *, url: str) -> About:
-    """What messages about `spec` need."""
+    """Return the details about `spec` that messages need."""
     return About(
         url=shown(url),
         model=spec.model_name,
@@ -70,7 +70,7 @@ def about(spec: ModelSpec, *, url: str) -> About:
 
 
 def where_to_set(key: KeySource, *, name: str) -> str:
-    """How to set the key of a model, without showing it."""
+    """Return how to set the key of a model, without showing it."""
     match key:
         case KeySource(env=env) if env:
             return f"Set the right one before starting: export {env}=…"
@@ -87,7 +87,7 @@ def where_to_set(key: KeySource, *, name: str) -> str:
 
 
 def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, of: About) -> Trouble:
-    """What a response with an error status means. Header names are in lower case."""
+    """Return the trouble for a response with an error status. Header names are in lower case."""
     error = error_of_body(body)
     if 300 <= status < 400:
         return _redirect(headers.get("location", ""), of=of)
@@ -130,7 +130,7 @@ def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, o
 
 
 def trouble_in_stream(error: ServerError, *, of: About) -> Trouble:
-    """What an error that came with status 200 means: as its code says, else as the server's trouble."""
+    """Return the trouble for an error that came with status 200: by its code, else as a server error."""
     digits = re.match(r"(\d{3})\b", error.code)
     if digits and 400 <= int(digits[1]) <= 599:
         body = f'{{"error":{{"message":{_quoted(error.message)},"code":{_quoted(error.code)}}}}}'
@@ -189,7 +189,7 @@ def _too_long(error: ServerError, *, of: About) -> Trouble:
 
 
 def _limit_in(error: ServerError) -> int:
-    """The number of tokens that the error names as the limit; 0: it names none."""
+    """Return the number of tokens that the error names as the limit; 0 if it names none."""
     if error.context_limit:
         return error.context_limit
     found = next((match[1] for limit in _LIMITS if (match := limit.search(error.all))), "0")
@@ -226,5 +226,5 @@ def _refusal(status: int, error: ServerError, *, of: About) -> ModelFailure:
 
 
 def _said(error: ServerError) -> str:
-    """What the server says, behind what we say, as the end of a sentence."""
+    """Return the server's message as the end of a sentence of ours."""
     return f": {sentence(error.message)}" if error.message else "."

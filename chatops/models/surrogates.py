@@ -4,13 +4,13 @@ from chatops.models.wire import scrub
 
 
 class SurrogateJoiner:
-    """Holds back the first half of a surrogate pair until the second has come."""
+    """Buffer for the first half of a surrogate pair until the second half has come."""
 
     def __init__(self) -> None:
         self._half = ""
 
     def feed(self, text: str) -> str:
-        """`text`, without an open half at its end, and with no lone half in it."""
+        """Return `text` without an unfinished pair at its end; lone halves inside it are replaced."""
         text = self._half + text
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -18,6 +18,6 @@ class SurrogateJoiner:
         return scrub(text)
 
     def close(self) -> str:
-        """What was held back, made presentable."""
+        """Return the text that was held back, with a lone half replaced."""
         half, self._half = self._half, ""
         return scrub(half)

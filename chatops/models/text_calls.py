@@ -1,4 +1,4 @@
-"""Calls that a model writes as text: what is certain goes on at once, what may be a call is held back and read."""
+"""Calls that a model writes as text: certain text is passed on at once, a possible call is held back and read."""
 
 import json
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from chatops.models.calls import NAME_LIMIT
 from chatops.models.wire import scrub
 
 UNSURE = "it may have been meant as an example and not as a call"
-"""What a person is told of a call that the reader is not sure of; with it the call always asks."""
+"""Sentence for the user about a call with low confidence; such a call always asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What the text of a reply may call: schemas by name, and other names that models have for these tools."""
+    """The tools that the text of a reply may call: schemas by name, and a model's other names for them."""
 
     tools: Mapping[str, Schema] | None = None
-    """None: nothing in the text is a call, only thought is told from prose."""
+    """With None, nothing in the text is a call, and only thought is separated from prose."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     may_call: bool = True
-    """Otherwise a call is dropped: the model was told not to make any."""
+    """If False, calls are dropped: the model was told not to make any."""
 
 
 NO_OFFER = Offer()
 
 
 class OfferMaker:
-    """Makes offers for one model; what it has parsed of schemas is kept from request to request."""
+    """Maker of offers for one model. It caches parsed schemas between requests."""
 
     def __init__(self, family: Family) -> None:
         self._aliases = {**ALIASES, **family.aliases}
@@ -38,7 +38,7 @@ class OfferMaker:
         self._tools: Mapping[str, Schema] = {}
 
     def of(self, specs: tuple[ToolSpec, ...], *, may_call: bool) -> Offer:
-        """The offer of these tools; without any, nothing is read."""
+        """Return the offer of these tools; without tools, no calls are read."""
         if not specs:
             return NO_OFFER
         if specs != self._specs:
@@ -48,17 +48,17 @@ class OfferMaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEnd:
-    """The end of a text: its last pieces, the calls in it, and all of its prose where that is not what has gone on."""
+    """The end of a text: its last pieces and calls, and its whole prose if that differs from what was passed on."""
 
     pieces: list[Piece]
     calls: tuple[RawCall, ...] = ()
     format: str = ""
-    """Of the calls that can be run; empty without any."""
+    """Format of the first call that can be run; empty without any."""
     prose: str | None = None
 
 
 class TextReader:
-    """The text of one reply in the making."""
+    """Reader of the text of one reply."""
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
@@ -66,7 +66,7 @@ class TextReader:
         self._raw: list[str] = []
 
     def feed(self, text: str) -> list[Piece]:
-        """What is certain by now."""
+        """Return the pieces that are certain by now."""
         if not text:
             return []
         if self._offer.tools is not None:
@@ -74,7 +74,7 @@ class TextReader:
         return self._reader.feed(text)
 
     def close(self, *, finish_reason: str, called_natively: bool) -> TextEnd:
-        """The end. A model that has called natively has said the rest in plain words, whatever they look like."""
+        """Return the end of the text. After native calls, all of the text is prose, whatever it looks like."""
         pieces, reading = self._reader.close(finish_reason)
         if not reading.calls and not reading.diagnostics:
             return TextEnd(pieces=pieces)
@@ -88,7 +88,7 @@ class TextReader:
 
 
 def _calls(reading: Reading) -> tuple[RawCall, ...]:
-    """All that was meant as a call, in the order of the text: what can be run, and what is answered with an error."""
+    """Return everything meant as a call, in the order of the text: calls to run, and calls to answer with an error."""
     found: list[ReadCall | Diagnostic] = [*reading.calls, *reading.diagnostics]
     found.sort(key=lambda one: one.start)
     return tuple(_call(one) if isinstance(one, ReadCall) else _broken(one) for one in found)
@@ -111,10 +111,10 @@ def _broken(diagnostic: Diagnostic) -> RawCall:
 
 
 def _arguments_in(excerpt: str) -> str:
-    """The arguments of what begins with a whole call in JSON, otherwise all of it.
+    """Return the arguments if `excerpt` begins with a complete call in JSON, otherwise all of it.
 
-    The model sees its call again under the name that it gave. With the whole object as arguments it would see, and
-    imitate, a call in a call.
+    The model sees its call again under the name that it gave. If the arguments were the whole object, it would see, and
+    imitate, a call inside a call.
     """
     try:
         value, _ = json.JSONDecoder().raw_decode(excerpt)

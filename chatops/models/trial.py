@@ -1,4 +1,4 @@
-"""Does a model call tools, and how? Found out by asking it to call a harmless one, which is never run."""
+"""Test if and how a model calls tools, by asking it to call a harmless one, which is never run."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from chatops.models.memory import PROMPTED, Calling, EndpointMemory, Learned, No
 from chatops.policy.registry import ModelSpec
 
 PATIENCE_S = 120.0
-"""For one answer: a local server may have to load the model first."""
+"""Seconds for one answer: a local server may have to load the model first."""
 WORD = "heron"
 PING = ToolSpec(
     name="ping",
@@ -31,15 +31,15 @@ _QUESTION = f"Call the tool ping with the word {WORD}. Do not answer in words; o
 
 
 class Finding(StrEnum):
-    """What came of a trial."""
+    """Result of a trial."""
 
     NATIVE = "native"
     TEXT = "text"
-    """Told of the tool in its own field, the model called it in its text."""
+    """Given the tool in its own field, the model called it in its text."""
     PROMPTED = "prompted"
-    """Told of the tool in its prompt, it called it."""
+    """Given the tool in its prompt, the model called it."""
     UNREADABLE = "unreadable"
-    """It tried, and what it wrote could not be run."""
+    """The model tried, but its call could not be run."""
     NO_CALL = "no_call"
     FAILED = "failed"
     """There was no reply."""
@@ -47,20 +47,20 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What was found out about a model's calls."""
+    """Everything found out about a model's calls."""
 
     finding: Finding
     format: str = ""
-    """Of calls in text, or the one that it was asked for in vain."""
+    """Format of calls in text, or the format that was requested without success."""
     said: str = ""
-    """The beginning of the answer, or what was wrong with the call."""
+    """The beginning of the answer, or the problem with the call."""
     calling: Calling | None = None
-    """What was learned of how the model calls, if anything was."""
+    """The way in which the model calls tools, if that was learned."""
     failure: ModelFailure | None = None
 
 
 async def try_calling(spec: ModelSpec, *, remembered: Notes) -> Trial:
-    """Ask the model to call `PING`, and remember how it did. Nothing known is lost if it gives no reply.
+    """Ask the model to call `PING`, and remember how it did. Without a reply, earlier knowledge is kept.
 
     Raises ConfigError if the spec cannot be used.
     """
@@ -81,7 +81,7 @@ async def try_calling(spec: ModelSpec, *, remembered: Notes) -> Trial:
 
 
 async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
-    """One trial, and what the client learned from it, starting from nothing."""
+    """Return one trial, and what the client learned from it, starting without earlier knowledge."""
     notes = NotesInMemory()
     heard = await _heard(spec, notes=notes)
     learned = EndpointMemory(notes, url=shown(base_url(spec)), model=spec.model_name).learned()
@@ -103,7 +103,7 @@ async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
 
 
 def _wrong(call: RawCall) -> str:
-    """What is wrong with a call of `PING`, as a person is told it, without what the model is to do about it."""
+    """Return the problem with a call of `PING` for the user, without the advice for the model."""
     if call.name not in ("", PING.name):
         return f"it named another tool, {call.name[:80]!r}"
     return call.problem.partition(";")[0]

@@ -1,9 +1,9 @@
-"""Our messages in the spelling of chat completions, as bytes.
+"""Our messages in the format of chat completions, as bytes.
 
-What a strict server demands holds whatever the history looks like: the system prompt first, ids of calls unique,
-after every call exactly one tool message, names of letters and digits, arguments that are a JSON object, no message
-without content, and a reply between two messages of the user. Role switches and notices are never sent. Each message is
-encoded once and kept, so that a round costs no more than its bytes.
+The demands of strict servers are met whatever the history looks like: the system prompt comes first, call ids are
+unique, every call is followed by exactly one tool message, names consist of letters and digits, arguments are a JSON
+object, no message lacks content, and two messages of the user have a reply between them. Role switches and notices are
+never sent. Each message is encoded once and cached, so that a round costs no more than its bytes.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ DONE_WITHOUT_OUTPUT = "Tool executed successfully"
 CUT_OFF = "[This reply was cut off here.]"
 EMPTY_MESSAGE = "(empty message)"
 UNREADABLE = "arguments_that_were_not_a_json_object"
-"""The key under which a model sees what it wrote in place of arguments."""
+"""Key under which a model sees its unreadable arguments."""
 _ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
@@ -40,7 +40,7 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def scrub(text: str) -> str:
-    """`text` with halves of surrogate pairs joined where they fit and replaced where they do not."""
+    """Return `text` with surrogate pairs joined and lone halves replaced."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -49,15 +49,14 @@ def scrub(text: str) -> str:
 
 
 def encode(value: JsonValue) -> bytes:
-    """`value` as JSON in UTF-8; never raises for what text it holds."""
+    """Return `value` as JSON in UTF-8. Never raises, whatever text it holds."""
     return scrub(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode("utf-8")
 
 
 def sent_arguments(arguments: str) -> str:
-    """The arguments of a call of the history, as the model wrote them, or in an object if they are none.
+    """Return the arguments of a call of the history as the model wrote them, or inside an object if they are not one.
 
-    llama.cpp and vLLM parse the whole history anew with each request: one call that was written wrong would make all
-    further ones fail.
+    llama.cpp and vLLM parse the whole history with each request: one malformed call would make all later ones fail.
     """
     if not arguments.strip():
         return "{}"
@@ -74,35 +73,35 @@ def _no_json(constant: str) -> None:
 
 
 def content_of(message: ToolMessage) -> str:
-    """What the model is told of a result; never empty."""
+    """Return the text of a result for the model; never empty."""
     empty = DONE_WITHOUT_OUTPUT if message.outcome is Outcome.SUCCESS else f"({message.outcome.value})"
     return message.content if message.content.strip() else empty
 
 
 def content_said(message: UserMessage) -> str:
-    """What the person said; never empty."""
+    """Return the user's text; never empty."""
     return message.text if message.text.strip() else EMPTY_MESSAGE
 
 
 def says_nothing(message: AssistantMessage) -> bool:
-    """Whether there is nothing to send of it: a message of neither words nor calls is refused."""
+    """Return True if nothing of the message can be sent: servers refuse a message with neither text nor calls."""
     return not message.calls and not message.text.strip()
 
 
 def said_text(message: AssistantMessage) -> str:
-    """What the model said, marked where it was cut off."""
+    """Return the model's text, with a mark where it was cut off."""
     if not message.text.strip():
         return ""
     return f"{message.text}\n{CUT_OFF}" if message.incomplete else message.text
 
 
 def sent_name(name: str) -> str:
-    """The name of a call of the history as servers accept it: a model may have written anything."""
+    """Return the name of a call of the history as servers accept it: a model may have written anything."""
     return _ODD_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def wire_id(call_id: CallId, *, short: bool) -> str:
-    """The id of a call as servers accept it. Ours, not the provider's: those repeat, are missing, or change."""
+    """Return the id of a call as servers accept it, from our id: the provider's may repeat, be missing or change."""
     if not short and _PLAIN_ID.fullmatch(call_id):
         return call_id.replace(".", "_")
     number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).digest())
@@ -125,7 +124,7 @@ class _Fragment:
 
 
 class MessageEncoder:
-    """Turns messages into the bytes of the `messages` array; remembers what it has encoded."""
+    """Encoder of the `messages` array; it caches encoded messages."""
 
     def __init__(self, *, short_ids: bool = False, keep: int = 8_192) -> None:
         self._short = short_ids
@@ -133,7 +132,7 @@ class MessageEncoder:
         self._fragments: dict[MessageId, _Fragment] = {}
 
     def array(self, messages: Iterable[Message], *, system: str, given_back: GivenBack = NOT_GIVEN_BACK) -> bytes:
-        """The whole array as JSON bytes."""
+        """Return the whole array as JSON bytes."""
         messages = tuple(messages)
         results, unanswered = results_of(messages), after_no_reply(messages)
         given: Counter[CallId] = Counter()
@@ -153,13 +152,13 @@ class MessageEncoder:
                     fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=given_back.field))
                     fragments += [self._result(*pair) for pair in zip(ids, results.get(place, ()), strict=True)]
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
-                    pass  # Results stand behind their calls; the others are between us and the person.
+                    pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)
         return b"[" + b",".join(fragments) + b"]"
 
     def _new_id(self, call_id: CallId, given: Counter[CallId]) -> str:
-        """An id that no other call of the array has: stored ids repeat only where a store was damaged."""
+        """Return an id that no other call of the array has: stored ids repeat only in a damaged store."""
         given[call_id] += 1
         once = given[call_id] == 1
         return wire_id(call_id if once else CallId(f"{call_id}#{given[call_id]}"), short=self._short)
@@ -224,14 +223,14 @@ def _assistant(message: AssistantMessage, *, ids: tuple[str, ...], reasoning: st
 
 
 class ToolEncoder:
-    """Turns tool specs into the bytes of the `tools` array, once per set of tools."""
+    """Encoder of the `tools` array; it caches the last set of tools."""
 
     def __init__(self) -> None:
         self._tools: tuple[ToolSpec, ...] = ()
         self._data = b"[]"
 
     def array(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """The whole array as JSON bytes. The schema is taken over as text."""
+        """Return the whole array as JSON bytes. The schema is copied as text."""
         if tools != self._tools:
             self._data = b"[" + b",".join(_tool(tool) for tool in tools) + b"]"
             self._tools = tools
@@ -249,5 +248,5 @@ def _tool(tool: ToolSpec) -> bytes:
 
 
 def join_body(fields: Mapping[str, bytes]) -> bytes:
-    """A JSON object out of values that are JSON already, in the given order."""
+    """Return a JSON object made of values that are already JSON, in the given order."""
     return b"{" + b",".join(encode(name) + b":" + value for name, value in fields.items()) + b"}"
