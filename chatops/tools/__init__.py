@@ -1,1 +1,1 @@
-"""Tools: what they promise, how they are inspected, and the built-in ones."""
+"""Tools: the protocol that they implement, how calls are inspected, and the built-in tools."""

@@ -1,4 +1,7 @@
-"""Which URLs and addresses a tool may reach: public ones, decided on the address that is then dialled."""
+"""URL and address checks for web tools: only public addresses may be reached.
+
+The check is made on the resolved address that is then dialled.
+"""
 
 import ipaddress
 import socket
@@ -11,7 +14,7 @@ from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
 
 Resolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
-"""Gives every address of a host name. Raises OSError."""
+"""Resolver: returns every address of a host name for a port. Raises OSError."""
 
 MAX_URL = 4_000
 """Characters."""
@@ -19,9 +22,9 @@ _LOCAL_NAMES = ("localhost", "local", "internal", "intranet", "lan", "home.arpa"
 _SPECIAL = tuple(
     ipaddress.ip_network(text)
     for text in (
-        "168.63.129.16/32",  # a cloud's own services, on a public address
+        "168.63.129.16/32",  # services of a cloud provider, on a public address
         "192.88.99.0/24",  # 6to4 relays
-        "64:ff9b::/96",  # these hold an IPv4 address, which may be an inner one
+        "64:ff9b::/96",  # the following networks embed an IPv4 address, which may be a private one
         "64:ff9b:1::/48",
         "2002::/16",
         "2001::/32",
@@ -33,7 +36,7 @@ _SPECIAL = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A URL that may be asked for: `host` in ASCII and lower case, as it goes into the Host header."""
+    """A parsed URL. `host` is in ASCII and lower case, as it is sent in the Host header."""
 
     scheme: str
     host: str
@@ -43,25 +46,28 @@ class Target:
 
     @property
     def origin(self) -> str:
-        """``host`` or ``host:port``, an IPv6 address in brackets."""
+        """``host`` or ``host:port``; an IPv6 address is in brackets. The scheme's own port is left out."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The whole URL, without a fragment."""
+        """The full URL, without a fragment."""
         return f"{self.scheme}://{self.origin}{self.path}"
 
 
 class BadUrl(ValueError):
-    """The URL is none that can be asked for; the text says why."""
+    """The URL cannot be fetched; the text says why, as a clause or a sentence."""
 
 
 _PORTS = {"http": 80, "https": 443}
 
 
 def read_url(text: str) -> Target:
-    """Read a URL strictly: one reading only, so that no second parser can see another host. Raises BadUrl."""
+    """Parse a URL strictly, so that no second parser can see another host in it.
+
+    Raises BadUrl.
+    """
     if not text or len(text) > MAX_URL:
         raise BadUrl(f"has to have 1 to {MAX_URL:,} characters")
     if any(char.isspace() or char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs"} for char in text):
@@ -106,7 +112,10 @@ def _ascii_path(parts: SplitResult) -> str:
 
 
 def literal_address(host: str) -> str:
-    """The address that `host` is, in any spelling that a resolver takes (``0x7f.1``, ``2130706433``); else empty."""
+    """Return `host` as an address if it is one in any spelling that resolvers accept; otherwise an empty string.
+
+    Examples of such spellings: ``0x7f.1``, ``2130706433``.
+    """
     if ":" in host:
         return host
     try:
@@ -116,7 +125,10 @@ def literal_address(host: str) -> str:
 
 
 def inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
-    """Why a target is not public, as far as its name tells without asking anyone; empty if it may be."""
+    """Return why a target is not public, judged by its name alone; empty if it may be public.
+
+    Makes no name server request.
+    """
     address = literal_address(target.host)
     if address:
         return "" if address in allowed else not_public(address)
@@ -127,7 +139,7 @@ def inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
 
 
 def not_public(text: str) -> str:
-    """Why an address is not one of the public internet, as a sentence; empty if it is."""
+    """Return why an address is not on the public internet, as a sentence; empty if it is."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -142,14 +154,18 @@ def not_public(text: str) -> str:
 
 
 async def system_resolver(host: str, port: int) -> tuple[str, ...]:
-    """Every address by the system's resolver, in its order."""
-    # A name server that does not answer is waited for much longer than any call; the program's end does not wait too.
+    """Resolve a host name with the system's resolver and keep the order of the addresses."""
+    # getaddrinfo can block much longer than a call may take. in_thread uses a daemon thread, so it does not delay the
+    # exit of the program either.
     found = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 async def public_address(target: Target, *, resolver: Resolver, allowed: frozenset[str] = frozenset()) -> str:
-    """The one address to dial: the name is resolved once, and every address has to be public. Raises BadUrl."""
+    """Resolve a target once and return the address to dial. Every address of the name has to be public.
+
+    Raises BadUrl.
+    """
     refusal = inner(target, allowed=allowed)
     if refusal:
         raise BadUrl(refusal)

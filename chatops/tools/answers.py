@@ -1,8 +1,8 @@
-"""Reads the answer of a workflow's step out of what the model wrote, and holds it against schema and patterns.
+"""Extract the answer of a workflow step from a model's reply and check it against schema and patterns.
 
-What is looked for, and where, is said at `engine.contract.AnswerFacts`; the reader's repairs (a trailing comma, single
-quotes) are as good as JSON here, since nothing runs by an answer. Nothing here decides whether an answer is
-good: that is the engine's matter.
+`engine.contract.AnswerFacts` describes what is searched and in which order. Repairs of the JSON reader (a trailing
+comma, single quotes) are accepted like strict JSON, because no tool runs on an answer. This module only collects facts;
+the engine decides whether an answer is accepted.
 """
 
 import re
@@ -28,14 +28,14 @@ from chatops.tools.problems import kind_of
 from chatops.tools.schema import may_take_long, problems_here
 
 RESULT = "result"
-"""The member of the envelope that the schema is about."""
+"""Member of the answer envelope that holds the result, which the schema describes."""
 
 MAX_PATTERN_TEXT = 20_000
-"""Characters that a pattern is tried on; a longer text does not pass."""
+"""Most characters that a pattern is tried on; a longer text does not pass."""
 MAX_FENCES = 20
-"""Code fences that are looked into."""
+"""Most code fences that are searched."""
 MAX_BRACES = 20
-"""Braces in the text at which an object is looked for."""
+"""Most opening braces in the text at which an object is searched."""
 
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 _KEY_FOLLOWS = re.compile(r"""\{\s*["'“]""")
@@ -43,9 +43,10 @@ _KEY = "item of this object"
 
 
 def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ()) -> AnswerFacts:
-    """What `text` holds, and what `schema` (JSON Schema as text; empty: any) and `patterns` say to it.
+    """Find the answer in `text` and check it against `schema` and `patterns`.
 
-    What may take long is done apart, and does not pass if it is not done in time. Blocks; never raises.
+    `schema` is JSON Schema as text; an empty one accepts any value. Checks that may take long run in an isolated
+    subprocess; if they are not done in time, the answer does not pass. Blocks. Never raises.
     """
     if len(text) > MAX_TEXT:
         return _none(f"the answer has {len(text):,} characters, at most {MAX_TEXT:,} are read")
@@ -83,7 +84,7 @@ def _facts() -> TypeAdapter[AnswerFacts]:
 
 
 def _judged(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
-    """What is to be said of an object, given as canonical JSON, and of its member ``result``."""
+    """Check an object, given as canonical JSON, and its member ``result``."""
     value = parsed(spelled_value)
     facts = AnswerFacts(value=spelled_value, bare_unmatched=_unmatched(patterns, value, schema))
     if schema:
@@ -103,7 +104,7 @@ def _unmatched(gates: Sequence[PatternGate], result: JsonValue, schema: str) -> 
 
 
 def _trouble(gate: PatternGate, result: JsonValue, schema: str) -> str:
-    """Why the gate does not let a result pass; empty if it does."""
+    """Return why the result does not pass the gate; empty if it does."""
     try:
         value = resolve(result, gate.pointer)
         pattern = re.compile(gate.pattern)
@@ -121,7 +122,7 @@ def _trouble(gate: PatternGate, result: JsonValue, schema: str) -> str:
 
 
 def _object(text: str) -> Mapping[str, JsonValue]:
-    """The object in `text`. Raises ValueError with the reason in words."""
+    """Return the answer object in `text`. Raises ValueError with the reason as its text."""
     try:
         whole = read_whole(text).value
     except Unreadable as error:
@@ -144,7 +145,10 @@ def _object(text: str) -> Mapping[str, JsonValue]:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
-    """The objects in code fences, closed or not, then those in the text. Raises Unreadable at a broken one in it."""
+    """Yield the objects in code fences (closed or not), then those in the text.
+
+    Raises Unreadable if an object in the text is broken.
+    """
     for opening in islice(_FENCE.finditer(text), MAX_FENCES):
         closing = re.compile(rf"^[ \t]*{re.escape(opening['mark'])}", re.MULTILINE).search(text, opening.end())
         inside = text[opening.end() : closing.start() if closing else len(text)]
@@ -158,7 +162,8 @@ def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
         try:
             values, at = _object_at(text, at)
         except Unreadable:
-            # What is nested in a broken object is no answer; a brace in prose, such as {name}, begins none.
+            # An object nested in a broken one is not the answer, so stop here. A brace in prose, such as {name}, does
+            # not start an object and is skipped.
             if _KEY_FOLLOWS.match(text, at):
                 raise
             at += 1
@@ -168,7 +173,10 @@ def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
 
 
 def _object_at(text: str, at: int) -> tuple[list[Mapping[str, JsonValue]], int]:
-    """The object that begins at `at`, if it is one, and its end. Raises Unreadable."""
+    """Return the object that starts at `at`, if the value there is one, and the end of the value.
+
+    Raises Unreadable.
+    """
     read = read_value(text, at)
     return [read.value] if isinstance(read.value, Mapping) else [], read.end
 

@@ -1,8 +1,9 @@
-"""What may take without end is computed in a process of its own, which is stopped when it has had its time.
+"""Run a function in an isolated subprocess with a limit on CPU time.
 
-Regular expressions are the case in point: whoever writes one rarely sees the text that makes it try for years, a model
-that is told of it does, and nothing in this process can be done meanwhile. The child gets JSON and gives JSON; it holds
-itself to its time, so that it ends even where nobody is left to stop it.
+It is meant for work that may never end, such as regular expressions: their author rarely sees the text that makes one
+take years, a model that knows the pattern may write that text, and a running match in this process cannot be
+interrupted. Arguments and result are passed as JSON. The child limits its own CPU time, so it ends even if this process
+dies first.
 """
 
 import json
@@ -17,11 +18,11 @@ from chatops.domain.canonical import JsonValue
 from chatops.tools.process import clean_environment
 
 SECONDS = 5
-"""Of the processor, whole ones: what else this machine has to do does not count."""
+"""CPU time in whole seconds; other load on this machine does not count."""
 _WAIT_S = 60.0
-"""Until it is stopped in any case."""
+"""Wall-clock seconds after which the child is killed in any case."""
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
-"""What this interpreter may need to start again."""
+"""Further environment variables that the interpreter may need to start."""
 _PROGRAM = """
 import importlib, json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
@@ -32,15 +33,18 @@ json.dump(function(**json.load(sys.stdin)), sys.stdout)
 
 
 class NotDone(Exception):
-    """It was stopped, or failed; the text says which, as a clause."""
+    """The function was stopped or failed; the text says which, as a clause."""
 
 
 def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonValue:
-    """What `function`, of a module's top level, gives for `arguments`. Blocks. Raises NotDone."""
-    # -P: the folder that chatops is started in has no say in what is imported.
+    """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
+
+    Raises NotDone.
+    """
+    # -P: do not import modules from the current folder.
     argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__, str(SECONDS)]
     path = [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
-    # Whoever reads a stranger's page needs no keys.
+    # The child may parse untrusted pages, so its environment holds no keys.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
     try:
@@ -50,7 +54,7 @@ def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonVal
             capture_output=True,
             env=environment,
             timeout=_WAIT_S,
-            # Ctrl+c in the terminal is for us to answer.
+            # Ctrl+C in the terminal is handled by this process, not by the child.
             start_new_session=True,
             check=False,
         )

@@ -1,7 +1,8 @@
-"""From what a model wrote to arguments that may be judged: parsed, an object, and fitting the schema.
+"""Read the arguments that a model wrote: parse them, require an object, and validate them against the schema.
 
-The readers are tried in order, strictest first. The last one repairs what has one meaning left and says what it
-assumed, so that a person is asked; what was cut off, or could mean several things, is a problem and never a guess.
+The parsers are tried in order, strictest first. The last one repairs text that has only one possible meaning and
+reports its assumptions, so that the user is asked. Text that was cut off or is ambiguous is a problem; it is never
+guessed.
 """
 
 import json
@@ -23,19 +24,19 @@ from chatops.tools.schema import ARGUMENT, MEMBER, members, schema_problems, wor
 log = logging.getLogger(__name__)
 
 MAX_TEXT = 8_000_000
-"""Characters of arguments that are read at all."""
+"""Most characters of arguments that are read."""
 _MAX_NUMBER = 400
-"""Digits of a number; more are an attack on whoever prints it."""
+"""Most digits of a number: longer ones can be an attack on the code that prints them."""
 _MAX_LOGGED = 20_000
-"""Characters of what is wrong with one value that go into the log."""
+"""Most characters about the problems of one value that are logged."""
 
 Read = tuple[JsonValue, tuple[str, ...]]
-"""A value, and what had to be assumed for it."""
+"""A value, and the assumptions that were made to read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The result of reading a call: canonical JSON text and the object, or what is wrong with it."""
+    """Arguments of a call as canonical JSON text and as an object, or the problems with them."""
 
     text: str
     value: Mapping[str, JsonValue]
@@ -44,11 +45,11 @@ class Arguments:
 
 
 class _Unfit(ValueError):
-    """The text is JSON of a kind that two readers could understand differently."""
+    """The text is JSON that two parsers could understand differently."""
 
 
 def parse(call: ToolCall) -> Arguments:
-    """Read the arguments of `call` as one JSON object; nothing is known of a schema yet. Never raises."""
+    """Parse the arguments of `call` as one JSON object, without a schema. Never raises."""
     if call.problem:
         return _unread(call, call.problem)
     if len(call.arguments) > MAX_TEXT:
@@ -108,7 +109,7 @@ def _read(text: str) -> Read:
 
 
 def _unwrapped(value: JsonValue, repairs: tuple[str, ...]) -> Read:
-    """The object in a text that holds one; arguments that were written as a text are a repair too."""
+    """Return the object inside a JSON string that holds one; quoted arguments count as a repair too."""
     try:
         inner, assumed = unwrap(value)
     except Unreadable:
@@ -155,9 +156,9 @@ def _integer(text: str) -> int:
 
 
 def fit(arguments: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[Arguments, BaseModel | None]:
-    """Validate against the model of a tool of ours; the text is then what `model` understood.
+    """Validate against the model of a built-in tool. The returned text is the validated value.
 
-    `strict` allows no coercion at all: what a person approves is what the model wrote.
+    `strict` allows no coercion: the user then approves exactly what the model wrote.
     """
     if arguments.problems:
         return arguments, None
@@ -174,7 +175,7 @@ def fit(arguments: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[
 
 
 def without_values(error: ValidationError) -> str:
-    """All that is wrong, one line each, for the log: not the values, which may be secrets."""
+    """Describe all errors for the log, one line each, without the values, which may be secrets."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
     lines = (f"{field_path(detail['loc']) or 'the whole'}: {visible(detail['msg'], limit=300)}" for detail in details)
     text = "\n".join(lines)
@@ -206,7 +207,7 @@ def _problem(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue], sche
 
 
 def _location(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue]) -> Iterator[str | int]:
-    """The place in the arguments: pydantic also names the member of a union that it tried."""
+    """Yield the path of an error in the arguments, without the union members that pydantic adds to it."""
     parts: Sequence[str | int] = detail["loc"]
     value: JsonValue = arguments
     for index, part in enumerate(parts):

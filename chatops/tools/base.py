@@ -1,4 +1,4 @@
-"""What a tool is to the runtime: a spec, an inspection without effects, and a run."""
+"""The `Tool` protocol that the runtime uses: a spec, an inspection without effects, a run, and a reconciliation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """Where and for whom a tool works."""
+    """Environment of one call: workspace, session, limits."""
 
     workspace: Path
     """Resolved; file tools stay inside it."""
@@ -20,18 +20,18 @@ class ToolContext:
     attempt: int = 1
     timeout_s: float = 60.0
     max_output_chars: int = 16_000
-    """What the model gets at most; head and tail are kept."""
+    """Most characters of a result that the model gets; head and tail are kept."""
     protected: tuple[Path, ...] = ()
-    """Resolved files and folders that no tool may touch (our own state, credentials)."""
+    """Resolved files and folders that no tool may touch (chatops' own state, credentials)."""
     exposure: Exposure = Exposure.WHOLE
-    """How much of the workspace a command of this run gets in the sandbox."""
+    """How much of the workspace a command of this call sees in the sandbox."""
     output: Callable[[str], None] = lambda text: None
-    """Takes output while the tool runs: for the screen, and for a person should the call be interrupted."""
+    """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What the world says about a started attempt, see `engine.inputs.ToolReconciled`."""
+    """State of a started attempt after a crash, see `engine.inputs.ToolReconciled`."""
 
     result: ToolResult | None
     repeat: bool = False
@@ -39,11 +39,11 @@ class Reconciled:
 
 
 class Tool(Protocol):
-    """A tool. Neither method raises for what a model wrote; cancelling `run` leaves no child behind."""
+    """A tool. `inspect` and `run` never fail on malformed model output; cancelling `run` leaves no child process."""
 
     @property
     def spec(self) -> ToolSpec:
-        """What policy and model are told."""
+        """The description of the tool for policy and model."""
         ...
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
@@ -51,10 +51,15 @@ class Tool(Protocol):
         ...
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Do it. `facts` are of the inspection right before. Raises ToolRetry, ToolFailed, CancelledError."""
+        """Execute the call. `facts` come from an inspection immediately before.
+
+        Raises ToolRetry, ToolFailed or CancelledError.
+        """
         ...
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """After a crash: did the started attempt take effect? What it left half done is cleared away; otherwise without
-        effect. Default: nobody knows."""
+        """Find out after a crash whether the started attempt took effect, and remove what it left half done.
+
+        Has no other effect. A tool that cannot tell returns ``Reconciled(result=None)``: outcome unknown.
+        """
         ...

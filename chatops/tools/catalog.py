@@ -1,4 +1,4 @@
-"""Names to tools, and the specs that policy and models are told. Nothing heavy is imported for it."""
+"""Catalog of tools by name, and the specs that policy and models get. Imports nothing heavy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from chatops.tools.write_files import write_tools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
-    """What the built-in tools have to know. `environ` is searched for search backends and is not kept."""
+    """Settings of the built-in tools. `environ` is searched for search backends and is not kept."""
 
     scratch_dir: Path
     shell: ShellSettings = field(default_factory=ShellSettings)
@@ -29,7 +29,7 @@ class CatalogSettings:
 
 
 class Catalog:
-    """The tools that exist here. Which of them a role may use is the policy's matter."""
+    """The tools that exist here. The policy decides which of them a role may use."""
 
     def __init__(
         self,
@@ -38,9 +38,11 @@ class Catalog:
         absent: Mapping[str, str] | None = None,
         brought: Sequence[Tool] = (),
     ) -> None:
-        """`brought` are tools that packaged workflows bring: they exist only there, and give way to one of their name.
+        """Build a catalog of `tools`. Tools in `brought` come with packaged workflows and exist only there.
 
-        Raises ValueError if two of `tools` have one name: the second would act under the first one's rights.
+        A tool of `tools` replaces one of `brought` with the same name.
+
+        Raises ValueError if two of `tools` have the same name: the second would act under the first one's rights.
         """
         self._tools = {tool.spec.name: tool for tool in tools}
         if len(self._tools) != len(tools):
@@ -48,30 +50,30 @@ class Catalog:
             double = sorted({name for name in names if names.count(name) > 1})
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
-        """Built-in tools that cannot be offered here, each with the reason and the way to get it."""
+        """Built-in tools that cannot be offered here: name to the reason and how to enable the tool."""
         self._brought = {tool.spec.name: tool for tool in brought if tool.spec.name not in self._tools}
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
-        """This catalog with further tools. Raises ValueError as above."""
+        """Return a new catalog with further tools. Raises ValueError if a name is used twice."""
         return Catalog([*self._tools.values(), *tools], absent=self.absent, brought=[*self._brought.values()])
 
     def get(self, name: str) -> Tool | None:
-        """The tool of exactly that name."""
+        """Return the tool of exactly that name, or None."""
         return self._tools.get(name) or self._brought.get(name)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """All tools, in a fixed order, without those that a workflow brings."""
+        """Specs of all tools in a fixed order, without those that a workflow brings."""
         return tuple(tool.spec for tool in self._tools.values())
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """All tools, and those that the packaged `workflow` brings; empty: in a chat."""
+        """Return the specs of all tools and of those that the packaged `workflow` brings; empty: in a chat."""
         bound = (tool.spec for tool in self._brought.values())
         return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
 
 def builtin_catalog(settings: CatalogSettings) -> Catalog:
-    """The built-in tools, without those that lack what they need; `absent` has them."""
+    """Build a catalog of the built-in tools that can be used here; `absent` names the others."""
     tools: list[Tool] = [
         *read_tools(),
         *search_tools(),

@@ -1,6 +1,6 @@
-"""Why a command failed in the sandbox although it would not have failed outside of it, as far as its output tells.
+"""Guess from a command's output why it failed in the sandbox and would not have failed outside of it.
 
-The output is only read for a hint: nothing is permitted or denied because of it.
+The result is only a hint: it never permits or denies anything.
 """
 
 import json
@@ -34,9 +34,9 @@ _MOST_NAMED = 3
 def likely_cause(
     output: str, *, code: int, argv: tuple[str, ...], command: Command, settings: ShellSettings, context: ToolContext
 ) -> str:
-    """Return what of the sandbox made `argv` fail with `code`, and which key of the registry changes it.
+    """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
 
-    `command` is `argv` in its sandbox.
+    `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
     """
     refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
     if any(".git" in line for line in refused) and settings.git_protect:
@@ -60,7 +60,7 @@ def _key(what: str, setting: str) -> str:
 
 
 def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
-    """Return the files under an empty cover that the output says could not be opened."""
+    """Return the masked files that, by the output, could not be opened."""
     words = command.argv
     empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
     said = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
@@ -74,7 +74,7 @@ def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings,
     found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
     if not found:
         return []
-    # A script of a virtual environment needs its interpreter, and that the installation which it was made from.
+    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
     places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
     unseen = (place for place in places if not shown(place, settings=settings, workspace=workspace))
@@ -82,5 +82,5 @@ def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings,
 
 
 def _environment(program: Path) -> Path:
-    """Return the virtual environment or installation that `program` lies in, else its folder."""
+    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
     return program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent

@@ -1,6 +1,7 @@
-"""The components of the example workflow `components`, and what is wrong with a flow that is made of them.
+"""Components of the example workflow `components`, and the checks of a flow made of them.
 
-They are made up: nothing in a deployed flow runs anywhere. Pure values and functions; the tools are in `components`.
+The components are made up: a deployed flow runs nowhere. This module has only values and pure functions; the tools are
+in `components`.
 """
 
 import re
@@ -11,47 +12,47 @@ from enum import StrEnum
 
 MAX_NODES = 20
 MAX_VALUE = 2_000
-"""Characters of a property's value."""
+"""Most characters of a property's value."""
 _WORD = re.compile(r"[a-z0-9]+")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 
 
 class Kind(StrEnum):
-    """What a component does in a flow."""
+    """Role of a component in a flow."""
 
     TRIGGER = "trigger"
-    """Starts it; nothing leads to it."""
+    """Starts the flow; no connection leads to it."""
     ACTION = "action"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """One thing to be set on a component; always text."""
+    """One setting of a component; its value is always text."""
 
     name: str
     about: str
     example: str
     required: bool = True
     pattern: str = ""
-    """What the whole value has to match; empty: anything."""
+    """Regular expression that the entire value has to match; empty: any value."""
     allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """Something that flows are made of."""
+    """One building block of flows."""
 
     name: str
     kind: Kind
     about: str
     properties: tuple[Property, ...] = ()
     words: str = ""
-    """Further words that it is found by."""
+    """Further search words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing wrong: where, as a model has written it, and what."""
+    """One error in a flow. `property` names its place in the model's own spelling."""
 
     property: str
     message: str
@@ -59,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A node of a flow."""
+    """One node of a flow."""
 
     id: str
     component: str
@@ -67,7 +68,7 @@ class Part:
 
 
 Link = tuple[str, str]
-"""Ids of two nodes: what comes first, and what follows it."""
+"""Ids of two connected nodes: source, target."""
 
 _TEXT = Property(name="text", about="What it says; {{body}} stands for what came in.", example="New: {{body}}")
 CATALOGUE = (
@@ -151,25 +152,25 @@ _BY_NAME: Mapping[str, Component] = {one.name: one for one in CATALOGUE}
 
 
 def component(name: str) -> Component | None:
-    """The component of that name."""
+    """Return the component of that name, or None."""
     return _BY_NAME.get(name)
 
 
 def nearest(name: str) -> str:
-    """A hint at the component that may have been meant, or at all of them."""
+    """Return a hint with the most similar component name, or with all names."""
     near = get_close_matches(name, _BY_NAME, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
 
 
 def search(query: str) -> list[Component]:
-    """The components that share words with `query`, best first."""
+    """Return the components that share words with `query`, best match first."""
     wanted = _words(query)
     scored = [(len(wanted & _words(f"{one.name} {one.about} {one.words}")), one) for one in CATALOGUE]
     return [one for score, one in sorted(scored, key=lambda pair: -pair[0]) if score]
 
 
 def minimal_faults(name: str, properties: Mapping[str, object]) -> list[Fault]:
-    """What a configuration lacks: an unknown component, required properties that are not set."""
+    """Return the errors of a partial configuration: an unknown component, or required properties that are not set."""
     known = component(name)
     if known is None:
         return [Fault(property="component", message=f"there is no component {name}; {nearest(name)}")]
@@ -181,12 +182,12 @@ def minimal_faults(name: str, properties: Mapping[str, object]) -> list[Fault]:
 
 
 def name_fault(name: str) -> str:
-    """What is wrong with the name of a flow, which names its file too; empty if nothing is."""
+    """Return what is wrong with a flow's name, which is its file name too; empty if it is valid."""
     return "" if _NAME.fullmatch(name) else "has to be small letters, digits and hyphens, at most 48"
 
 
 def flow_faults(name: str, parts: Sequence[Part], links: Sequence[Link]) -> list[Fault]:
-    """All that is wrong with a flow."""
+    """Return all errors of a flow."""
     return [
         *([Fault(property="name", message=fault)] if (fault := name_fault(name)) else ()),
         *_node_faults(parts),
@@ -265,5 +266,5 @@ def _is_trigger(part: Part) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """Words in one form: small letters, without the s of a plural or a verb."""
+    """Split a text into words in lower case, without the s of a plural or a verb."""
     return {word.removesuffix("s") for word in _WORD.findall(text.lower()) if len(word) > 2}

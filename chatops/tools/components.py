@@ -1,7 +1,7 @@
-"""The tools of the example workflow `components`: look for components, check a flow made of them, deploy it.
+"""Tools of the example workflow `components`: search components, check a flow made of them, deploy it.
 
-Each is bound to the steps that use it, so a chat never sees one. To deploy is to write ``flows/NAME.json`` in the
-workspace; the version in it says how often that was done.
+Each tool is bound to the steps that use it, so a chat never sees one. Deploying writes ``flows/NAME.json`` in the
+workspace; the version in that file counts the deployments.
 """
 
 import json
@@ -39,7 +39,7 @@ from chatops.tools.write_files import content_of, inspect_content, put, reconcil
 FOLDER = "flows"
 SOURCE = "workflow components"
 MAX_FLOW = 200_000
-"""Bytes of a deployed flow that are read back."""
+"""Most bytes of a deployed flow that are read back."""
 _DISCOVER, _CONFIGURE, _ASSEMBLE = "components.discover", "components.configure", "components.assemble"
 _SHOWN = 300
 
@@ -143,7 +143,7 @@ def validate_full(name: FlowName, nodes: Nodes, connections: Connections) -> dic
 
 
 def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    """A flow with faults is no call: nobody is asked whether to deploy it."""
+    """Report a flow with faults as problems of the call, so that no one is asked to approve it."""
     name, nodes, connections = arguments["name"], arguments["nodes"], arguments["connections"]
     found = flow_faults(name, *_flow(nodes, connections))
     if found:
@@ -196,7 +196,7 @@ def validate_deployed(name: FlowName, context: ToolContext, facts: CallFacts) ->
 
 
 def component_tools() -> tuple[FunctionTool, ...]:
-    """The tools of this module."""
+    """Return the tools of this module."""
     return (
         component_search,
         component_details,
@@ -228,7 +228,7 @@ def _flow(nodes: Sequence[Node], connections: Sequence[Connection]) -> tuple[lis
 
 
 def _said(found: Sequence[Fault]) -> dict[str, Any]:
-    """The word of a validation, as workflows read it."""
+    """Return the result of a validation in the form that workflows expect of a validator."""
     return {
         "valid": not found,
         "errors": [{"property": visible(one.property), "message": visible(one.message, limit=_SHOWN)} for one in found],
@@ -250,7 +250,7 @@ def _content(name: str, nodes: Sequence[Node], connections: Sequence[Connection]
 
 
 def _version(path: Path, *, context: ToolContext) -> int | None:
-    """How often the flow at `path` was deployed: 0 if nothing is there, None for what is no flow."""
+    """Return how often the flow at `path` was deployed: 0 if there is no file, None if it is not a flow."""
     try:
         data = content_of(path, context=context, limit=MAX_FLOW)
         value = json.loads(data) if data is not None else {"version": 0}

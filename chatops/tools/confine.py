@@ -1,12 +1,13 @@
-"""Where tools may reach: inside the workspace by resolved path, and never at credentials or our own files.
+"""Path confinement: tools stay inside the workspace and never touch credentials or chatops' own files.
 
-A path is resolved first and checked then. At use it is opened component by component below the workspace,
-none of them a symlink, so that a swap between check and use is refused instead of followed.
+A path is resolved first and checked then. When it is used, it is opened component by component below the workspace,
+following no symlink. So a path that is swapped between check and use is refused.
 
-Refused whatever a policy says: what lies outside the workspace, `ToolContext.protected`, the usual credential
-files (by place in the home folder and by name anywhere), and for writes everything in a ``.git`` or a
-``.chatops``. What may hold secrets but is a part of ordinary work (``.env``, ``.git/config``) and what has a
-second name (hard links) is a caution: the call asks.
+Refused whatever the policy says: paths outside the workspace, `ToolContext.protected`, the usual credential files (by
+place in the home folder, and by name anywhere), and writes below any ``.git`` or ``.chatops``.
+
+A caution, so that the call asks: files of ordinary work that may hold secrets (``.env``, ``.git/config``), and files
+with a second name (hard links).
 """
 
 import os
@@ -44,13 +45,13 @@ HOME_SECRETS = (
     ".local/share/keyrings",
     ".password-store",
 )
-"""Below the home folder; files, or folders with all they hold."""
+"""Relative to the home folder: files, or folders with everything below them."""
 SETTINGS_FOLDER = ".chatops"
-"""Nothing in the workspace decides about chatops; what looks as if it did is not for a model to write either."""
+"""chatops reads no settings from the workspace, and a model may not write files that look like settings."""
 MAX_PATH = 4_096
 """Bytes."""
 MAX_NAME = 255
-"""Bytes of one component."""
+"""Bytes of one path component."""
 
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,7 +59,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a path leads. With a `problem` or `refusal` the other fields mean nothing for use."""
+    """A resolved path. With a `problem` or `refusal` the other fields must not be used."""
 
     path: Path
     """Absolute and resolved."""
@@ -66,16 +67,16 @@ class Place:
     refusal: str = ""
     caution: str = ""
     info: os.stat_result | None = None
-    """None if nothing is there."""
+    """None if the path does not exist."""
 
     @property
     def usable(self) -> bool:
-        """Whether a tool may go on with it."""
+        """True if there is neither a problem nor a refusal."""
         return self.problem is None and not self.refusal
 
 
 def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> Place:
-    """Resolve what a model wrote, relative to the workspace. Without effect; never raises."""
+    """Resolve a path that a model wrote, relative to the workspace. Has no effect and never raises."""
     wrong = _malformed(raw)
     if wrong:
         return Place(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
@@ -98,7 +99,7 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
 
 
 def refused(path: Path, *, context: ToolContext, write: bool) -> str:
-    """Why no tool may touch this resolved path, as a sentence; empty if one may."""
+    """Return why no tool may touch this resolved path, as a sentence; empty if tools may."""
     shown = visible(str(path), limit=300)
     if not path.is_relative_to(context.workspace):
         return f"{shown} is outside the workspace {visible(str(context.workspace), limit=300)}."
@@ -116,13 +117,13 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
 
 
 def fold(name: str) -> str:
-    """A name as the least discerning file system sees it: no case, no invisible characters, one normal form."""
+    """Normalise a name as the most lenient file system does: no case, no invisible characters, NFKC."""
     shown = "".join(char for char in name if unicodedata.category(char) != "Cf")
     return unicodedata.normalize("NFKC", shown).casefold().rstrip(". ") or name
 
 
 def home_folders() -> tuple[Path, ...]:
-    """The home folder by the account and by the environment, resolved."""
+    """Return the home folders by the account and by the environment, resolved."""
     return _home_folders(os.environ.get("HOME", ""))
 
 
@@ -137,7 +138,7 @@ def _home_folders(by_environment: str) -> tuple[Path, ...]:
 
 
 def home_secrets() -> tuple[Path, ...]:
-    """The usual credential paths of this person, resolved."""
+    """Return the usual credential paths of this user, resolved."""
     return _home_secrets(home_folders())
 
 
@@ -149,10 +150,11 @@ def _home_secrets(homes: tuple[Path, ...]) -> tuple[Path, ...]:
 
 @contextmanager
 def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> Iterator[int]:
-    """A descriptor of a folder in the workspace, reached without following any symlink.
+    """Yield a descriptor of a folder in the workspace that is reached without following any symlink.
 
-    With `create` missing folders are made. Raises FileNotFoundError, and ToolFailed if the way
-    there is no longer what was checked.
+    With `create`, missing folders are made.
+
+    Raises FileNotFoundError, and ToolFailed if the path is no longer what was checked.
     """
     descriptor = os.open(context.workspace, _FOLDER)
     try:
@@ -177,7 +179,10 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 
 @contextmanager
 def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
-    """A descriptor for reading a regular file in the workspace. Raises ToolFailed, FileNotFoundError."""
+    """Yield a descriptor for reading a regular file in the workspace.
+
+    Raises ToolFailed or FileNotFoundError.
+    """
     with opened_folder(path.parent, context=context) as folder:
         try:
             descriptor = os.open(path.name, os.O_RDONLY | _OPEN, dir_fd=folder)
@@ -210,7 +215,7 @@ def _resolved(raw: str, *, workspace: Path) -> Path:
     path = Path(os.path.realpath(os.path.join(workspace, raw)))
     if raw.isascii() or path.exists():
         return path
-    # The same name may lie on disk in another normal form; only an existing file decides.
+    # The name may be stored on disk in another Unicode normal form; use that form only if such a file exists.
     for form in ("NFC", "NFD"):
         other = Path(os.path.realpath(os.path.join(workspace, unicodedata.normalize(form, raw))))
         if other.exists():

@@ -1,6 +1,6 @@
-"""One program of a tool, run as the sandbox in force says, and how it ended in words for the model.
+"""Run one program for a tool at the sandbox level in force, and describe its end for the model.
 
-All tools that start programs do it here: the same environment, limits and clean-up for each of them.
+Every tool that starts programs uses this module, so all of them get the same environment, limits and clean-up.
 """
 
 import os
@@ -24,15 +24,15 @@ from chatops.tools.sandbox import Level, NotSetUp, mount_point, sandboxed
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
-"""Bytes of a command or of code; an argument of a program cannot be longer than 128 KiB."""
+"""Most bytes of a command or of code; Linux limits one argument of a program to 128 KiB."""
 _MARGIN_S = 1.0
-"""The tool ends this much before the runtime's own limit, so that the output so far is not lost."""
+"""Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
 _REASON = 160
 
 
 def unfit(text: str) -> str:
-    """Why `text` cannot be given to a program as one argument; empty if it can."""
+    """Return why `text` cannot be passed to a program as one argument; empty if it can."""
     if not text.strip():
         return "is empty"
     if "\0" in text:
@@ -43,12 +43,12 @@ def unfit(text: str) -> str:
 
 
 def search_path(level: Level) -> str:
-    """PATH of what runs at `level`."""
+    """Return the PATH of programs that run at `level`."""
     return os.pathsep.join(level.path) or clean_environment(os.environ)["PATH"]
 
 
 def seconds_left(context: ToolContext) -> float:
-    """How long a program of the call may run."""
+    """Return how many seconds a program of the call may run."""
     return max(0.5, context.timeout_s - min(_MARGIN_S, context.timeout_s / 10))
 
 
@@ -66,7 +66,8 @@ async def run_confined(
 
     `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables.
 
-    Raises ToolFailed if it cannot be started, if its sandbox cannot be set up, or is no longer what was approved.
+    Raises ToolFailed if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
+    approved.
     """
     settings = outside.settings
     level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)

@@ -1,16 +1,16 @@
-"""Unified diffs of a change to one file: complete, linear in the size of the file, split at line feeds only."""
+"""Unified diff of a change to one file: complete, linear in the size of the file, split at line feeds only."""
 
 import difflib
 import re
 
 CONTEXT_LINES = 3
 _MAX_PRODUCT = 1_000_000
-"""Old times new lines up to which the changed part is compared line by line."""
+"""Largest product of old and new line counts for which the changed part is compared line by line."""
 _HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
 
 def unified(before: str, after: str, *, name: str) -> str:
-    """What turns `before` into `after`. Nothing is left out: a person approves what is shown here."""
+    """Return the full diff from `before` to `after`. Nothing is left out, because the user approves what it shows."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)

@@ -1,4 +1,4 @@
-"""`@tool`: a plain function becomes a tool. Its signature is the schema, its docstring the description."""
+"""`@tool`: turn a function into a tool. Its signature becomes the schema, its docstring the description."""
 
 import asyncio
 import functools
@@ -24,12 +24,12 @@ from chatops.tools.threads import Escaped, in_thread, ordinary
 log = logging.getLogger(__name__)
 
 Inspector = Callable[[Mapping[str, Any], CallFacts, ToolContext], CallFacts]
-"""Adds to the facts of a call with valid arguments: no effects, runs in a thread."""
+"""Adds facts to a call with valid arguments. Has no effects and runs in a thread."""
 Reconciler = Callable[[CallFacts, ToolContext], Reconciled]
-"""Looks at the world after a crash, and clears away what was left half done: runs in a thread."""
+"""Finds out after a crash what a started call did, and removes what it left half done. Runs in a thread."""
 
 _GRACE_S = 1.5
-"""How long a cancelled thread that may be half way through a change is waited for."""
+"""Seconds to wait for a cancelled thread that may be in the middle of a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class FunctionTool:
     reconciler: Reconciler | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, for a program that calls it and no model: nothing is checked or asked."""
+        """Call the function directly, for Python code instead of a model: no check, no approval."""
         return self.function(*args, **kwargs)
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
-        """Parse and validate `call`, then ask the tool's own inspector. Never raises for what a model wrote."""
+        """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
         read, value = fit(parse(call), model=self.arguments, strict=not self.spec.read_only)
         facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
         if value is None or self.inspector is None:
@@ -62,7 +62,10 @@ class FunctionTool:
             return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Call the function with the inspected arguments. Raises ToolRetry, ToolFailed, CancelledError."""
+        """Call the function with the inspected arguments.
+
+        Raises ToolRetry, ToolFailed or CancelledError.
+        """
         if facts.problems or facts.refusal:
             raise ToolFailed("This call has problems and cannot run.")
         value = self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)
@@ -74,7 +77,7 @@ class FunctionTool:
         return await called(self.function, given, spec=self.spec, limit=context.max_output_chars)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """What the tool's own reconciler finds out; without one nobody knows."""
+        """Run the tool's own reconciler; without one the outcome is unknown."""
         if self.reconciler is None:
             return Reconciled(result=None)
         try:
@@ -85,7 +88,10 @@ class FunctionTool:
 
 
 async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int) -> ToolResult:
-    """What a function gives for arguments that have been checked. Raises ToolRetry, ToolFailed, CancelledError."""
+    """Call a function with checked arguments and return its result as a `ToolResult`.
+
+    Raises ToolRetry, ToolFailed or CancelledError.
+    """
     try:
         result = await _call(function, given, read_only=spec.read_only)
     except ToolError:
@@ -97,14 +103,17 @@ async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec
 
 
 async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
-    """Raises ToolFailed for a change that goes on although its call was cancelled."""
+    """Call a function: an async one here, a sync one in a thread.
+
+    Raises ToolFailed if the call was cancelled but its change is still running.
+    """
     if introspection.iscoroutinefunction(function):
         return await _awaited(function, given)
     thread = asyncio.ensure_future(in_thread(functools.partial(function, **given)))
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # A thread cannot be stopped: let a change come to its end, so that nothing happens after the answer.
+        # A thread cannot be stopped. Wait until a change is done, so that nothing happens after the result is reported.
         if not read_only:
             await asyncio.wait({thread}, timeout=_GRACE_S)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -114,7 +123,10 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
 
 
 async def _awaited(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """What an async function gives. Only who runs the tool may cancel it or end the program."""
+    """Await an async function.
+
+    Only the caller may cancel it. A cancellation or exit that the function raises itself becomes an ordinary error.
+    """
     try:
         return await function(**given)
     except (Exception, GeneratorExit, KeyboardInterrupt):
@@ -143,9 +155,9 @@ def tool(
 ) -> Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a function, sync (it runs in a thread) or async.
 
-    Parameters are described by ``Annotated[type, Field(description=…)]``; one of type `ToolContext` or
-    `CallFacts` is passed in and not part of the schema. Unless the tool is `read_only`, its arguments are
-    validated without any coercion. The level and verdict are the careful ones if nothing is said.
+    Parameters are described by ``Annotated[type, Field(description=…)]``. A parameter of type `ToolContext` or
+    `CallFacts` is passed in and is not part of the schema. Unless the tool is `read_only`, its arguments are validated
+    without any coercion. The defaults of `min_access` and `verdict` are the cautious ones.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:
@@ -182,9 +194,9 @@ def tool(
 
 
 def as_result(value: object, *, limit: int) -> ToolResult:
-    """Whatever a function returned as a result of at most `limit` characters.
+    """Convert the return value of a function to a result of at most `limit` characters.
 
-    An object whose `error` says something reports a failure.
+    A mapping with a non-empty ``error`` counts as a failure.
     """
     match value:
         case ToolResult():
@@ -214,7 +226,7 @@ def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
 
 
 def _spelled(value: object) -> str:
-    """JSON where it can be, else how Python shows it: a result may hold itself, or keys that JSON has not."""
+    """Return a value as JSON, otherwise as its repr: a result may contain itself, or keys that JSON does not have."""
     for spell in (functools.partial(json.dumps, ensure_ascii=False, default=str), repr):
         try:
             return str(spell(value))
@@ -224,7 +236,7 @@ def _spelled(value: object) -> str:
 
 
 def _whole(text: str) -> str:
-    """Without half characters (lone surrogates): they would poison whatever stores or sends the result."""
+    """Replace lone surrogates, which would break whatever stores or sends the result."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -250,7 +262,7 @@ def _first_paragraph(function: Callable[..., Any]) -> str:
 
 
 def _without_titles(schema: JsonValue) -> JsonValue:
-    """Titles that pydantic derives from names only cost tokens; a property called ``title`` stays."""
+    """Drop titles that pydantic derives from names, because they only cost tokens; keep a property called ``title``."""
     match schema:
         case Mapping():
             return {
@@ -269,7 +281,7 @@ def _fields(value: BaseModel) -> Mapping[str, Any]:
 
 
 def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
-    """The whole story, but not the values that did not fit: they may be secrets."""
+    """Log an error with its traceback, but without the values that did not fit: they may be secrets."""
     if isinstance(error, ValidationError):
         place = "".join(traceback.format_tb(error.__traceback__))
         log.error("%s %s failed:\n%s%s", doing, spec.name, place, without_values(error))
@@ -278,7 +290,7 @@ def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """`str(error)` may be empty (TimeoutError) or long: a name and a short text."""
+    """Describe an error by its name and a short text, because `str(error)` may be empty (TimeoutError) or long."""
     if isinstance(error, Escaped):
         return visible(str(error), limit=300)
     told = without_values(error) if isinstance(error, ValidationError) else str(error)

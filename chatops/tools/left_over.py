@@ -1,8 +1,8 @@
-"""What is left of a command, found by the mark in its environment and stopped: after its end, or the death of its app.
+"""Find and stop processes that a command left behind, by a mark in their environment.
 
-In the sandbox and under the supervisor a command dies with the app. What got rid of both, or was cut loose when the
-supervisor was killed too, still carries the mark of its call. Processes are held by descriptors (pidfd_open) and then
-looked at once more, so that a number that has come to mean another process is never signalled.
+In the sandbox and under the supervisor, a command dies with the app. A process that escaped both, or that lost its
+supervisor to a kill, still carries the mark of its call. Each process is held by a descriptor (pidfd_open) and then
+checked once more, so that a reused process id is never signalled.
 """
 
 import logging
@@ -23,31 +23,31 @@ _PAUSE_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """How many processes were still there and are gone now, and the ids of those that would not go."""
+    """Number of processes that were stopped, and the ids of those that could not be stopped."""
 
     count: int = 0
     running: tuple[int, ...] = ()
 
 
 def named(call_id: CallId, attempt: int) -> str:
-    """How the environment of an attempt's processes names it, so that a later process of ours can tell them again."""
+    """Return the name of an attempt for the environment of its processes, so that they can be found later."""
     return f"{call_id}/{attempt}"
 
 
 def can_look() -> bool:
-    """Whether processes, and what they belong to, can be seen and held on to here (Linux)."""
+    """Return True if processes and their environment can be inspected and held here (Linux)."""
     return hasattr(os, "pidfd_open") and os.path.isdir("/proc/self")
 
 
 def left_over(call_id: CallId, attempt: int) -> int:
-    """How many processes of an attempt there are."""
+    """Return how many processes of an attempt are running."""
     return len(_tree(_mark(call_id, attempt)))
 
 
 def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
-    """Stop every process of an attempt, and all below it. Blocks until they are gone, for 3 s at most.
+    """Stop all processes of an attempt and their descendants. Blocks until they are gone, for 3 s at most.
 
-    Only for an attempt whose app is dead; the caller has looked.
+    Only for an attempt whose app is dead; the caller has to check that.
     """
     stopped = stop_marked(_mark(call_id, attempt), seconds=_KILL_S)
     if stopped.running:
@@ -56,7 +56,10 @@ def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
 
 
 def stop_marked(mark: str, *, seconds: float) -> Stopped:
-    """Stop every process whose mark begins so, and all below it. Blocks until they are gone, for `seconds` at most."""
+    """Stop all processes whose mark starts with `mark`, and their descendants.
+
+    Blocks until they are gone, for `seconds` at most.
+    """
     deadline = time.monotonic() + seconds
     stopped: set[int] = set()
     while left := _tree(mark):
@@ -68,16 +71,16 @@ def stop_marked(mark: str, *, seconds: float) -> Stopped:
 
 
 def _mark(call_id: CallId, attempt: int) -> str:
-    """How the marks of its processes begin."""
+    """Return the prefix of the marks of an attempt's processes."""
     return f"{named(call_id, attempt)}/"
 
 
 def _kill(mark: str) -> set[int]:
-    """Stop first, so that none can start another meanwhile, then kill; those that were signalled."""
+    """Send SIGSTOP to all, so that none can fork meanwhile, then SIGKILL. Return those that were signalled."""
     return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
 
 
 def _tree(mark: str) -> set[int]:
-    """Processes whose environment names the attempt, and all below them; never this one."""
+    """Return the processes whose environment names the attempt, and their descendants; never this one."""
     found = marked(mark)
     return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}

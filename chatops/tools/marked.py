@@ -1,15 +1,15 @@
-"""Processes of one call, found by what their environment says; signals to what may be gone already."""
+"""Find processes of a call by a variable in their environment, and signal processes that may be gone."""
 
 import os
 
 MARK = "CHATOPS_CALL"
-"""Names the call in a command's environment, to find what is left of it."""
+"""Environment variable that names the call of a command, so that its remaining processes can be found."""
 
 _MOST_OF_AN_ENVIRONMENT = 65_536
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process, if it is still there."""
+    """Send a signal to a process if it still exists."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -17,7 +17,7 @@ def send(pid: int, number: int) -> None:
 
 
 def send_group(pid: int, number: int) -> None:
-    """Signal all of a process group, if it is still there."""
+    """Send a signal to a process group if it still exists."""
     try:
         os.killpg(pid, number)
     except OSError:
@@ -25,7 +25,10 @@ def send_group(pid: int, number: int) -> None:
 
 
 def marked(begin: str) -> set[int]:
-    """Processes whose mark begins so, without this one. One that has ended and was not waited for has none."""
+    """Return the processes whose mark starts with `begin`, without this one.
+
+    A zombie has no environment any more, so it is not among them.
+    """
     wanted = f"{MARK}={begin}".encode("utf-8", "surrogateescape")
     try:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}

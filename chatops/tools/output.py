@@ -1,13 +1,13 @@
-"""What a tool gave back, as bounded text for a model: head and tail are kept and the size is said."""
+"""Bound a tool's output for the model: keep head and tail, and state how much was left out."""
 
 from dataclasses import dataclass
 
 EMPTY = "Tool executed successfully"
-"""What a model reads where a tool succeeded and said nothing."""
+"""Result for the model if a tool succeeded without output."""
 
 _SNIFF = 8_192
 _MIN_ROOM = 200
-"""A smaller limit than this has no room for the marker."""
+"""Smallest limit: a smaller one could not hold the marker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +19,12 @@ class Capped:
 
 
 def marker(*, omitted: int, total: int, unit: str) -> str:
-    """The line that stands where something was left out."""
+    """Return the line that replaces what was left out."""
     return f"\n[… {omitted:,} of {total:,} {unit} left out here …]\n"
 
 
 def cap(text: str, *, limit: int) -> Capped:
-    """`text` within `limit` characters: two thirds head, one third tail, the size said. Never empty."""
+    """Cut `text` to `limit` characters: two thirds head, one third tail, a marker between them. Never empty."""
     if not text.strip():
         return Capped(text=EMPTY)
     limit = max(limit, _MIN_ROOM)
@@ -38,7 +38,7 @@ def cap(text: str, *, limit: int) -> Capped:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether `data` is not text: a NUL byte, or mostly control bytes, among its first 8 KiB."""
+    """Return True if `data` is not text: a NUL byte, or over 30 % control bytes, in its first 8 KiB."""
     sample = data[:_SNIFF]
     if b"\0" in sample:
         return True
@@ -47,7 +47,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def visible(text: str, *, limit: int = 80) -> str:
-    """`text` on one line for a message: control and invisible characters spelled out, shortened to `limit`."""
+    """Return `text` on one line of at most `limit` characters, with control and invisible characters spelled out."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(
         char if char == " " or (char.isprintable() and not char.isspace()) else _spelled(char) for char in cut
@@ -60,18 +60,18 @@ def _spelled(char: str) -> str:
 
 
 class Collector:
-    """Takes any number of bytes and keeps a bounded head and tail of them."""
+    """Collects any number of bytes and keeps a bounded head and tail of them."""
 
     def __init__(self, *, limit: int) -> None:
-        """`limit` is in characters; UTF-8 needs at most four bytes for each."""
+        """Create a collector for `limit` characters. UTF-8 needs at most four bytes for each of them."""
         self._room = max(limit, _MIN_ROOM) * 2
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
-        """Bytes taken in so far."""
+        """Bytes received so far."""
 
     def feed(self, data: bytes) -> None:
-        """Take `data`; what no longer fits is dropped from the middle."""
+        """Add `data`; bytes that do not fit are dropped from the middle."""
         self.total += len(data)
         room = self._room - len(self._head)
         self._head += data[:room]
@@ -80,11 +80,11 @@ class Collector:
             del self._tail[: -self._room]
 
     def text(self) -> str:
-        """What was kept, as text; only whole if it all found room."""
+        """Return head and tail as text; this is the complete text only if nothing was dropped."""
         return (bytes(self._head) + bytes(self._tail)).decode("utf-8", "replace")
 
     def capped(self, *, limit: int) -> Capped:
-        """What was kept, within `limit` characters; binary data is described and not shown."""
+        """Return the collected text within `limit` characters; binary data is described instead of shown."""
         tail = bytes(self._tail[-self._room :])
         if is_binary(bytes(self._head)):
             return Capped(text=f"[binary output, {self.total:,} bytes, not shown]", truncated=True)

@@ -1,7 +1,8 @@
-"""Commands that the sandbox could not be set up for: asked for once more, a person says whether they run without it.
+"""Commands whose sandbox could not be set up: the user may allow each of them to run unsandboxed.
 
-Nothing falls back by itself. A failure is noted; the next call of the very same command in the same conversation is
-shown as one outside the sandbox, waits for a person whatever rules say, and takes the note with it when it runs.
+There is no automatic fallback. A failure is recorded. The next call of exactly the same command in the same session is
+inspected as an unsandboxed one and waits for the user's decision, whatever the rules say. When it runs, the record is
+removed.
 """
 
 from dataclasses import dataclass, field
@@ -18,13 +19,13 @@ _Command = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What is noted, for as long as the app runs."""
+    """Sandbox failures by session, command and folder, kept while the app runs."""
 
     settings: ShellSettings
     _failures: dict[_Command, str] = field(default_factory=dict)
 
     def level(self, command: str, *, cwd: Path, context: ToolContext) -> Level:
-        """The level that `command` would run at. May run the sandbox's probe: call it in a thread."""
+        """Return the level that `command` would run at. May run the sandbox's probe: call it in a thread."""
         level = level_for(self.settings, workspace=context.workspace)
         reason = self._failures.get((context.session_id, command, str(cwd)))
         if reason is None or not level.program or not self.offered:
@@ -33,15 +34,15 @@ class Outside:
 
     @property
     def offered(self) -> bool:
-        """Whether a person may permit a command outside the sandbox here."""
+        """True if the user may allow a command outside the sandbox here."""
         return self.settings.sandbox is not SandboxMode.REQUIRE
 
     def note(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
-        """The sandbox could not be set up for this call."""
+        """Record that the sandbox could not be set up for this call."""
         self._failures[self._key(facts, context)] = reason
 
     def forget(self, facts: CallFacts, context: ToolContext) -> None:
-        """It runs now: the next one tries the sandbox again."""
+        """Forget the failure of a call that runs now, so that the next one tries the sandbox again."""
         self._failures.pop(self._key(facts, context), None)
 
     def _key(self, facts: CallFacts, context: ToolContext) -> _Command:

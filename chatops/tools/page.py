@@ -1,4 +1,4 @@
-"""From the bytes of a web page to its text: no script, no style, no markup."""
+"""Convert the bytes of a web page to text, without scripts, styles and markup."""
 
 import codecs
 import re
@@ -14,11 +14,11 @@ _BLOCKS = frozenset(
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
 _FOR_NAMES = frozenset({"idna", "punycode"})
-"""Codecs that Python counts among those of text. They are for names: a page takes them hours."""
+"""Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 
 
 def decoded(data: bytes, *, charset: str) -> str:
-    """`data` as text: by its byte order mark, the header's charset, the page's own, else UTF-8. Never raises."""
+    """Decode `data` by its byte order mark, the header's charset, the page's own one, or UTF-8. Never raises."""
     if data.startswith(codecs.BOM_UTF8):
         return data[3:].decode("utf-8", "replace")
     found = _META_CHARSET.search(data[:2_048])
@@ -27,7 +27,7 @@ def decoded(data: bytes, *, charset: str) -> str:
             if not name:
                 continue
             codec = codecs.lookup(name)
-            # Only text encodings: Python also has ones that decompress.
+            # Only text encodings: Python also has codecs that decompress.
             if codec._is_text_encoding and codec.name not in _FOR_NAMES:
                 return data.decode(name, "replace")
         except (LookupError, ValueError):
@@ -36,12 +36,12 @@ def decoded(data: bytes, *, charset: str) -> str:
 
 
 def read_page(html: str) -> JsonValue:
-    """As `text_of`, in a form that another process can hand over: a page can be made to take hours."""
+    """Return `text_of` as JSON for an isolated subprocess: a page can be written so that parsing takes hours."""
     return list(text_of(html))
 
 
 def text_of(html: str) -> tuple[str, str]:
-    """Title and text of a page; links keep their address, headings their mark."""
+    """Return the title and the text of a page; links keep their address, headings their level."""
     reader = _Reader()
     reader.feed(html)
     reader.close()
@@ -60,7 +60,7 @@ class _Reader(HTMLParser):
         self._links: list[str] = []
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """What begins with ``<![`` and is of no known kind is a comment, as browsers have it; the parser would fail."""
+        """Treat an unknown ``<![`` section as a comment, as browsers do; the base class would raise an error."""
         return self.parse_bogus_comment(i, report)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -69,7 +69,7 @@ class _Reader(HTMLParser):
         elif tag in _SILENT:
             self._silent.append(tag)
         elif tag == "body":
-            # Whatever was left open in the head ends here.
+            # Elements that were left open in the head end here.
             self._silent.clear()
         elif tag in _BLOCKS:
             self.pieces.append("\n")

@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words for a model: where, what, what was given, and the nearest right one."""
+"""Describe what is wrong with a value, for a model: where, what, the given value, and the nearest valid one."""
 
 import difflib
 import json
@@ -9,14 +9,14 @@ from chatops.domain.tools import Problem
 from chatops.tools.output import visible
 
 MAX_PROBLEMS = 8
-"""Of one value; a model corrects no more at a time."""
+"""Most problems that are reported of one value; a model corrects no more at a time."""
 MISSING = "is required and missing"
 _MOST_WORDS = 24
-"""Allowed values or known names that are listed."""
+"""Most allowed values or known names that are listed."""
 
 
 def field_path(parts: Iterable[str | int]) -> str:
-    """The spelling of a place in the arguments: ``edits[0].old``."""
+    """Return a path in the arguments as text: ``edits[0].old``."""
     path = ""
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{visible(part, limit=60)}"
@@ -24,19 +24,19 @@ def field_path(parts: Iterable[str | int]) -> str:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The most similar of `names`, or nothing."""
+    """Return the most similar of `names`, or an empty string."""
     by_fold = {candidate.casefold(): candidate for candidate in names}
     found = difflib.get_close_matches(name[:100].casefold(), list(by_fold), n=1)
     return by_fold[found[0]] if found else ""
 
 
 def missing(path: str) -> Problem:
-    """A value that has to be there and is not."""
+    """Return the problem that a required value is missing."""
     return Problem(path=path, message=MISSING)
 
 
 def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
-    """A key that is none of `known`; `noun` is what a key is called."""
+    """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
     close = nearest(name, known)
     hint = f"did you mean '{close}'?" if close else f"known are {_listed(sorted(known))}"
     article = "an" if noun[:1] in "aeiou" else "a"
@@ -44,7 +44,7 @@ def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], no
 
 
 def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Problem:
-    """A value that is none of those that are `allowed`."""
+    """Return the problem that a value is not one of `allowed`."""
     words = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
@@ -52,17 +52,17 @@ def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Probl
 
 
 def wrong(path: str, message: str, value: object) -> Problem:
-    """Anything else that is wrong with a value, in the words of whoever has found it."""
+    """Return any other problem of a value, with the message of the validator that found it."""
     return Problem(path=path, message=visible(message, limit=200), given=given(value))
 
 
 def first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The first few of `problems`, each once."""
+    """Return the first `MAX_PROBLEMS` of `problems`, without duplicates."""
     return tuple(dict.fromkeys(problems))[:MAX_PROBLEMS]
 
 
 def given(value: object) -> str:
-    """What was given, short and on one line."""
+    """Return a given value as one short line."""
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
@@ -71,7 +71,7 @@ def given(value: object) -> str:
 
 
 def kind_of(value: JsonValue) -> str:
-    """What a value is, in words, for a sentence that wants an object."""
+    """Return the JSON type of a value in words, for a message that expects an object."""
     match value:
         case None:
             return "null"

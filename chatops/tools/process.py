@@ -1,7 +1,7 @@
-"""Running a program so that its output is bounded and nothing of it outlives the call.
+"""Run a program so that its output is bounded and none of its processes outlives the call.
 
-Linux has two ways to hold on to a whole tree: a PID namespace (the sandbox) and a subreaper
-(`chatops.tools.supervisor`). A process group alone is neither: setsid leaves it.
+Linux offers two ways to contain an entire process tree: a PID namespace (the sandbox) and a subreaper
+(`chatops.tools.supervisor`). A process group alone does not contain it, because setsid leaves the group.
 """
 
 import asyncio
@@ -28,33 +28,35 @@ from chatops.tools.output import Collector
 log = logging.getLogger(__name__)
 
 KEPT_VARIABLES = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES"})
-"""What a command gets of the app's environment, besides PATH and ``LC_*``. No key is among them."""
+"""Variables of the app's environment that commands get, besides PATH and ``LC_*``. None of them holds an API key."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 READY = b"ready\n"
 GO = b"go\n"
-"""What a command that `reports` says before it begins, and what it waits for; see `Command`."""
+"""Messages of the handshake: a command that `reports` sends ``READY`` and waits for ``GO``; see `Command`."""
 
 _PR_SET_DUMPABLE = 4
 _PIECE = 65_536
 _BURST = 1_000_000
-"""Bytes after which reading rests, so that an endless output cannot hold the event loop."""
+"""Bytes after which reading pauses, so that endless output cannot block the event loop."""
 _REST_S = 0.01
 _SHOWN = 200_000
-"""Characters of a run that are sent to the screen while it runs."""
+"""Most characters of a run that are sent to the screen while it runs."""
 _MOST_SAID = 1_000
-"""Bytes at `status`: the command can write there too, if it looks for the descriptor."""
+"""Most bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
 _DRAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to run. `contained`: killing the first process kills all of it (a PID namespace). `call` names the attempt
-    that it belongs to in the environment of its processes, see `chatops.tools.left_over`.
+    """A program to run.
 
-    A contained command that `reports` has a socket to us as its standard input, until it gives itself an empty one. It
-    says ``ready`` there, begins when it is told ``go``, ends itself if that does not come, and says in the end how many
-    processes it leaves. So nothing begins whose container was not there yet when the app died.
+    `contained`: killing the first process kills the entire tree (a PID namespace). `call` names the attempt in the
+    environment of the processes, see `chatops.tools.left_over`.
+
+    A contained command that `reports` gets a socket as its standard input and later replaces it with an empty one. It
+    sends ``ready`` there and waits for ``go``; without ``go`` it exits. At the end it sends how many processes it
+    leaves behind. So no command starts in a container that became ready only after the app had died.
     """
 
     argv: tuple[str, ...]
@@ -67,27 +69,30 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command ended. `code` is negative for a signal, None if it was stopped by us."""
+    """How a command ended. `code` is negative for a signal and None if this module stopped the command."""
 
     code: int | None
     output: Collector
     left: int = 0
-    """Background processes that were stopped when the command had ended."""
+    """Background processes that were stopped after the command had ended."""
     lost: bool = False
-    """The supervisor was killed from below, so nobody saw the command's end."""
+    """True if the supervisor was killed from below, so the command's end is unknown."""
     begun: bool = True
-    """False: its container could not be made, or did not come in time, so nothing of it has run."""
+    """False if the container was not created, or not in time: no part of the command has run."""
 
 
 def harden_process() -> bool:
-    """Keep other processes of this person from reading our memory and environment (no effect on root)."""
+    """Keep other processes of this user from reading this process's memory and environment.
+
+    Has no effect on root. Returns True if it is in force.
+    """
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a command: an allow-list, absolute PATH entries only, a dumb terminal."""
+    """Build the environment of a command: an allow-list, absolute PATH entries only, a dumb terminal."""
     kept = {name: value for name, value in source.items() if name in KEPT_VARIABLES or name.startswith("LC_")}
     path = [entry for entry in source.get("PATH", "").split(os.pathsep) if os.path.isabs(entry)]
     return {**kept, "PATH": os.pathsep.join(path) or DEFAULT_PATH, "TERM": "dumb", "GIT_TERMINAL_PROMPT": "0"}
@@ -96,9 +101,11 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
 async def run_command(
     command: Command, *, timeout_s: float, keep: int, output: Callable[[str], None] = lambda text: None
 ) -> Ended:
-    """Run `command` for at most `timeout_s` seconds; `keep` characters of its output are kept.
+    """Run `command` for at most `timeout_s` seconds and keep `keep` characters of its output.
 
-    Raises OSError if it cannot be started. When it is cancelled, or returns, nothing of the command runs.
+    No process of the command is left when this returns or is cancelled.
+
+    Raises OSError if the command cannot be started.
     """
     running = _start(command, keep=keep, output=output)
     try:
@@ -112,7 +119,7 @@ async def run_command(
         await running.drained(_DRAIN_S)
         return running.ended()
     finally:
-        # Runs on cancellation too; the signals are sent before anything is awaited.
+        # Also runs on cancellation; the signals are sent before the first await.
         running.kill()
         try:
             await running.gone(_EXIT_S)
@@ -129,7 +136,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     if not command.contained:
         argv = [sys.executable, "-I", "-S", supervisor.__file__, str(status_write), str(os.getpid()), *argv]
     try:
-        # On the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
+        # Fork on the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
         process = subprocess.Popen(
             argv,
             cwd=command.cwd,
@@ -162,7 +169,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A started command: its descriptors, its end, and how to stop it."""
+    """A started command: its descriptors, how it ended, and how to stop it."""
 
     process: subprocess.Popen[bytes]
     contained: bool
@@ -177,7 +184,7 @@ class _Running:
     shown: int = 0
     burst: int = 0
     said: bytes = b""
-    """Read from `status` so far."""
+    """Bytes read from `status` so far."""
     pidfd: int = -1
     closed: bool = False
     killed: bool = False
@@ -197,7 +204,7 @@ class _Running:
             self.watcher = asyncio.ensure_future(self._wait())
 
     async def _wait(self) -> None:
-        """Where there is no pidfd a thread waits; `close` makes it end."""
+        """Wait in a thread where there is no pidfd; `close` ends the process and so the wait."""
         await asyncio.to_thread(self.process.wait)
         self.exited.set()
 
@@ -227,7 +234,7 @@ class _Running:
             loop.call_later(_REST_S, self._resume)
 
     def _listen(self) -> None:
-        """Take in what is said at `status`, and let a command begin that is ready."""
+        """Read from `status`, and let a command that is ready start."""
         try:
             data = os.read(self.status, 100)
         except BlockingIOError:
@@ -259,7 +266,7 @@ class _Running:
             log.exception("showing output failed")
 
     def kill(self) -> None:
-        """Send every signal that ends the tree; does not wait."""
+        """Send every signal that ends the tree, without waiting."""
         if self.killed or (self.process.poll() is not None and self.contained):
             return
         self.killed = True
@@ -271,7 +278,7 @@ class _Running:
                 send(self.process.pid, signal.SIGCONT)
 
     async def gone(self, seconds: float) -> None:
-        """Wait for the end; what a supervisor did not get is looked for by its mark and killed."""
+        """Wait for the end; find processes that the supervisor missed by their mark and kill them."""
         try:
             async with asyncio.timeout(seconds):
                 await self.exited.wait()
@@ -286,7 +293,7 @@ class _Running:
             stop_marked(self.mark, seconds=_EXIT_S)
 
     async def drained(self, seconds: float) -> None:
-        """Wait until all output has been read, at most `seconds`: somebody else may hold the pipe."""
+        """Wait until all output has been read, at most `seconds`: another process may hold the pipe open."""
         try:
             async with asyncio.timeout(seconds):
                 await self.at_end.wait()
@@ -294,7 +301,7 @@ class _Running:
             log.debug("output pipe still open after the command's end")
 
     def ended(self) -> Ended:
-        """The end as it was reported."""
+        """Return how the command ended, from its report and its exit status."""
         self._listen()
         text = self.said.decode("ascii", "replace").strip()
         if self.contained:
@@ -307,7 +314,7 @@ class _Running:
         return Ended(code=code, output=self.collector, left=int(found[2]))
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors, and kill and reap the process if it still runs."""
         self.closed = True
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.out)

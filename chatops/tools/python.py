@@ -1,4 +1,4 @@
-"""`python_exec`: code for a fresh Python, confined as the commands of `shell_exec` are, and by the same means."""
+"""`python_exec`: run code in a fresh Python interpreter, confined in the same way as commands of `shell_exec`."""
 
 import os
 import shutil
@@ -20,14 +20,15 @@ from chatops.tools.read_files import with_place
 from chatops.tools.sandbox import Level, ShellSettings, shows
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
-"""Isolated: neither the environment nor the workspace decides what is imported. Unbuffered: what was printed
-before a time limit is not lost. The code follows as one word, so that no file of it lies around."""
+"""Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
+not lost. The code follows as one argument, so that no file with it is left on the disk.
+"""
 
 _NO_PYTHON = "There is no python3 here that the code could run with."
 
 
 def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
-    """The tools of this module, run as `settings` say."""
+    """Return the tools of this module, run as `settings` say."""
     outside = Outside(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -79,7 +80,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
 
 
 def _python(level: Level, *, settings: ShellSettings, workspace: Path) -> str:
-    """The first ``python3`` on PATH that is to be seen at `level`, else the one that runs this; empty for none."""
+    """Return the first ``python3`` on PATH that is visible at `level`, or this interpreter; empty if neither is."""
     folders = search_path(level).split(os.pathsep)
     found = [shutil.which("python3", path=folder) for folder in folders]
     for program in (*found, sys.executable):

@@ -1,4 +1,4 @@
-"""Tools that look at files of the workspace: `file_read`, `file_list`."""
+"""Read-only file tools of the workspace: `file_read`, `file_list`."""
 
 import heapq
 import io
@@ -20,19 +20,19 @@ from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import is_binary, visible
 
 MAX_LINES = 2_000
-"""Lines that one `file_read` gives at most."""
+"""Most lines of one `file_read`."""
 MAX_ENTRIES = 500
-"""Entries that one `file_list` gives at most."""
+"""Most entries of one `file_list`."""
 _MAX_SCAN = 64_000_000
-"""Bytes of a file that are read to get to the wanted lines and to count them."""
+"""Most bytes of a file that are read to reach the requested lines and to count them."""
 _MAX_COUNTED = 200_000
-"""Entries of a folder that are looked at."""
+"""Most entries of a folder that are looked at."""
 _PIECE = 65_536
 _FOOTER_ROOM = 200
 
 
 def with_place(facts: CallFacts, place: Place) -> CallFacts:
-    """The facts with what was found out about the call's path."""
+    """Add the result of resolving the call's path to the facts."""
     if place.problem:
         return replace(facts, problems=(*facts.problems, place.problem))
     if place.refusal:
@@ -41,7 +41,7 @@ def with_place(facts: CallFacts, place: Place) -> CallFacts:
 
 
 def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
-    """The facts with a problem that is not the arguments' fault, so an earlier call may cure it."""
+    """Add a problem that the arguments do not cause, so an earlier call may fix it."""
     problem = Problem(path=field, message=message, given=visible(given))
     return replace(facts, problems=(*facts.problems, problem), may_heal=True)
 
@@ -189,5 +189,5 @@ def _described(folder: int, name: str) -> str:
 
 
 def read_tools() -> tuple[FunctionTool, ...]:
-    """The tools of this module."""
+    """Return the tools of this module."""
     return (file_read, file_list)

@@ -1,9 +1,17 @@
-"""Whether a command that reads a git repository can be kept from running programs of that repository.
+"""Checks and settings that keep a reading git command from running programs of its repository.
 
-A folder that someone else packed brings its own configuration, hooks and attributes, and ``git status`` obeys them:
-file system monitors, filters, external diffs, text converters, pagers. Two independent measures hold it. `doubt` finds
-the repository the way git does and names what is not known to be harmless; then no rule answers for the command.
-`quiet` runs git so that what was overlooked cannot start a program either.
+Theory of operation
+
+A folder that someone else packed comes with its own configuration, hooks and attributes, and ``git status`` obeys them:
+file system monitors, filters, external diffs, text converters, pagers. Two independent measures prevent that:
+
+- `doubt` finds the repository in the way git does and returns the first thing in it that is not known to be harmless.
+  In that case no rule answers for the command.
+- `quiet` runs git with settings and options under which it starts no program, in case `doubt` overlooked something.
+
+The checks are allow-lists: an unknown setting, a layout that git might not take for a repository, or a file that cannot
+be parsed counts as doubt. Only a plain work tree passes. A bare layout does not, because git would obey its
+configuration.
 
 Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
 ``setup_git_directory_gently`` in git's setup.c.
@@ -24,11 +32,11 @@ from chatops.policy.harmless import known_reader
 from chatops.tools.survey import sensitive
 
 OLDEST = (2, 38)
-"""The first git that knows ``safe.bareRepository``."""
+"""First git version with ``safe.bareRepository``."""
 MAX_CONFIG = 200_000
-"""Bytes; a longer file counts as one that cannot be judged."""
+"""Bytes; a longer file cannot be judged."""
 MAX_INDEX = 64_000_000
-"""Bytes, likewise."""
+"""Bytes; a longer file cannot be judged."""
 
 _SUBMODULE = 0o160000
 _VERSION_S = 10.0
@@ -54,7 +62,7 @@ _HARMLESS = frozenset(
     " diff.colormoved diff.mnemonicprefix diff.noprefix log.date log.decorate log.follow log.abbrevcommit"
     " extensions.objectformat extensions.refstorage lfs.repositoryformatversion".split()
 )
-"""Section and key in lower case; what stands between them (the name of a remote or branch) does not matter."""
+"""Settings as section and key in lower case. The subsection (the name of a remote or branch) does not matter."""
 _COLOURS = "color."
 _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction")
 """Hooks that reading commands run: a status refreshes the index."""
@@ -75,25 +83,25 @@ _QUIET = (
     ("submodule.recurse", "false"),
     ("protocol.allow", "never"),
 )
-"""Settings that win over those of the repository and of the user."""
+"""Settings on the command's environment; they override those of the repository and of the user."""
 _READ_FILES = frozenset({"diff", "grep"})
-"""Sub-commands that show what files of the work tree hold, besides what is committed."""
+"""Subcommands that show the content of files in the work tree, besides committed content."""
 _QUIET_FLAGS = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
     "blame": ("--no-textconv",),
 }
-"""By sub-command: no setting switches these programs off."""
+"""Options by subcommand: no setting switches these programs off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A plain work tree and where git keeps its data."""
+    """A plain work tree and the folders of its git data."""
 
     tree: Path
     store: Path
     """The folder that ``.git`` is or names."""
     shared: Path
-    """The folder with objects and refs: `store`, or that of the main work tree."""
+    """The folder with objects and refs: `store`, or the one of the main work tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +115,7 @@ class Tracked:
 def doubt(cwd: Path, *, program: str) -> str:
     """Return why `program`, a git run in `cwd`, may start programs of the repository; empty if it cannot.
 
-    Only the repository's own settings count. Those of the user are the user's choice.
+    Only the repository's own settings count. The user's settings are the user's choice.
     """
     try:
         found = _version(program, os.stat(program).st_mtime_ns)
@@ -122,21 +130,23 @@ def doubt(cwd: Path, *, program: str) -> str:
 
 
 def reads_only(argv: tuple[str, ...]) -> bool:
-    """Return True if `argv` starts git directly, with a sub-command that only reads."""
+    """Return True if `argv` starts git directly with a subcommand that only reads."""
     return argv[:1] == ("git",) and known_reader(argv) > 0
 
 
 def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the words and the environment with which a reading command of git starts no other program.
+    """Return the arguments and the environment with which a reading git command starts no other program.
 
-    Tracked files that may hold secrets are left out of what it reads in the work tree: hidden like those that are not
-    tracked, they would be shown as removed.
+    Tracked files that may hold secrets are excluded from what it reads in the work tree. They cannot be hidden like
+    untracked ones, because git would show them as removed.
+
+    Raises ToolFailed if the repository has changed since `doubt` checked it.
     """
     environment = {
         "GIT_CONFIG_COUNT": str(len(_QUIET)),
         "GIT_PAGER": "cat",
         "GIT_ATTR_NOSYSTEM": "1",
-        # A status would write the refreshed index and run a hook for it.
+        # A status would write the refreshed index and run a hook for that.
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_LAZY_FETCH": "1",
     }
@@ -149,7 +159,7 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
             without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
     except (_Unfit, OSError, ValueError, IndexError) as error:
         raise ToolFailed("The repository has changed since the command was checked. Nothing was run.") from error
-    # A repository above the one that was judged is not found.
+    # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
     return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:], *without), environment
 
@@ -164,18 +174,21 @@ def _sensitive(repository: Repository) -> list[str]:
 
 
 class _Unfit(Exception):
-    """The folder is no plain work tree; the text says why, as a clause."""
+    """The folder is not a plain work tree; the text says why, as a clause."""
 
 
 def find(cwd: Path) -> Repository:
-    """Return the repository that git finds from `cwd`. Raises `_Unfit` unless it is a plain work tree, and OSError."""
+    """Return the repository that git finds from `cwd`.
+
+    Raises `_Unfit` unless it is a plain work tree, and OSError.
+    """
     for folder in (cwd, *cwd.parents):
         entry = folder / ".git"
         mode = _mode(entry)
         if stat.S_ISDIR(mode):
             if _mode(entry / "HEAD"):
                 return _plain(folder, entry)
-            # Without a HEAD it is no repository for git, which looks on: beside it, then above.
+            # Without a HEAD git does not take it for a repository and searches on: in the folder itself, then above it.
         elif stat.S_ISREG(mode):
             return _plain(folder, _named(entry))
         elif mode:
@@ -186,7 +199,10 @@ def find(cwd: Path) -> Repository:
 
 
 def _plain(tree: Path, store: Path) -> Repository:
-    """Return the repository if git is certain to take it for one: in doubt git looks on and finds another one."""
+    """Return the repository if git is certain to accept it. Otherwise git would search on and find another one.
+
+    Raises `_Unfit`.
+    """
     shared = store
     if _mode(store / "commondir"):
         shared = Path(os.path.normpath(store / _read(store / "commondir").strip()))
@@ -205,7 +221,7 @@ def _named(entry: Path) -> Path:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of what lies at `path`, links not followed; 0 if nothing does."""
+    """Return the mode of the file at `path` without following links; 0 if there is none."""
     try:
         return os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +230,7 @@ def _mode(path: Path) -> int:
 
 @cache
 def _version(program: str, changed: int) -> tuple[int, int]:
-    """Return the version of `program`. `changed` is its time of change, so that an upgrade is noticed."""
+    """Return the version of `program`. `changed` is its modification time, so that an upgrade is noticed."""
     try:
         done = subprocess.run(
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_S, env={}, cwd="/"
@@ -242,7 +258,7 @@ def _hooks_doubt(repository: Repository) -> str:
 
 
 def _index_doubt(repository: Repository, entries: tuple[Tracked, ...]) -> str:
-    """Look at what the index names: submodules bring a configuration, attributes can name filters."""
+    """Check what the index names: submodules bring their own configuration, attributes can name filters."""
     folders = {""}
     attributes = [folder / "info" / "attributes" for folder in (repository.store, repository.shared)]
     for entry in entries:
@@ -250,7 +266,7 @@ def _index_doubt(repository: Repository, entries: tuple[Tracked, ...]) -> str:
             return "the repository has submodules, and git obeys their configuration too"
         folder, _, name = entry.path.rpartition("/")
         if name.casefold() == ".gitattributes" and not _mode(repository.tree / entry.path):
-            # Git takes the one of the index then, which is not read here.
+            # git then uses the version in the index, which is not read here.
             return f"{entry.path} is missing, and it may name filters"
         while folder and folder not in folders:
             folders.add(folder)
@@ -266,7 +282,10 @@ def _index_doubt(repository: Repository, entries: tuple[Tracked, ...]) -> str:
 
 
 def tracked(repository: Repository) -> tuple[Tracked, ...]:
-    """Return the entries of the index, also those of a shared one. Raises ValueError, IndexError or OSError."""
+    """Return the entries of the index, including those of a shared index.
+
+    Raises ValueError, IndexError or OSError.
+    """
     config = repository.shared / "config"
     width = 32 if _mode(config) and "sha256" in _read(config).casefold() else 20
     files = (repository.store / "index", *repository.store.glob("sharedindex.*"))
@@ -276,7 +295,7 @@ def tracked(repository: Repository) -> tuple[Tracked, ...]:
 
 
 def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
-    """Read an index whose object ids have `width` bytes; see gitformat-index(5)."""
+    """Yield the entries of an index whose object ids have `width` bytes; see gitformat-index(5)."""
     version = int.from_bytes(data[4:8], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
@@ -290,13 +309,13 @@ def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
             kept = len(path) - cut
         end = data.index(b"\0", start)
         path = path[:kept] + data[start:end]
-        # Before version 4 each entry is filled up to eight bytes, with at least one NUL.
+        # Before version 4 each entry is padded to a multiple of eight bytes, with at least one NUL.
         at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
         yield Tracked(path=os.fsdecode(path), mode=mode & 0o170000)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Read an integer of variable width; return it and what comes after it."""
+    """Read an integer of variable width; return it and the offset after it."""
     value = data[at] & 127
     while data[at] & 128:
         at += 1
@@ -319,9 +338,9 @@ def _bytes(path: Path, *, limit: int) -> bytes:
 
 
 def _first_unknown(text: str) -> str:
-    """Return the first setting that is not known to be harmless, also one that only a laxer parser would see."""
+    """Return the first setting that is not known to be harmless, including one that only a laxer parser would see."""
     section = ""
-    # Only a line feed ends a line for git; splitting elsewhere would give other sections than git sees.
+    # For git only a line feed ends a line; splitting elsewhere would yield other sections than git sees.
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
         if found := _SECTION.match(line):

@@ -1,8 +1,44 @@
-"""The sandbox for commands: bubblewrap, tried out once and described in words a dialog can show.
+"""The sandbox for commands: choose a level, and build the bubblewrap (bwrap) command line for it.
 
-Inside there are the system's programs read-only, the workspace writable with its ``.git`` read-only, an empty
-home, no other process and no network unless the settings say so. Whether that works is found out by running
-it, not by looking for the program.
+Theory of operation
+
+Levels. `level_for` turns the settings into a `Level` before the user sees a call:
+
+- ``off``: no sandbox.
+- ``auto``: bwrap where it works; otherwise no sandbox, and `Level.words` says why.
+- ``require``: bwrap where it works; otherwise commands are refused.
+
+An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
+no sandbox if the workspace is ``/``. `Level.words` is a part of what the user approves: `confined.run_confined` runs
+nothing if the words have changed since. A sandbox that cannot be set up for one command (`NotSetUp`, or bwrap ends
+before the command starts) is an error and never a fallback to an unsandboxed run; see `outside` for how the user may
+allow one.
+
+Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
+
+- new namespaces of every kind, no capabilities, no nested user namespaces; the network is shared only by setting
+- system programs read-only; fresh ``/dev``, ``/proc``, ``/tmp``, ``/run`` and ``/var/tmp``
+- an empty folder over each home folder, unless it is the workspace or lies in it
+- the paths of the setting ``read``, and with network the folders of the name service, read-only
+- the workspace, writable; read-only for a rule with ``"workspace": "read"`` (`Exposure.READ_ONLY`)
+- ``.git`` read-only (setting ``git_protect``), ``.chatops`` read-only
+- empty covers over what a command must not reach
+
+Covers. Protected paths and the usual credential files are covered wherever they are visible. Sockets, pipes and devices
+are covered because a read-only bind does not keep a command from talking to the process at the other end. The visible
+user folders are therefore listed before each command (`survey`). Folders that cannot be listed are covered as well.
+System folders are too large to list; sockets that listen there are taken from ``/proc/net/unix``. With `masked`, files
+that may hold secrets are covered too, because a rule and not the user allowed the command. No link is followed on the
+way to a mount point, because bwrap would create the mount point at the link's target, which may be outside of the
+sandbox.
+
+The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot create
+it. That needs a mount point in the workspace. `mount_point` makes one that is recognised by its mode (01555), and holds
+a shared lock (flock) on it while a command runs. `remove_mount_point` removes it only with an exclusive lock, so the
+last process does, or the next one after a kill.
+
+Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports how
+many processes are left. So no command starts after its app has died; see `process.Command`.
 """
 
 import fcntl
@@ -32,40 +68,43 @@ _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager
 _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
 _MOST_COVERED = 1_000
-"""Mounts cost time, and bwrap takes no more than 9,000 arguments."""
+"""Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
 _MOUNT_POINT = stat.S_ISVTX | 0o555
-"""Rights of a mount point in the workspace: nobody gives these to a folder of their own."""
+"""Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
 _TRIES = 3
 _WATCH = (
-    # A lower limit that is already in force stays: raising it would end this shell.
+    # A lower limit that is already in force stays: trying to raise it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
     "echo ready >&9; read -r s <&9 || exit 1; "
     '"$@" 9>&-; s=$?; n=0; '
     "while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 3 ]; do sleep 0.05; n=$((n+1)); done; "
     "echo $(($#-2)) >&9; exit $s"
 )
-"""Runs the command as a child, once it is told to, and says how many processes it leaves; only init and this shell are
-no leftover, and what ends right after the command is none (a pipe's last reader). It talks at what is its standard
-input, see `Command`: a POSIX shell cannot name descriptors above 9."""
+"""Script that runs the command as a child after ``go`` and reports how many processes it leaves.
+
+Only init and this shell are not counted. Processes that end right after the command (a pipe's last reader) get up to
+0.15 s to do so. The script uses its standard input for reports, see `Command`, because a POSIX shell cannot name
+descriptors above 9.
+"""
 
 
 class NotSetUp(Exception):
-    """The sandbox cannot be made for a command; the text says why, as a clause."""
+    """The sandbox cannot be set up for a command; the text says why, as a clause."""
 
 
 class SandboxMode(StrEnum):
-    """What is to be done about a sandbox."""
+    """Sandbox setting."""
 
     AUTO = "auto"
-    """Use it where it works, and say so where it does not."""
+    """Use the sandbox if it works; say so if it does not."""
     OFF = "off"
     REQUIRE = "require"
-    """Refuse commands where it does not work."""
+    """Refuse commands if the sandbox does not work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellSettings:
-    """How commands run. `read`: further absolute paths that they may read; `network`: whether they have any."""
+    """Settings for commands. `read`: further absolute paths that they may read. `network`: False cuts it off."""
 
     sandbox: SandboxMode = SandboxMode.AUTO
     network: bool = False
@@ -75,20 +114,23 @@ class ShellSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What holds a command: `program` is the path of bwrap, empty if nothing does."""
+    """Confinement of a command. `program` is the path of bwrap, empty if the command runs unsandboxed."""
 
     program: str = ""
     words: str = ""
     network: bool = True
     refusal: str = ""
     path: tuple[str, ...] = field(default=())
-    """Folders that commands are looked up in; empty: as the environment says."""
+    """Folders in which commands are looked up; empty: PATH of the environment."""
     by_hand: str = ""
     """See `CallFacts.by_hand`."""
 
 
 def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
-    """The level commands would run at, with the reason where there is none. May run the probe: call in a thread."""
+    """Return the level that commands would run at, with the reason if there is no sandbox.
+
+    May run the probe: call it in a thread.
+    """
     if settings.sandbox is SandboxMode.OFF:
         return Level(words="off (switched off in the settings)")
     reason = "the workspace is the whole file system" if workspace == Path("/") else ""
@@ -97,7 +139,8 @@ def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
         required = settings.sandbox is SandboxMode.REQUIRE
         refusal = f"Commands need a sandbox here, and there is none: {fault}." if required else ""
         return Level(words=f"off ({fault})", refusal=refusal)
-    # What a link leads to cannot be mounted over it: whoever can write the workspace can put something else there.
+    # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
+    # replace the link.
     guarded = settings.git_protect and not (workspace / ".git").is_symlink()
     git = "its .git read-only" if guarded else "its .git too"
     network = "network" if settings.network else "no network"
@@ -108,7 +151,7 @@ def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
 
 @cache
 def probe() -> tuple[str, str]:
-    """The bwrap program that works here, or why none does; tried once in a process."""
+    """Return the bwrap program that works here, and otherwise the reason. Runs it once per process."""
     program = shutil.which("bwrap", path=os.pathsep.join(_TRIED_IN))
     if program is None:
         return "", "bubblewrap is not installed"
@@ -139,10 +182,14 @@ def sandboxed(
     read_only: bool = False,
     masked: bool = False,
 ) -> Command:
-    """Return `argv` inside the sandbox of `level`. `call` as in `Command`; `read_only`: so is the workspace; `masked`:
-    files that may hold secrets are hidden.
+    """Return a command that runs `argv` in the sandbox of `level`.
 
-    Lists all that the sandbox shows of the user's folders: call it in a thread. Raises NotSetUp.
+    `call` as in `Command`. `read_only`: the workspace cannot be written. `masked`: files that may hold secrets are
+    hidden.
+
+    Lists all visible user folders: call it in a thread.
+
+    Raises NotSetUp.
     """
     read = tuple(path for path in settings.read if not _is_special(path))
     names = _NAME_SERVICE if settings.network else ()
@@ -177,7 +224,7 @@ def sandboxed(
 
 
 def shows(path: str, *, settings: ShellSettings, workspace: Path) -> bool:
-    """Whether a program is to be seen inside, links followed."""
+    """Return True if a program is visible in the sandbox, both at `path` and at the end of its links."""
     places = (Path(path), Path(os.path.realpath(path)))
     return all(shown(place, settings=settings, workspace=workspace) for place in places)
 
@@ -206,7 +253,7 @@ def _system() -> list[str]:
 
 
 def _homes(workspace: Path) -> list[str]:
-    """An empty folder in place of each home, unless the workspace is (above) it."""
+    """Cover each home folder with an empty one, unless the workspace is that folder or contains it."""
     args: list[str] = []
     for home in home_folders():
         if home != Path("/") and not home.is_relative_to(workspace):
@@ -215,7 +262,7 @@ def _homes(workspace: Path) -> list[str]:
 
 
 def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
-    """Read-only ``.git``; nothing to be seen of protected paths in what the sandbox shows of the disk."""
+    """Make ``.git`` read-only and cover protected paths in what the sandbox shows of the disk."""
     roots = (workspace, *(Path(path) for path in (*read, *_SYSTEM, *_LINKS)))
     args: list[str] = []
     store = workspace / ".git"
@@ -229,8 +276,10 @@ def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: t
 
 
 def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, ...], masked: bool) -> list[str]:
-    """Cover sockets, pipes and devices, for a read-only bind does not keep a command from talking through them; and
-    with `masked` files that may hold secrets."""
+    """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
+
+    A read-only bind does not keep a command from talking through a socket, pipe or device.
+    """
     skipped = frozenset((*protected, *home_secrets()))
     args: list[str] = []
     for root in (workspace, *(Path(path) for path in read if not Path(path).is_relative_to(workspace))):
@@ -250,10 +299,12 @@ def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, .
 
 
 def _cover(path: Path, *, root: Path) -> list[str]:
-    """Put something empty over `path`, which lies below `root`; nothing if it is gone.
+    """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
 
-    No link is followed on the way: where a command has put one, bwrap would make the mount point at its target, also
-    outside of the sandbox. Raises NotSetUp for one.
+    No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
+    its target, possibly outside of the sandbox.
+
+    Raises NotSetUp for a link.
     """
     mode = _mode_below(root, path.relative_to(root).parts)
     if stat.S_ISLNK(mode):
@@ -264,7 +315,7 @@ def _cover(path: Path, *, root: Path) -> list[str]:
 
 
 def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
-    """Return the mode of the last of `parts`, or that of the first link on the way; 0 if something is missing."""
+    """Return the mode of the last of `parts`, or of the first link on the way; 0 if something is missing."""
     try:
         descriptor = os.open(root, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -286,7 +337,7 @@ def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the sockets below `folders`, of which there are too many files to list before each command."""
+    """Return the listening sockets below `folders`, which have too many files to list before each command."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -305,7 +356,7 @@ def _is_special(path: str) -> bool:
 
 
 def _settings(folder: Path) -> list[str]:
-    """The folder read-only; where there is none of a person's an empty one, so that none can be made."""
+    """Mount the settings folder read-only, or an empty one if the user has none, so that none can be created."""
     if folder.is_dir() and not folder.is_symlink() and not _is_mount_point(folder):
         return ["--ro-bind", str(folder), str(folder)]
     if not _is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
@@ -315,10 +366,10 @@ def _settings(folder: Path) -> list[str]:
 
 @contextmanager
 def mount_point(workspace: Path) -> Iterator[None]:
-    """Have the empty folder that `sandboxed` mounts on where the workspace has no settings folder, and remove it.
+    """Create the empty folder that `sandboxed` mounts on if the workspace has no settings folder; remove it afterwards.
 
-    bwrap would make one itself; this one can be told from a person's by its rights, and is held by a lock for as long
-    as anybody needs it. Whoever uses the workspace next removes what a killed process has left.
+    bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
+    locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
     """
     folder = workspace / SETTINGS_FOLDER
     held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
@@ -331,7 +382,7 @@ def mount_point(workspace: Path) -> Iterator[None]:
 
 
 def _hold(folder: Path) -> int | None:
-    """A descriptor that keeps our folder there; None if it is none of ours, or was removed meanwhile."""
+    """Create and lock the mount point; return its descriptor, or None if it is not ours or was removed meanwhile."""
     try:
         os.mkdir(folder)
         os.chmod(folder, _MOUNT_POINT)
@@ -354,7 +405,7 @@ def _hold(folder: Path) -> int | None:
 
 
 def remove_mount_point(workspace: Path) -> None:
-    """Remove the folder of `mount_point` if nobody needs it; anything else stays."""
+    """Remove the folder of `mount_point` if no process needs it; leave anything else."""
     folder = workspace / SETTINGS_FOLDER
     if not _is_mount_point(folder):
         return
@@ -380,7 +431,7 @@ def _is_mount_point(folder: Path) -> bool:
 
 
 def _search_path(settings: ShellSettings) -> tuple[str, ...]:
-    """PATH inside: what the app has, as far as it is to be seen there."""
+    """Return the entries of PATH that are visible in the sandbox, and the usual ones."""
     roots = (*_SYSTEM, *_LINKS, *settings.read)
     entries = os.environ.get("PATH", "").split(os.pathsep)
     seen = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]

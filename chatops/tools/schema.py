@@ -1,4 +1,4 @@
-"""A value against a JSON Schema that is not ours, with problems in the same words as those of our own tools."""
+"""Validate a value against a foreign JSON Schema, with problems worded like those of built-in tools."""
 
 import json
 import logging
@@ -27,23 +27,23 @@ _WITHOUT_END = (
     *("pattern", "patternProperties", "uniqueItems"),
     *("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"),
 )
-"""Keywords whose time grows with a power of what they are tried on, or of how deep they stand in each other."""
+"""Keywords whose cost grows polynomially with the value, or with the depth of their nesting."""
 
 
 def may_take_long(schema: str) -> bool:
-    """Whether nobody can say how long a value of a stranger's takes to be held against `schema`."""
+    """Return True if there is no bound on the time to validate an untrusted value against `schema`."""
     try:
         plain = json.dumps(json.loads(schema))
     except (ValueError, RecursionError):
-        return False  # Nothing is held against what cannot be read.
+        return False  # An unreadable schema is never validated against.
     return any(f'"{word}"' in plain for word in _WITHOUT_END)
 
 
 def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
-    """What a JSON Schema (draft 2020-12 unless it says otherwise) says against arguments.
+    """Validate arguments against a JSON Schema (draft 2020-12 unless it says otherwise) and return the problems.
 
-    A schema that cannot be used, or takes too long, is a problem too: nothing passes unchecked. Blocks; never raises,
-    never fetches a ``$ref``.
+    A schema that cannot be used or takes too long is a problem too, so nothing passes unchecked. Blocks. Never raises
+    and never fetches a ``$ref``.
     """
     if not may_take_long(schema):
         return problems_here(value, schema=schema, noun=ARGUMENT)
@@ -64,13 +64,16 @@ def _problems() -> TypeAdapter[tuple[Problem, ...]]:
 
 
 def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem, ...]:
-    """The same without its limit, for who is held to one; `noun`: what the keys of `value` are called."""
-    # Heavy, and only foreign tools and steps of workflows need it.
+    """Validate in this process, without the time limit of `schema_problems`, for callers that have their own.
+
+    `noun` says what the keys of `value` are called.
+    """
+    # Slow to import, and only foreign tools and workflow steps need it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
 
-    # An empty registry of its own: without it a $ref may be fetched from the network.
+    # An empty registry: without one, a $ref might be fetched from the network.
     registry: Registry[Any] = Registry()
     try:
         document = json.loads(schema)
@@ -78,7 +81,7 @@ def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem,
         errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
         return first(problem for error in errors for problem in _told(error, noun))
     except Exception as error:
-        # What a schema can contain that raises (a pattern, a type, a reference) is without end.
+        # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.
         log.warning("a schema cannot be used: %s", error)
         return (Problem(path="", message="the schema cannot be used, so nothing can be checked by it"),)
 
@@ -111,7 +114,7 @@ def _told(error: "SchemaError", noun: str) -> Iterator[Problem]:
 
 
 def _of_branches(error: "SchemaError", noun: str) -> Iterator[Problem]:
-    """Of several alternatives the one that was meant: what it says if one has the right type, else all types."""
+    """Yield the problems of the alternative that was meant: one whose type fits, otherwise name all types."""
     branches: dict[object, list[SchemaError]] = {}
     for inner in error.context or ():
         branches.setdefault(inner.relative_schema_path[0], []).append(inner)
@@ -125,7 +128,7 @@ def _of_branches(error: "SchemaError", noun: str) -> Iterator[Problem]:
 
 
 def _of_type(inner: "SchemaError") -> bool:
-    """Whether the whole value, and not a part of it, is of a type that the branch does not take."""
+    """Return True if the branch rejects the type of the entire value, and not of a part of it."""
     return inner.validator == "type" and not inner.relative_path
 
 
@@ -140,19 +143,19 @@ def _below(path: str, name: str) -> str:
 
 
 def members(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[str]:
-    """The keys that `schema` has at a place in a value, or none if it does not say."""
+    """Return the keys that `schema` defines at a location in a value; empty if it defines none."""
     return [name for node in _at(schema, location) for name in node.get("properties", {})]
 
 
 def words(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[JsonValue]:
-    """The values that `schema` allows at a place in a value, or none if it does not list them."""
+    """Return the values that `schema` allows at a location in a value; empty if it lists none."""
     return [
         word for node in _at(schema, location) for word in node.get("enum", [node["const"]] if "const" in node else [])
     ]
 
 
 def _at(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[Mapping[str, Any]]:
-    """The parts of `schema` that speak about a place in a value, references followed, alternatives side by side."""
+    """Return the parts of `schema` for a location in a value; references are resolved, alternatives listed."""
     nodes = _alternatives(schema, schema)
     for part in location:
         nodes = [one for inner in _inner(nodes, part) for one in _alternatives(schema, inner)]

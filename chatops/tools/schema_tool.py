@@ -1,4 +1,4 @@
-"""A tool made of a function and a JSON Schema that somebody else has written, instead of its signature."""
+"""A tool made of a function and a foreign JSON Schema instead of its signature."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def tool_name_fault(name: str) -> str:
-    """What is wrong with the name of a tool; empty if nothing is. Model servers take no other names."""
+    """Return what is wrong with the name of a tool; empty if it is valid. Model servers accept no other names."""
     if _NAME.fullmatch(name):
         return ""
     return f"{name!r} is no name for a tool: letters, digits, - and _, at most 64"
@@ -25,9 +25,9 @@ def tool_name_fault(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaTool:
-    """A function, sync (it runs in a thread) or async, that takes the members of its arguments as keywords.
+    """A tool over a function, sync (it runs in a thread) or async, that takes its arguments as keywords.
 
-    The schema is kept whole, and arguments are held against it without any coercion.
+    The schema is kept unchanged, and arguments are validated against it without any coercion.
     """
 
     spec: ToolSpec
@@ -39,17 +39,23 @@ class SchemaTool:
         return CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Call the function with the inspected arguments. Raises ToolRetry, ToolFailed, CancelledError."""
+        """Call the function with the inspected arguments.
+
+        Raises ToolRetry, ToolFailed or CancelledError.
+        """
         if facts.problems or facts.refusal:
             raise ToolFailed("This call has problems and cannot run.")
         read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
         return await called(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """Nobody knows whether a started call took effect."""
+        """Report that the outcome of a started call is unknown."""
         return Reconciled(result=None)
 
 
 def schema_text(parameters: dict[str, Any]) -> str:
-    """A schema as a spec holds it. A model's arguments are always an object. Raises ValueError for what is no JSON."""
+    """Return a schema as a spec stores it. Its type is ``object`` unless it says otherwise.
+
+    Raises ValueError for values that are not JSON.
+    """
     return canonical({"type": "object", **parameters})

@@ -1,7 +1,7 @@
-"""`scratch_write`, `scratch_read`: a note pad of the session, outside the workspace.
+"""`scratch_write`, `scratch_read`: a note pad per session, outside the workspace.
 
-One file for each session below the app's data folder, 0600 in a 0700 folder. A note replaces the one before
-it, so a repeated call changes nothing.
+Each session has one file below the app's data folder, with mode 0600 in a 0700 folder. A note replaces the previous
+one, so repeating a call changes nothing.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ MAX_NOTE = 64_000
 
 
 def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
-    """The tools of this module; notes lie in `folder`, which is made when the first is written."""
+    """Return the tools of this module. `folder` holds the notes and is made when the first one is written."""
 
     @tool(
         min_access=AccessLevel.USER,
@@ -60,7 +60,7 @@ def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
 
 
 def _file(folder: Path, context: ToolContext) -> Path:
-    """Named by a digest: a session's id is never a path."""
+    """Return the session's file. The name is a digest, because a session id must never be used as a path."""
     return folder / f"{hashlib.sha256(context.session_id.encode()).hexdigest()[:32]}.txt"
 
 

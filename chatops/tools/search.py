@@ -1,8 +1,7 @@
 """`web_search` and its backends behind one protocol. Without a backend the tool is not offered.
 
-A backend is chosen by what the person has set up: a SearXNG server of theirs, a key for Brave or Tavily, or
-the keyless `ddgs` package. Keys go to their own host only, never into a URL, a message or a log; redirects are
-not followed.
+The backend depends on what the user has set up: a SearXNG server, a key for Brave or Tavily, or the keyless `ddgs`
+package. A key is sent only to its own host, and never put into a URL, a message or a log. Redirects are not followed.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ NO_BACKEND = (
     "no search service is set up. Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search "
     "that needs no key: pip install 'chatops[web]'"
 )
-"""Why web_search is not offered, and the way to get it."""
+"""Why web_search is not offered, and how to enable it."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 _MAX_ANSWER = 2_000_000
@@ -38,7 +37,7 @@ _MAX_ANSWER = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One result of a search."""
+    """One search result."""
 
     title: str
     url: str
@@ -46,15 +45,15 @@ class Hit:
 
 
 class SearchBackend(Protocol):
-    """Somebody who searches the web."""
+    """A web search service."""
 
     @property
     def host(self) -> str:
-        """Where the query goes to."""
+        """Host that the query is sent to."""
         ...
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """At most `MAX_HITS` results. Raises ToolFailed with a sentence for the model."""
+        """Return at most `MAX_HITS` results. Raises ToolFailed with a sentence for the model."""
         ...
 
 
@@ -66,11 +65,11 @@ class SearxngBackend:
 
     @property
     def host(self) -> str:
-        """The server's host."""
+        """Host of the server."""
         return urlsplit(self.url).hostname or ""
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """By ``GET /search?format=json``."""
+        """Search with ``GET /search?format=json``."""
         params = {"q": query, "format": "json"}
         answer = await _ask("GET", f"{self.url.rstrip('/')}/search", who=self.host, params=params)
         return _hits(answer, "results", text="content")
@@ -85,11 +84,11 @@ class BraveBackend:
 
     @property
     def host(self) -> str:
-        """Brave's host."""
+        """Host of the API."""
         return urlsplit(self.base).hostname or ""
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """By the web search endpoint."""
+        """Search with the web search endpoint."""
         headers = {"X-Subscription-Token": self.key}
         params = {"q": query, "count": str(MAX_HITS)}
         url = f"{self.base}/res/v1/web/search"
@@ -106,11 +105,11 @@ class TavilyBackend:
 
     @property
     def host(self) -> str:
-        """Tavily's host."""
+        """Host of the API."""
         return urlsplit(self.base).hostname or ""
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """By the search endpoint."""
+        """Search with the search endpoint."""
         headers = {"Authorization": f"Bearer {self.key}"}
         body = {"query": query, "max_results": MAX_HITS}
         answer = await _ask("POST", f"{self.base}/search", who=self.host, body=body, headers=headers)
@@ -119,12 +118,12 @@ class TavilyBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdgsBackend:
-    """The `ddgs` package of the extra ``[web]``: no key, several engines, no promise."""
+    """The `ddgs` package of the extra ``[web]``: no key, several engines, no guarantee."""
 
     host: str = "duckduckgo.com"
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """In a thread; the package is imported only now."""
+        """Search in a thread; the package is imported only then."""
         try:
             found = await in_thread(self._found, query)
         except Exception as error:
@@ -133,13 +132,13 @@ class DdgsBackend:
 
     @staticmethod
     def _found(query: str) -> object:
-        # An optional package.
+        # Optional dependency, so it is imported here.
         module: Any = importlib.import_module("ddgs")
         return module.DDGS(timeout=int(_SEARCH_S)).text(query, max_results=MAX_HITS)
 
 
 def choose_backend(environ: Mapping[str, str]) -> SearchBackend | None:
-    """The backend that this environment sets up, None if there is none. Asks nobody."""
+    """Return the backend that the environment configures, or None. Makes no request."""
     if url := environ.get("CHATOPS_SEARXNG_URL", ""):
         return SearxngBackend(url=url)
     if key := environ.get("BRAVE_API_KEY", ""):
@@ -152,7 +151,7 @@ def choose_backend(environ: Mapping[str, str]) -> SearchBackend | None:
 
 
 def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
-    """The tools of this module, over `backend`."""
+    """Return the tools of this module, using `backend`."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         query = str(arguments["query"])
@@ -191,7 +190,7 @@ async def _ask(
     body: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> object:
-    # Heavy, and only needed once something is searched.
+    # Slow to import, and only needed for a search.
     import httpx2
 
     try:
@@ -231,7 +230,7 @@ def _advice(status: int) -> str:
 
 
 def _hits(answer: object, *path: str, text: str, url: str = "url") -> Sequence[Hit]:
-    """What is at `path` as hits; entries of another shape are left out."""
+    """Return the entries at `path` as hits; skip entries of another shape."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
     entries = answer if isinstance(answer, list) else []

@@ -1,7 +1,7 @@
-"""`file_search`: a regular expression over the text files of the workspace, in a process that can be killed.
+"""`file_search`: search the text files of the workspace for a regular expression, in a separate process.
 
-Python's expressions can take exponential time, so the search has its own process and a time limit; what was
-found until then is kept.
+Python's regular expressions can take exponential time. The process is killed after a time limit, and the matches found
+until then are kept.
 """
 
 import json
@@ -34,9 +34,9 @@ MAX_PATTERN = 1_000
 """Characters."""
 MAX_MATCHES = 200
 MAX_BYTES = 256_000_000
-"""Bytes that one search reads at most."""
+"""Most bytes that one search reads."""
 SEARCH_S = 10.0
-"""Seconds that one search takes at most."""
+"""Most seconds that one search takes."""
 _KEEP = 200_000
 
 
@@ -158,5 +158,5 @@ def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
 
 
 def search_tools() -> tuple[FunctionTool, ...]:
-    """The tools of this module."""
+    """Return the tools of this module."""
     return (file_search,)

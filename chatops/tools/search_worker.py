@@ -1,11 +1,18 @@
-"""Searches a folder for a regular expression; a script of its own, so that a slow expression can be killed.
+"""Search a folder for a regular expression: a separate script, so that a slow expression can be killed.
 
-Runs as ``python -I -S search_worker.py JOB`` with the standard library only, JOB being a JSON object:
-``root`` (the workspace), ``below`` (where to search, relative), ``pattern``, ``literal``, ``secret`` (names
-that are skipped), ``careful`` (an expression for names that are skipped too, unless they are in ``harmless`` or lie in
-one of ``packages``), ``places`` (likewise, folder and name), ``protected`` (absolute paths), ``matches`` and ``bytes``
-(limits). Symlinks are never followed. Prints ``path:line: text`` for each match, then one line that begins with a
-record separator and says what was left out.
+Runs as ``python -I -S search_worker.py JOB`` with the standard library only. JOB is a JSON object:
+
+- ``root``: the workspace; ``below``: folder to search, relative to it; ``file``: name of a single file in it, or empty
+- ``pattern``; ``literal``: the pattern is plain text
+- ``secret``: names that are skipped
+- ``careful``: an expression for names that are skipped too, unless they are in ``harmless`` or lie in a folder named in
+  ``packages``
+- ``places``: pairs ``folder/name`` that are always skipped
+- ``protected``: absolute paths that are skipped
+- ``matches``, ``bytes``: limits
+
+Symlinks are never followed. Prints ``path:line: text`` for each match, then one line that starts with a record
+separator and holds a JSON object about what was left out.
 """
 
 import json
@@ -48,7 +55,7 @@ def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[t
 
 
 class _Careful:
-    """Tells which files often hold secrets, as `chatops.policy.secrets` does."""
+    """Recognises files that often hold secrets, as `chatops.policy.secrets` does."""
 
     def __init__(self, job: dict[str, object]) -> None:
         self.names = re.compile(str(job["careful"]))
@@ -57,7 +64,7 @@ class _Careful:
         )
 
     def __call__(self, folder: str, name: str) -> bool:
-        """Return True if the file is not to be searched."""
+        """Return True if the file must not be searched."""
         name, parts = name.casefold(), folder.casefold().split("/")
         if f"{parts[-1]}/{name}" in self.places:
             return True

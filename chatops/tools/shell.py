@@ -1,7 +1,7 @@
-"""`shell_exec`: one command, in its own session, with a clean environment, in the sandbox where there is one.
+"""`shell_exec`: run one command in its own session with a clean environment, sandboxed if possible.
 
-A simple command is started with exactly the words that the policy has judged, without any shell; only
-what is no simple command goes to bash.
+A simple command is started without a shell, with exactly the words that the policy has judged. Only other commands are
+passed to bash.
 """
 
 import glob
@@ -38,18 +38,18 @@ _MAX_SCRIPT = 4_000_000
 _SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
 _SCRIPT_NAMES = frozenset({"Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "package.json"})
 _RUN_THE_WORKSPACE = frozenset({"pytest"})
-"""Programs that run what the workspace holds in any case, so that it changes nothing where they lie."""
+"""Programs that run code of the workspace anyway, so it does not matter if they lie in it themselves."""
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
-"""Programs that show what files are called, and nothing of what they hold."""
+"""Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": "r"}
-"""Programs that look behind the links that they find, with this flag."""
+"""Programs that follow the links that they find, and the flag that makes them do so."""
 _WORD = re.compile(r"[\w./~+@%:-]+")
 _TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
-"""An interpreter's options behind which a word may stand that is not what it runs."""
+"""Options of an interpreter that may take the next word as their value, so that word may not be the script."""
 
 
 def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
-    """The tools of this module, run as `settings` say."""
+    """Return the tools of this module, run as `settings` say."""
     outside = Outside(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -117,7 +117,10 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
 
 
 def _direct(command: str, *, path: str, cwd: Path) -> tuple[str, ...]:
-    """The words of a simple command whose program is a file; a shell's own words (``cd``) need a shell."""
+    """Return the words of a simple command whose program is a file, otherwise nothing.
+
+    Words of the shell itself (``cd``) need a shell.
+    """
     words = simple_words(command, expand=lambda pattern: _names(pattern, cwd=cwd))
     if not words or sum(len(word) + 1 for word in words) > MAX_TEXT:
         return ()
@@ -128,9 +131,9 @@ def _direct(command: str, *, path: str, cwd: Path) -> tuple[str, ...]:
 
 
 def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Path) -> str:
-    """Why a command that reads by its words may do more here: the workspace has a say in what they mean."""
+    """Return why a command may do more here than its words say: the workspace can change what they mean."""
     if not words or "/" in words[0]:
-        # A path is no program that a rule could name.
+        # A rule cannot name a program by path.
         return ""
     program = shutil.which(words[0], path=path) or ""
     places = (os.path.realpath(program), os.path.realpath(os.path.dirname(program)))
@@ -148,9 +151,10 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
 def _reveals(
     words: tuple[str, ...], *, targets: tuple[str, ...], contained: bool, context: ToolContext, cwd: Path
 ) -> str:
-    """Say what the command may read that `file_read` refuses or asks about. A sandbox hides it, but not a home folder.
+    """Return what the command may read although `file_read` refuses it or asks; empty if nothing.
 
-    Programs that run code of the workspace can read everything where there is no sandbox. A rule for one permits that.
+    The sandbox hides such files, except in a home folder. Programs that run code of the workspace can read everything
+    without a sandbox; a rule for one of them permits that.
     """
     program = PROGRAMS.get(words[0]) if words else None
     if not words or (program is not None and program.text):
@@ -188,14 +192,14 @@ def _has_flag(words: tuple[str, ...], letter: str) -> bool:
 
 
 def _names(pattern: str, *, cwd: Path) -> tuple[str, ...]:
-    """What a glob stands for in `cwd`, sorted; the words that come of it are judged and run as they are."""
+    """Expand a glob in `cwd`, sorted. The resulting words are judged and run without another expansion."""
     return tuple(sorted(glob.glob(pattern, root_dir=cwd)))
 
 
 def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
-    """Where the words after the program lead if they name something that exists: links are followed.
+    """Return the resolved targets of those words after the program that name existing files.
 
-    A rule that allows further words allows none that leaves the folder, however harmless the word looks.
+    A rule that allows further words does not allow a target outside the folder, however harmless the word looks.
     """
     found: dict[str, None] = {}
     names = (name for word in words[1:] for name in (word, word.partition("=")[2]))
@@ -207,7 +211,7 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
 
 
 def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tuple[str, ...]:
-    """Hashes of the workspace's programs and scripts that the command names: a swap asks again."""
+    """Return hashes of the workspace's programs and scripts that the command names, so that a change asks again."""
     found: dict[str, None] = {}
     words = words[:200]
     interpreted = {words[place] for place in _interpreted(words)}
@@ -235,7 +239,7 @@ def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tupl
 
 
 def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
-    """Where the files stand that an interpreter before them runs, whatever they are named."""
+    """Yield the positions of the files that an interpreter before them runs, whatever their names are."""
     for start, program in enumerate(words):
         if interpreter(program.rsplit("/", 1)[-1]):
             for place, word in enumerate(words[start + 1 :], start + 1):

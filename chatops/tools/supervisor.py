@@ -1,9 +1,29 @@
-"""Stands between the app and a command outside a sandbox, so that nothing the command starts outlives it.
+"""Run one unsandboxed command and kill everything that it leaves behind.
 
-Runs as a script of its own (``python -I -S supervisor.py STATUS_FD PARENT ARGV…``) with the standard library
-only. It is the subreaper of the command's whole tree: what double-forks or calls setsid becomes its child
-and is killed. It writes one line to STATUS_FD: ``exit N STOPPED`` with the wait status of the command and the
-number of processes that were left of it. On SIGTERM, or when the app dies, it kills the tree at once.
+Theory of operation
+
+A process group cannot contain a command, because setsid leaves it. In the sandbox a PID namespace contains it. Outside
+of the sandbox this script runs between the app and the command as a child subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)):
+a process that double-forks or calls setsid becomes a child of this one, not of init. So all processes of the command
+stay below this process and can be found in ``/proc``.
+
+It is started as ``python -I -S supervisor.py STATUS_FD PARENT ARGV…``. It uses the standard library only, because
+imports delay each command. The steps:
+
+- Block SIGTERM and SIGCHLD, become a subreaper, and request SIGTERM for the death of the app (PR_SET_PDEATHSIG). Then
+  exit if PARENT is no longer the parent: the app died before the request.
+- Fork the command into its own session, with limits on core files and file sizes.
+- Close the own ends of the output pipe, so that end of file means that no process of the command holds it.
+- Wait for SIGTERM or SIGCHLD with sigwait. A signal handler would miss a signal just before the wait.
+- When the command has ended, give the others `_LEFT_GRACE_S` to end, kill the rest, and write one line to STATUS_FD:
+  ``exit N STOPPED``, with the command's wait status and the number of processes that were left.
+- On SIGTERM, from the app or because it died, kill the tree at once and exit without that line.
+
+Killing. All processes are stopped first, so that none can fork away, then killed. This repeats until none is found. A
+process is held by a pidfd and looked up again before it is signalled, because its id may have been reused.
+
+If the supervisor itself is killed, the line is missing. The app then finds the remaining processes by the mark in their
+environment, see `left_over`.
 """
 
 import ctypes
@@ -14,26 +34,26 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # At run time they would cost each command some milliseconds.
+if TYPE_CHECKING:  # Importing them at run time would delay each command by some milliseconds.
     from collections.abc import Callable, Collection
 
 MAX_FILE = 4 * 1024**3
-"""Bytes of one file that a command may write; there are no core files at all."""
+"""Most bytes of one file that a command may write. Core files are not written at all."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_GRACE_S = 0.15
-"""What the shell started and that ends right after it (a pipe's last reader) is no survivor."""
+"""Seconds for processes that end right after the command (a pipe's last reader); they do not count as left."""
 _KILL_S = 3.0
 _HELD = 200
-"""Processes that are held at once: descriptors are few."""
+"""Most processes that are held at once, because descriptors are limited."""
 _BY_NUMBER = -1
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
-"""Blocked from the start, so that none of them is missed."""
+"""Signals that are blocked from the start, so that none of them is missed."""
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process below `root`, by the parents that /proc names; zombies are none."""
+    """Return all descendants of `root` by the parent ids in /proc, without zombies."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -55,10 +75,10 @@ def descendants(root: int) -> list[int]:
 
 
 def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
-    """Send a signal to what `find` finds, and say to which it was sent.
+    """Send a signal to the processes that `find` returns, and return those that got it.
 
-    Each process is held by a descriptor and then looked for once more, so that a number which has come to mean another
-    process meanwhile is not hit. Where there are no such descriptors (before Linux 5.3) numbers have to do.
+    Each process is held by a descriptor (pidfd) and looked up once more before it is signalled, so that a reused
+    process id is not hit. Before Linux 5.3 there are no such descriptors, so the id is used.
     """
     reached: set[int] = set()
     ready = sorted(find())
@@ -89,9 +109,9 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
 
 
 def kill_below(root: int, *, seconds: float, reap: bool = False) -> None:
-    """Kill the whole tree: stopped first, so that none can fork away, then killed, until none is left.
+    """Kill all descendants of `root`: stop them first so that none can fork away, and repeat until none is left.
 
-    `reap` only where every child of this process belongs to the tree.
+    `reap` only if every child of this process belongs to the tree.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -115,9 +135,9 @@ def _reap() -> None:
 
 
 def _end_of(child: int) -> int:
-    """Wait for the end of the command, and give its wait status; on SIGTERM the tree is killed, and this process ends.
+    """Wait until the command ends and return its wait status. On SIGTERM kill the tree and exit.
 
-    Both are waited for in one call: a handler that is called just before a wait begins would not end it.
+    One call waits for both signals: a handler that ran just before a wait would not interrupt the wait.
     """
     while True:
         if signal.sigwait(_AWAITED) == signal.SIGTERM:
@@ -149,14 +169,14 @@ def _start(argv: list[str]) -> int:
 
 
 def _limit(name: int, most: int) -> None:
-    """Lower a limit; one that is lower already stays."""
+    """Lower a limit; a limit that is already lower stays."""
     hard = resource.getrlimit(name)[1]
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(name, (limit, limit))
 
 
 def main() -> None:
-    """Run the command, report its end, leave nothing behind."""
+    """Run the command, report its end, and kill what it left behind."""
     status_fd, parent, argv = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
@@ -168,7 +188,7 @@ def main() -> None:
         return
     os.set_inheritable(status_fd, False)
     child = _start(argv)
-    # Our own ends of the output pipe are closed, so that its end means: no process of the command has it.
+    # Close our ends of the output pipe, so that end of file means that no process of the command holds it.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)

@@ -1,6 +1,6 @@
-"""What commands must not reach below a folder: ways out of a sandbox, and files that may hold secrets.
+"""List what commands must not reach below a folder: ways out of the sandbox, and files that may hold secrets.
 
-A read-only bind is no wall for a socket, a pipe or a device: whoever opens one talks to what is at its other end. So
+A read-only bind does not stop a command from using a socket, pipe or device to talk to the process at the other end, so
 folders are listed before each command. Links are never followed.
 """
 
@@ -16,16 +16,16 @@ from chatops.policy.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
 from chatops.tools.confine import fold
 
 MAX_ENTRIES = 1_000_000
-"""More take several seconds before each command."""
+"""Listing more takes several seconds before each command."""
 _CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
 _MOST_READ = 200_000
 _LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
-"""Where hard links are usual: package managers link to their cache, and a local clone to its origin."""
+"""Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What was found."""
+    """Paths that were found."""
 
     special: tuple[Path, ...] = ()
     """Sockets, pipes and devices."""
@@ -37,7 +37,7 @@ class Survey:
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """One walk: what it looks for, and what it has found."""
+    """State of one walk: what it looks for, and what it has found."""
 
     secrets: bool
     hard_links: bool
@@ -49,10 +49,10 @@ class _Walk:
     secret: list[Path] = field(default_factory=list)
     entries: int = 0
     names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
-    """By device and inode: how many names there are, and those that were found."""
+    """By device and inode: the number of links, and the paths that were found."""
 
     def folder(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-        """Look at what one folder holds; give its folders."""
+        """Examine the entries of one folder and yield its subfolders."""
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -97,10 +97,13 @@ def survey(
     links: bool = False,
     skipped: frozenset[Path] = frozenset(),
 ) -> Survey:
-    """List everything below `root` but what is `skipped`. Raises OSError for what cannot be looked at.
+    """List everything below `root` except `skipped`.
 
-    `secrets`: name files that may hold secrets too, by their place `within` the workspace; among them with `hard_links`
-    files that have a name outside of `root`, with `links` symlinks that lead out of the workspace.
+    `secrets`: also return files that may hold secrets, judged by their path in `within` (the workspace). With
+    `hard_links` these include files that have a name outside of `root`, with `links` symlinks that lead out of the
+    workspace.
+
+    Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries.
     """
     workspace = within or root
     walk = _Walk(secrets=secrets, hard_links=hard_links, links=links, root=workspace, skipped=skipped)
@@ -126,7 +129,7 @@ def sensitive(path: Path, *, workspace: Path) -> bool:
 
 
 def _holds_credentials(config: Path) -> bool:
-    """Return True if the settings of a repository name a password: without one every command may read them."""
+    """Return True if a repository's settings contain a password; without one every command may read them."""
     try:
         with config.open("rb") as file:
             return _CREDENTIAL.search(file.read(_MOST_READ)) is not None

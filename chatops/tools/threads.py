@@ -1,7 +1,7 @@
-"""Functions in threads that nobody has to wait for.
+"""Run functions in daemon threads, which neither other calls nor the exit of the program wait for.
 
-asyncio's own threads are few, are shared by everybody, and have to end before the program may: one function that
-never returns holds up the others and then the exit. Here each call has a thread of its own that ends with the program.
+asyncio's default threads are few and shared, and the program waits for them at exit. One function that never returns
+would block other calls and then the exit. Here each call has its own thread, which ends with the program.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ T = TypeVar("T")
 
 
 class Escaped(Exception):
-    """A function tried to end more than itself: ``sys.exit``, an interrupt, a cancellation, the end of an iterator."""
+    """A function raised more than an ordinary exception: ``sys.exit``, an interrupt, a cancellation, StopIteration."""
 
 
 class LooseThreads(ThreadPoolExecutor):
-    """An event loop's default executor whose threads nobody waits for: a name that is looked up for half a minute must
-    not hold the end of a program. Each call has a thread of its own."""
+    """An event loop's default executor with one daemon thread per call.
+
+    The program does not wait for these threads at exit: a name lookup can take half a minute.
+    """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Run `fn` in a new thread."""
@@ -41,13 +43,15 @@ class LooseThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """What runs, runs on."""
+        """Do nothing: running calls continue."""
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `function`, or what it raised; Escaped for what is no ordinary exception.
+    """Return the result of `function`, run in a thread, or raise what it raised.
 
-    Cancelling the wait does not stop the thread: what it gives then is forgotten.
+    Cancelling the wait does not stop the thread; its result is discarded.
+
+    Raises Escaped instead of anything that is not an ordinary exception.
     """
     loop = asyncio.get_running_loop()
     settled: asyncio.Future[T] = loop.create_future()
@@ -71,7 +75,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            # The loop is closed: nobody is there any more to be told.
+            # The loop is closed, so nothing waits for the result.
             return
 
     threading.Thread(target=work, name=getattr(function, "__name__", "tool"), daemon=True).start()
@@ -79,7 +83,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def ordinary(error: BaseException) -> Exception:
-    """`error`, or an Escaped in its place: what a loop or a future must not meet goes no further."""
+    """Return `error`, or an Escaped in its place if a loop or a future must not get it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
         return error
     text = str(error)

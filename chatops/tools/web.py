@@ -1,9 +1,9 @@
-"""`web_fetch`: one page of the public web as text.
+"""`web_fetch`: fetch one page of the public web as text.
 
-The name is resolved once, every address of it has to be public, and that address is dialled, so that a second
-answer of the name server changes nothing. Redirects are followed by hand under the same checks and only
-within the host that was approved: elsewhere leads a new call. Nothing of the environment (proxies, netrc) is
-used, and no cookie is kept.
+The name is resolved once, all its addresses have to be public, and the address that was checked is dialled. So a second
+answer of the name server cannot change the target. Redirects are followed by hand under the same checks, and only
+within the approved host; another host needs a new call. Proxies and netrc of the environment are not used, and no
+cookie is kept.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 5
 MAX_BODY = 2_000_000
-"""Bytes after decompression; what follows is not read."""
+"""Bytes after decompression; the rest is not read."""
 FETCH_S = 25.0
-"""Seconds for everything."""
+"""Seconds for the entire call."""
 WEB_PORTS = frozenset({80, 443})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXTS = ("application/json", "application/xml", "application/javascript", "application/x-ndjson", "application/yaml")
@@ -57,7 +57,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """How pages are fetched. The resolver and the allowed addresses are for tests alone."""
+    """Settings for fetching pages. The resolver and the allowed addresses are only for tests."""
 
     resolver: Resolver = system_resolver
     allowed_addresses: frozenset[str] = frozenset()
@@ -65,12 +65,12 @@ class WebSettings:
     max_body: int = MAX_BODY
     timeout_s: float = FETCH_S
     ports: Container[int] = WEB_PORTS
-    """What may be dialled: other ports of a public host are other services."""
+    """Ports that may be dialled: other ports of a public host are other services."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """What came back from one request."""
+    """Response to one request."""
 
     target: Target
     status: int
@@ -82,7 +82,7 @@ class _Page:
 
 
 def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
-    """The tools of this module."""
+    """Return the tools of this module."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments["url"], facts, settings)
@@ -106,13 +106,13 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
 
 
 def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
-    """Without asking a name server: that alone would already tell the outside something."""
+    """Inspect a URL without a name server request, which would already send data out."""
     try:
         target = read_url(url)
     except BadUrl as error:
         return replace(facts, problems=(Problem(path="url", message=str(error), given=visible(url)),))
     refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
-    # With a port that is not the scheme's own: a grant for a host is none for every service on it.
+    # The host includes a port other than the scheme's own: a grant for a host does not cover every service on it.
     host = target.host if target.origin.strip("[]") == target.host else target.origin
     return replace(facts, refusal=refusal, hosts=(host,), network=True)
 
@@ -141,14 +141,18 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
 
 
 def _same_site(approved: Target, other: Target) -> bool:
-    """The host that was approved (``www.`` aside) at its port or at one of the web's own, never back to plain http."""
+    """Return True if `other` is the approved host (``www.`` aside) at an acceptable port, and never plain http after
+    https.
+
+    Acceptable ports are the approved one, 80 and 443.
+    """
     if approved.host.removeprefix("www.") != other.host.removeprefix("www."):
         return False
     return other.port in {approved.port, 80, 443} and (approved.scheme == "http" or other.scheme == "https")
 
 
 async def _get(target: Target, *, settings: WebSettings) -> _Page:
-    # Heavy, and only needed once something is fetched.
+    # Slow to import, and only needed for a fetch.
     import httpx2
 
     address = await public_address(target, resolver=settings.resolver, allowed=settings.allowed_addresses)
@@ -173,7 +177,7 @@ async def _get(target: Target, *, settings: WebSettings) -> _Page:
 
 
 def _reason(error: Exception) -> str:
-    """One clause; a certificate's own trouble instead of a library's line about it."""
+    """Return the reason as one clause; for a TLS error use the certificate's own message."""
     import ssl
 
     cause: BaseException | None = error
@@ -199,7 +203,7 @@ async def _page(response: "httpx2.Response", *, target: Target, limit: int) -> _
     unpack = _unpacker(response.headers.get("content-encoding", "").strip().lower())
     body = bytearray()
     ended = True
-    # The stream itself, not the response's own decoding: a bomb is unpacked no further than the limit.
+    # Read the raw stream and decompress it here, because the response's own decoding would unpack a bomb completely.
     async for piece in response.stream:  # type: ignore[union-attr]
         body += unpack(piece, limit + 1 - len(body))
         if len(body) > limit:
@@ -217,7 +221,7 @@ async def _page(response: "httpx2.Response", *, target: Target, limit: int) -> _
 
 
 class _Unpack:
-    """Bounded decompression: gives at most as much as is asked for."""
+    """Bounded decompression: returns at most as much as requested."""
 
     def __init__(self) -> None:
         self._reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
@@ -261,7 +265,10 @@ async def _result(page: _Page, *, limit: int) -> ToolResult:
 
 
 async def _read(html: str, *, target: Target) -> tuple[str, str]:
-    """Title and text. Raises ToolFailed for a page that is written so that reading it does not end."""
+    """Return the title and text of a page.
+
+    Raises ToolFailed for a page that takes too long to parse.
+    """
     try:
         title, text = cast(list[str], await in_thread(lambda: apart(read_page, html=html)))
     except NotDone as error:

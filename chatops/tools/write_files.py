@@ -1,8 +1,8 @@
 """Tools that change one file of the workspace: `file_write`, `file_edit`.
 
-The new content goes to a temporary file beside the target, to the disk, and then in one step into the
-target's place. What was approved is bound by the content's hash before and after, which is also how a
-crash in between is cleared up.
+The new content is written to a temporary file beside the target, synced to disk, and then renamed over the target. An
+approval is bound to the hashes of the content before and after. After a crash the same hashes show whether the change
+was made.
 """
 
 import hashlib
@@ -27,15 +27,18 @@ from chatops.tools.output import is_binary, visible
 from chatops.tools.read_files import with_place, world_problem
 
 MAX_CONTENT = 1_000_000
-"""Bytes that one `file_write` may write: all of it has to be shown to a person."""
+"""Most bytes that one `file_write` may write, because the user has to be shown all of it."""
 MAX_EDITED = 4_000_000
-"""Bytes of a file that `file_edit` works on."""
+"""Most bytes of a file that `file_edit` works on."""
 ABSENT = "absent"
-"""Stands for the hash of a file that is not there."""
+"""Used instead of a hash for a file that does not exist."""
 
 
 def content_of(path: Path, *, context: ToolContext, limit: int) -> bytes | None:
-    """The present content, at most `limit` bytes of it; None if there is none. Raises ToolFailed."""
+    """Return the present content; None if there is no file.
+
+    Raises ToolFailed if it is larger than `limit` bytes or cannot be read.
+    """
     try:
         with opened_file(path, context=context) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as handle:
             data = handle.read(limit + 1)
@@ -55,7 +58,7 @@ def _hashes(path: Path, *, before: bytes | None, after: bytes) -> tuple[str, ...
 
 
 def _text(data: bytes | None) -> str | None:
-    """UTF-8 text, or None if it is none."""
+    """Return UTF-8 text, or None if the data is not text."""
     if data is None:
         return ""
     try:
@@ -83,7 +86,7 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
 
 
 def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolContext) -> CallFacts:
-    """The facts of a call that makes `content` the whole of the file at `raw`, for `put` and `reconcile_put`."""
+    """Return the facts of a call that replaces the file at `raw` with `content`, for `put` and `reconcile_put`."""
     after = content.encode("utf-8")
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes, at most {MAX_CONTENT:,} can be written at once"
@@ -144,8 +147,10 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
 
 
 def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
-    """Whether a started call has put its content in place: both contents are known by their hashes. Its temporary file,
-    which nothing else has the name of, is removed."""
+    """Find out by the hashes whether a started call has put its content in place.
+
+    The call's temporary file, whose name no one else uses, is removed.
+    """
     path = Path(facts.paths[0])
     before, after = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     try:
@@ -190,8 +195,10 @@ def file_edit(
 
 
 def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> str:
-    """Put `after` in the place of the file, whole or not at all. Raises ToolFailed unless both contents are those that
-    `facts` name."""
+    """Replace the file with `after` atomically.
+
+    Raises ToolFailed unless the contents before and after are those that `facts` name.
+    """
     expected = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     with opened_folder(path.parent, context=context, create=True) as folder:
         before = content_of(path, context=context, limit=MAX_EDITED)
@@ -217,7 +224,7 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
 
 
 def _temporary(path: Path, *, context: ToolContext) -> str:
-    """The name of the file that an attempt writes beside its target: found again after a crash, and by nobody else."""
+    """Return the name of an attempt's temporary file: unique, and the same again after a crash."""
     name = f"{context.call_id}/{context.attempt}/{path.name}".encode("utf-8", "surrogatepass")
     return f".chatops-{hashlib.sha256(name).hexdigest()[:16]}.tmp"
 
@@ -227,7 +234,7 @@ def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    # Without set-uid and set-gid: what a model wrote never runs as somebody else.
+    # Drop set-uid and set-gid: what a model wrote must never run as another user.
     os.fchmod(descriptor, stat.S_IMODE(info.st_mode) & 0o777)
 
 
@@ -247,5 +254,5 @@ def _moved(path: Path) -> str:
 
 
 def write_tools() -> tuple[FunctionTool, ...]:
-    """The tools of this module."""
+    """Return the tools of this module."""
     return (file_write, file_edit)
