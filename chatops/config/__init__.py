@@ -1,1 +1,1 @@
-"""Files and environment turned into frozen policy values."""
+"""Read files and the environment into frozen policy values."""

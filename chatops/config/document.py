@@ -1,4 +1,4 @@
-"""One configuration file as read: its values with their places, and errors that name file, line, column and key."""
+"""A parsed configuration file: values with their positions, and errors that name file, line, column and key."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ EXPECTED = {
     "missing": "this key is missing",
     "too_short": "at least one entry is needed here",
 }
-"""What pydantic would say with names of our classes and of Python's types, in words for the file."""
+"""Messages for pydantic's error types that describe the file instead of Python types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,21 +29,21 @@ class Document:
 
     located: Located
     source: str
-    """The file, in words for the person."""
+    """Name of the file in messages."""
     advice: str
-    """What to do about an error in it."""
+    """Default advice for an error in the file."""
 
     def where(self, path: Path) -> str:
-        """File, line, column and key of `path`."""
+        """Return file, line, column and key of `path` as text."""
         line, column = self.located.place(path)
         return f"{self.source}, line {line}, column {column}{key_of(path)}"
 
     def error(self, path: Path, why: str, *, advice: str = "") -> ConfigError:
-        """An error at `path`."""
+        """Return an error at `path`."""
         return ConfigError(f"{self.where(path)}: {why}.", advice=advice or self.advice)
 
     def invalid(self, detail: ErrorDetails, *, keys: Callable[[Path], Sequence[str]], prefix: Path = ()) -> ConfigError:
-        """The error that pydantic found in what stands at `prefix`; `keys` gives the keys that are known there."""
+        """Convert an error that pydantic found in the value at `prefix`; `keys` returns the known keys there."""
         inner = tuple(part for part in detail["loc"] if part != "[key]")
         path = (*prefix, *inner)
         if detail["type"] == "extra_forbidden":
@@ -55,7 +55,10 @@ class Document:
 def read_document(
     data: bytes, *, source: str, advice: str, most: int, syntax: Callable[[str], Located] = parse
 ) -> Document:
-    """The document that `data` holds, at most `most` bytes. Raises ConfigError naming `source`, line and column."""
+    """Parse `data`, which may have at most `most` bytes.
+
+    Raises ConfigError naming `source`, line and column.
+    """
     if len(data) > most:
         raise ConfigError(f"{source}: the file is larger than {most} bytes.", advice=advice)
     try:
@@ -74,11 +77,11 @@ def read_document(
 
 
 def key_of(path: Path) -> str:
-    """The part of a message that names a key; empty at the top."""
+    """Return the part of a message that names a key; empty at the top level."""
     return f", key {dotted(path)}" if path else ""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """The end of a sentence that names the most similar of `known`; empty if none is."""
+    """Return the end of a sentence that suggests the most similar of `known`; empty if none is similar."""
     near = get_close_matches(word, known, n=1)
     return f"; {near[0]!r} may be meant" if near else ""

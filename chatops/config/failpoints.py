@@ -1,10 +1,10 @@
-"""Named places where the process can be made to die, for tests of what survives it. Off unless asked for.
+"""Failpoints: named places where a test can kill this process. Inactive by default.
 
-``CHATOPS_FAILPOINT=after_commit:3`` kills this process with SIGKILL when `after_commit` is reached for the third time:
-nothing is flushed, closed or said, as in a power cut. With ``after_commit:3+15`` that happens 15 ms later, wherever the
-process is by then.
+``CHATOPS_FAILPOINT=after_commit:3`` kills this process with SIGKILL when `after_commit` is reached for the third time.
+Nothing is flushed, closed or reported, as in a power cut. With ``after_commit:3+15`` the process is killed 15 ms later,
+wherever it is then.
 
-It stands this far down so that tools and the store may say where they are.
+The module is in this package because tools and the store may import it.
 """
 
 import os
@@ -17,50 +17,50 @@ VARIABLE = "CHATOPS_FAILPOINT"
 
 
 TurnPoint = Literal[
-    # A step of the turn: about to be stored, stored but for the end of the transaction, stored, told.
+    # A step of the turn: before its commit, before the transaction ends, after the commit, after publishing.
     "before_commit",
     "in_commit",
     "after_commit",
     "after_publish",
-    # A model: about to be asked, a piece of its reply has come, its reply is complete.
+    # A model call: before the request, after each part of its text, after the reply is complete.
     "before_model",
     "in_stream",
     "after_model",
-    # A call has been looked at: before the question, and again before it starts.
+    # A call was inspected: before the question, and again before it starts.
     "after_inspect",
-    # A tool: its intent is stored, it has returned.
+    # A tool: after its intent is stored, after it has returned.
     "before_tool",
     "after_tool",
 ]
 OtherPoint = Literal[
-    # A conversation is stored and nothing is said in it; a message that was kept is about to begin a turn.
+    # A session is stored but has no messages; a queued message is about to start a turn.
     "after_create",
     "sending_kept",
-    # Another door: a decision is stored but for the end of the transaction; the turn has found it and not taken it.
+    # A decision from another process: before its transaction ends; found by the turn but not applied yet.
     "in_posting",
     "decision_found",
-    # A command's process is there; a file's new content lies beside it, has taken its place.
+    # A command's process was started; a file's new content is beside it, has replaced it.
     "after_spawn",
     "before_rename",
     "after_rename",
-    # After a restart the world was asked what became of a started call.
+    # After a restart, a tool was asked whether a started call took effect.
     "after_reconcile",
 ]
 RunPoint = Literal["before_run_commit", "in_run_commit", "after_run_commit"]
 Failpoint = TurnPoint | OtherPoint | RunPoint
 
 NAMES: tuple[str, ...] = get_args(TurnPoint)
-"""The places of every turn with a call."""
+"""Failpoints that every turn with a call reaches."""
 OTHER_NAMES: tuple[str, ...] = get_args(OtherPoint)
-"""Places that only some turns come to."""
+"""Failpoints that only some turns reach."""
 RUN_NAMES: tuple[str, ...] = get_args(RunPoint)
-"""The places of a run of a workflow, beside those of its turns."""
+"""Failpoints of a workflow run, in addition to those of its turns."""
 
 _reached: Counter[str] = Counter()
 
 
 def reach(name: Failpoint) -> None:
-    """Say that a place is reached; dies here, or some milliseconds later, if the environment asks for it."""
+    """Mark a failpoint as reached; kill this process now or some milliseconds later if the environment says so."""
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return

@@ -1,8 +1,8 @@
-"""JSON with places: what a text says, and in which line and column each value and key stands.
+"""JSON with positions: a parser that records line and column of each value and key.
 
-RFC 8259 JSON, and comments from ``//`` to the end of the line wherever white space may stand. A key that stands
-twice in one object is an error, because readers disagree on which of the two counts. Lines and columns count
-from 1, columns in characters.
+Accepts RFC 8259 JSON, plus comments from ``//`` to the end of the line wherever white space is allowed. A key that
+occurs twice in one object is an error, because parsers disagree on which one counts. Lines and columns count from 1;
+columns count characters.
 """
 
 import json
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-"""A value as read."""
+"""A parsed value."""
 
 Place = tuple[int, int]
 """Line and column."""
 
 Path = tuple[str | int, ...]
-"""Keys and indexes from the top down to a value."""
+"""Keys and indexes from the top level down to a value."""
 
 MAX_DEPTH = 64
 _INDENT = "  "
@@ -28,7 +28,7 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
 class NotWellFormed(Exception):
-    """The text is not what it should be (JSON, YAML); says why and where."""
+    """The text is not valid JSON or YAML; says why and where."""
 
     def __init__(self, why: str, *, place: Place, path: Path = ()) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class NotWellFormed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """A JSON value and where its parts stand: of members the key, of elements the value."""
+    """A parsed value and the positions of its parts: the key of a member, the value of an element."""
 
     value: Json
     places: dict[Path, Place] = field(repr=False)
@@ -47,23 +47,23 @@ class Located:
     """Start and end of each value in the text, in characters. Only `parse` fills it."""
 
     def place(self, path: Path) -> Place:
-        """Where `path`, or the nearest thing around it that exists, stands."""
+        """Return the position of `path`, or of its nearest ancestor that exists."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, (1, 1))
 
 
 def parse(text: str) -> Located:
-    """Read `text`. Raises NotWellFormed."""
+    """Parse JSON. Raises NotWellFormed."""
     reader = _Reader(text)
     value = reader.document()
     return Located(value=value, places=reader.places, spans=reader.spans)
 
 
 def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
-    """Return `text` with `value` at `path`; objects on the way are made, and comments and layout stay.
+    """Return `text` with `value` at `path`. Missing objects on the way are added; comments and layout stay.
 
-    Raises NotWellFormed if `text` is no JSON.
+    Raises NotWellFormed if `text` is not JSON.
     """
     spans = parse(text).spans
     if path in spans:
@@ -86,7 +86,7 @@ def _indented(value: Json, *, by: int) -> str:
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: ``roles.coder.rules[0].verdict``."""
+    """Return a path in its usual notation: ``roles.coder.rules[0].verdict``."""
     out = ""
     for part in path:
         out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
@@ -94,7 +94,7 @@ def dotted(path: Path) -> str:
 
 
 class _Reader:
-    """One pass over the text, recording places as it goes."""
+    """One pass over the text that records positions."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -219,7 +219,7 @@ class _Reader:
         self.index = found.end() if found else self.index
 
     def _place(self, index: int) -> Place:
-        # Places are asked for in rising order (but for errors), so lines are counted once.
+        # Except for errors, positions are requested in rising order, so each line is counted once.
         if index < self._seen:
             line = self.text.count("\n", 0, index) + 1
             return line, index - (self.text.rfind("\n", 0, index) + 1) + 1

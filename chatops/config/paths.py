@@ -1,6 +1,6 @@
-"""Where chatops keeps its own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them.
+"""The folders of chatops' own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them.
 
-Without a home folder that can be used they lie in a folder for this user alone among the temporary ones; it is said.
+Without a usable home folder they are below the system's temporary folder, in one for this user alone. A notice says so.
 """
 
 import os
@@ -22,29 +22,29 @@ HOME_VARIABLE = "CHATOPS_HOME"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The folders of one person. None of them has to exist yet."""
+    """The folders of one user. None of them has to exist yet."""
 
     config: Path
     """model_registry.json, settings.yaml, personas."""
     data: Path
-    """The store, the last good registry."""
+    """The store, the last good registries."""
     log: Path
     notices: tuple[str, ...] = ()
-    """What the person has to know about these places: that they are not the usual ones, and why."""
+    """Notices for the user: unusual folders, and the reason for them."""
 
     @property
     def registry(self) -> Path:
-        """The person's own registry."""
+        """The user's own registry."""
         return self.config / "model_registry.json"
 
     @property
     def settings(self) -> Path:
-        """How the screen looks to this user."""
+        """The user's display settings."""
         return self.config / "settings.yaml"
 
     @property
     def personas(self) -> Path:
-        """The person's own personas."""
+        """The user's own personas."""
         return self.config / "personas"
 
     @property
@@ -54,33 +54,33 @@ class Paths:
 
     @property
     def last_good(self) -> Path:
-        """Copies of registries that could be read, by the place they were read from."""
+        """Folder with the last good copy of each registry, named by a hash of the registry's path."""
         return self.data / "registry"
 
     @property
     def protected(self) -> tuple[Path, ...]:
-        """What no tool may touch, resolved."""
+        """Folders that no tool may touch, resolved."""
         return tuple(dict.fromkeys(path.resolve() for path in (self.config, self.data, self.log)))
 
     def prepare(self) -> None:
-        """Create the folders, closed to others. Where that cannot be done, whatever needs the folder says so."""
+        """Create the folders with mode 0700. Errors are left to the code that needs a folder."""
         for folder in (self.config, self.data, self.log):
             with suppress(ConfigError):
                 private_dir(folder)
 
 
 def find_paths(env: Mapping[str, str]) -> Paths:
-    """The folders for this process. Raises ConfigError if there is no place at all to put them in."""
+    """Return the folders for this process. Raises ConfigError if there is no usable place for them."""
     chosen = env.get(HOME_VARIABLE, "")
     if chosen:
         return _below(_absolute(Path(chosen)))
     config, data, log = _usual()
     home = Path(os.path.expanduser("~"))
-    # With an empty HOME everything would land in the root of the file system.
+    # With an empty HOME the folders would be created in the root of the file system.
     hindered = "HOME is empty." if env.get("HOME") == "" else _hindrance(data, home=home)
     if hindered:
         base = _temporary_home(hindered)
-        # A registry that may be there and cannot be read is a broken one, and not none.
+        # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
         within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
         told = f"{hindered} Conversations are kept in {base} until the machine is started again."
         return Paths(
@@ -103,7 +103,7 @@ def _below(base: Path) -> Paths:
 
 
 def _usual() -> tuple[Path, Path, Path]:
-    """Where the platform puts such files; relative to ``~`` if this user has no home folder."""
+    """Return the platform's usual folders; relative to ``~`` if this user has no home folder."""
     try:
         return (
             Path(platformdirs.user_config_dir(APP)),
@@ -116,9 +116,9 @@ def _usual() -> tuple[Path, Path, Path]:
 
 
 def _hindrance(folder: Path, *, home: Path) -> str:
-    """Why there is no getting to `folder`, a sentence; empty if it is there or might be made."""
+    """Return why `folder` cannot be used, as a sentence; empty if it exists or may be created."""
     if not folder.is_absolute():
-        # Without a home folder the library answers with a literal ~, which would land in the workspace.
+        # Without a home folder platformdirs returns a literal ~, which would be created in the workspace.
         return "There is no home folder for this user."
     try:
         folder.stat()
@@ -133,9 +133,9 @@ def _hindrance(folder: Path, *, home: Path) -> str:
 
 @cache
 def _temporary_home(hindered: str) -> Path:
-    """A folder of this user's alone, the same for all processes until the machine is started again.
+    """Return a temporary folder for this user alone, the same for all processes until the next reboot.
 
-    Raises ConfigError, for the reason `hindered`, if there is none to be had.
+    Raises ConfigError with the reason `hindered` if there is none.
     """
     try:
         place = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
@@ -144,14 +144,17 @@ def _temporary_home(hindered: str) -> Path:
         found = place.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
             return place
-        # Somebody else was first with the name.
+        # Another user took the name first.
         return Path(tempfile.mkdtemp(prefix=f"{APP}-"))
     except OSError as error:
         raise ConfigError(f"{hindered} Nor is there a place for temporary files: {error}.", advice=_WAY_OUT) from None
 
 
 def private_dir(path: Path) -> None:
-    """Create `path` and its missing parents with mode 0700; close it if it is ours and open to others."""
+    """Create `path` and its missing parents with mode 0700; set that mode on an own folder that is open to others.
+
+    Raises ConfigError.
+    """
     try:
         for folder in reversed([path, *path.parents]):
             if not folder.exists():
@@ -169,7 +172,7 @@ def private_dir(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all, mode 0600. Raises ConfigError."""
+    """Write `path` atomically with mode 0600. Raises ConfigError."""
     private_dir(path.parent)
     try:
         with _unnamed(path.parent, f".{path.name}.", data) as temporary:
@@ -181,10 +184,12 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_new_private(path: Path, data: bytes) -> None:
-    """Make `path` with mode 0600 and this content; what is there already is never touched, nor a link followed.
+    """Create `path` with mode 0600 and this content. Never overwrites a file and never follows a link.
 
-    It has the name only once it is whole and on the disk: half a conversation looks like one. Raises ChatopsError if
-    something is there, or the file cannot be written whole (then none is left).
+    The file gets its name only after its content is complete and on disk, because half a session export looks like a
+    complete one.
+
+    Raises ChatopsError if `path` exists or cannot be written completely; then no file is left.
     """
     if os.path.lexists(path):
         raise _exists(path)
@@ -199,9 +204,9 @@ def write_new_private(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _unnamed(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
-    """A file that is whole and on the disk, to be given its name; gone afterwards if it was given none.
+    """Yield a complete, synced temporary file to be renamed; remove it afterwards if it was not.
 
-    It is 0600 from the start: it may hold what only its owner may read. Raises OSError.
+    It has mode 0600 from the start, because only its owner may read the content. Raises OSError.
     """
     handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
     temporary = Path(name)
@@ -216,13 +221,13 @@ def _unnamed(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
 
 
 def _name_new(file: Path, name: Path) -> None:
-    """Give a file another name. Raises FileExistsError if that is taken."""
+    """Rename a file. Raises FileExistsError if the name is taken."""
     try:
         os.link(file, name)
     except FileExistsError:
         raise
     except OSError:
-        # No links on this file system. The name is taken first, so that no other file can lose it.
+        # No hard links on this file system. Reserve the name first, so that no other file is replaced.
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
         try:
             file.replace(name)

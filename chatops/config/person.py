@@ -1,4 +1,4 @@
-"""Whose process this is: from its uid and groups, never from ``$USER`` or ``$LOGNAME``, which anyone can set."""
+"""The user of this process, by its uid and groups, never by ``$USER`` or ``$LOGNAME``, which anyone can set."""
 
 import grp
 import os
@@ -8,7 +8,7 @@ from chatops.policy.resolve import Person
 
 
 def current_person() -> Person:
-    """The person by the process's real uid; without an entry in the password database the login is ``#<uid>``."""
+    """Return the user of the process's real uid; the login is ``#<uid>`` if the password database has no entry."""
     uid = os.getuid()
     try:
         login = pwd.getpwuid(uid).pw_name

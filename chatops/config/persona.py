@@ -1,4 +1,4 @@
-"""Personas: ``personas/*.md``, front matter with a description, then the text. They speak, they grant nothing."""
+"""Personas: ``personas/*.md``, a front matter with a description, then the text. They grant no rights."""
 
 import re
 from dataclasses import dataclass
@@ -17,36 +17,36 @@ _FENCE = "---"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persona:
-    """A voice: a layer of the system prompt."""
+    """A persona: one layer of the system prompt."""
 
     name: str
     description: str
     text: str
     source: str
-    """The file it comes from."""
+    """The file that it comes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Personas:
-    """All personas by name, and what was wrong with files that could not be used as they are."""
+    """All personas, and warnings about files that cannot be used as they are."""
 
     found: tuple[Persona, ...]
     warnings: tuple[str, ...]
 
     def get(self, name: str) -> Persona | None:
-        """The persona of that name."""
+        """Return the persona of that name, or None."""
         return next((persona for persona in self.found if persona.name == name), None)
 
 
 def packaged_personas() -> Path:
-    """The folder that comes with chatops: inside a wheel, else at the top of the checkout."""
+    """Return the folder that comes with chatops: inside a wheel, otherwise at the top of the checkout."""
     package = Path(chatops.__file__).parent
     inside = package / "_data" / "personas"
     return inside if inside.is_dir() else package.parent / "personas"
 
 
 def load_personas(paths: Paths) -> Personas:
-    """The packaged personas and the person's own, which replace those of the same name. Never raises."""
+    """Load the packaged personas and the user's own, which replace those of the same name. Never raises."""
     found: dict[str, Persona] = {}
     warnings: list[str] = []
     for folder in (packaged_personas(), paths.personas):
@@ -100,7 +100,7 @@ def _checked(file: Path, matter: dict[object, object], body: str) -> tuple[Perso
 
 
 def _front_matter(text: str) -> tuple[dict[object, object], str, str]:
-    """The front matter, the text after it, and what is wrong with it (then the file is not used)."""
+    """Split a file into front matter and text; the third value says what is wrong, then the file is not used."""
     if not text.startswith(f"{_FENCE}\n"):
         return {}, text, ""
     head, fence, body = text[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")

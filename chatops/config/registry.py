@@ -1,7 +1,33 @@
-"""Which registry is in force: lookup, the last good copy, the site's ceiling, and what the person is told.
+"""The registry in force: lookup, last good copy, reload, and notices for the user.
 
-Nothing gets wider because a file broke: a broken file leaves its last good copy in force, and without one
-the packaged default at level viewer.
+Theory of operation
+
+Two registries apply at the same time. The site registry (`config.site`) is the ceiling for everyone on the machine. If
+it exists but cannot be trusted, loading raises ConfigError and nothing starts. The other one is the user's.
+`load_registry` takes the first of these files:
+
+- the one named by ``--registry``
+- the one named by ``$CHATOPS_REGISTRY``
+- the user's own, in the config folder
+- the packaged one
+
+A named file that does not exist is an error. A file that exists but cannot be used (unreadable, invalid, a dangling
+link) is broken, which is not the same as absent: the lookup does not continue with the next file.
+
+Nothing gets wider because a file broke. Every registry that could be read is copied to the data folder, by its path and
+with its SHA-256 digest. For a broken file this is in force instead:
+
+- its last good copy, if the copy matches its digest
+- otherwise the packaged registry, capped at level viewer (`Loaded.access_cap`)
+- if that is damaged as well, a role without any tool, capped at level viewer
+
+`Loaded.broken` keeps the error: the chat shows it as a notice, headless commands end with exit code 2.
+
+`Loaded.reload_if_changed` compares device, inode, size and times of both files. It never raises: if the user's file is
+gone (an editor may be writing it) or the site registry can no longer be trusted, the values read before stay in force.
+
+A registry in the workspace is never used, because a workspace must not set models, roles or rights. A notice says that
+it is ignored.
 """
 
 import hashlib
@@ -38,7 +64,7 @@ DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lookup:
-    """What a registry was looked up with, to look it up again."""
+    """Arguments of a lookup, kept to repeat it on a reload."""
 
     path: Path | None
     workspace: Path
@@ -50,31 +76,30 @@ class _Lookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """The registries in force and how they came to be."""
+    """The registries in force, and how they were found."""
 
     registry: Registry
-    """The person's (or the packaged one), with the models that always exist."""
+    """The user's (or the packaged) registry, with the models that always exist."""
     site: Registry | None
     path: Path
-    """The file that was looked up, readable or not."""
+    """The file that was looked up, even if it is broken."""
     broken: ConfigError | None = None
-    """Why that file could not be used; headless ends with exit code 2."""
+    """Why that file cannot be used; headless commands end with exit code 2."""
     access_cap: AccessLevel | None = None
-    """Set when a broken file left only the packaged default."""
+    """Set if only the packaged registry could replace a broken file."""
     notices: tuple[str, ...] = ()
-    """What the person is told: warnings with their places, an ignored workspace registry."""
+    """Notices for the user: warnings with their positions, an ignored workspace registry."""
     stamp: tuple[str, ...] = ()
-    """Changes when one of the files changes."""
+    """State of the files on disk; differs if one of them changes."""
     lookup: _Lookup
 
     @property
     def registries(self) -> Registries:
-        """As `resolve_grant` takes them."""
+        """Site and own registry, as `resolve_grant` takes them."""
         return (self.site, self.registry)
 
     def workflows(self) -> Workflows:
-        """What there is to run: those of the registries, of the files beside them, as the files are now, and those
-        that come with chatops."""
+        """Find the workflows of the registries, of the files beside them as they are now, and the packaged ones."""
         return find_workflows(
             site=self.site,
             own=self.registry,
@@ -85,14 +110,14 @@ class Loaded:
 
     @property
     def workflow_folder(self) -> Path:
-        """Where the person's workflow files are, whether or not there are any."""
+        """Folder of the user's workflow files, which may not exist."""
         return folder_of(self.path, paths=self.lookup.paths, packaged=self.lookup.packaged)
 
     def reload_if_changed(self) -> "Loaded | None":
-        """The registries anew if a file has changed since, else None. Never raises.
+        """Load the registries again if a file has changed, otherwise return None. Never raises.
 
-        A file that has gone (an editor may be writing it) or a site registry that can no longer be trusted
-        leaves in force what was, with the reason in `broken` and `notices`.
+        If the file is gone (an editor may be writing it) or the site registry can no longer be trusted, the values read
+        before stay in force, with the reason in `broken` and `notices`.
         """
         stamp = _stamp(self.lookup, self.path)
         gone = not os.path.lexists(self.path)
@@ -111,7 +136,7 @@ class Loaded:
 
 
 def packaged_registry() -> Path:
-    """The registry that comes with chatops: inside a wheel, else at the top of the checkout."""
+    """Return the registry that comes with chatops: inside a wheel, otherwise at the top of the checkout."""
     package = Path(chatops.__file__).parent
     inside = package / "_data" / FILE_NAME
     return inside if inside.is_file() else package.parent / FILE_NAME
@@ -126,10 +151,11 @@ def load_registry(
     site: SitePlace | None = None,
     packaged: Path | None = None,
 ) -> Loaded:
-    """Look up and read the registry: `path` (the flag), the environment, the person's folder, the packaged one.
+    """Find and read the registry: `path` (the flag), the environment, the user's own, or the packaged one.
 
-    Raises ConfigError for a named file that does not exist and for a site registry that cannot be trusted. A
-    file that exists and is broken does not raise: see `Loaded.broken`. `site` and `packaged` are for tests.
+    A file that exists and is broken does not raise: see `Loaded.broken`. `site` and `packaged` are for tests.
+
+    Raises ConfigError for a named file that does not exist and for a site registry that cannot be trusted.
     """
     wanted = {REGISTRY_VARIABLE, "OPENAI_BASE_URL", "OPENAI_MODEL"}
     return _load(
@@ -178,7 +204,7 @@ def _load(lookup: _Lookup) -> Loaded:
 
 
 def _choose(lookup: _Lookup) -> Path:
-    """The file to use. A link that leads nowhere counts as a file: it is broken, not absent."""
+    """Return the file to use. A dangling link counts as a file that is broken, not as an absent one."""
     named = dict(lookup.env).get(REGISTRY_VARIABLE, "")
     for path, what in ((lookup.path, "--registry"), (Path(named) if named else None, f"${REGISTRY_VARIABLE}")):
         if path is not None:
@@ -193,7 +219,7 @@ def _choose(lookup: _Lookup) -> Path:
 
 
 def _may_be_there(path: Path) -> bool:
-    """Whether there is such a file, or no telling: what cannot be looked at is broken, and not absent."""
+    """Return True if the file exists or cannot be looked at: in that case it is broken, not absent."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -216,7 +242,7 @@ def _read(path: Path) -> bytes:
 
 
 def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
-    """What is in force in place of a broken file, the level it is capped at, and the words for it."""
+    """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
     kept = _kept(lookup.paths, path)
     if kept is not None:
         return kept, None, "The last version of it that could be read stays in force."
@@ -228,7 +254,7 @@ def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None,
 
 
 def _bare() -> Registry:
-    """What is left when even the packaged file is damaged: talking, and nothing else."""
+    """Return a registry that allows nothing but chatting, for a damaged packaged file."""
     roles = (RoleSpec(name="assistant", tools=()),)
     return Registry(source="built in", digest="built in", roles=roles)
 
@@ -238,7 +264,7 @@ def _copy_of(paths: Paths, path: Path) -> Path:
 
 
 def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
-    """Keep a copy with its digest; only a copy that matches its digest is ever used."""
+    """Store a copy of a good registry with its digest; a copy that does not match its digest is never used."""
     copy = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
     target = _copy_of(paths, path)
     try:
@@ -271,7 +297,7 @@ def _loose_mode(path: Path) -> list[str]:
 
 
 def _workspace_notice(lookup: _Lookup, used: Path) -> list[str]:
-    """One line for a registry in the workspace, unless it is the one in use or the packaged one."""
+    """Return a notice about a registry in the workspace, unless it is the one in use or the packaged one."""
     found = lookup.workspace / FILE_NAME
     try:
         if not found.is_file() or found.samefile(used):
@@ -295,7 +321,7 @@ def _stamp(lookup: _Lookup, path: Path) -> tuple[str, ...]:
 
 
 def with_built_in_models(registry: Registry, *, env: Mapping[str, str]) -> Registry:
-    """`env`, `demo` and `claude_cli` always exist; a model of that name in the file replaces them."""
+    """Add the models `env`, `demo` and `claude_cli` unless the file defines a model of that name."""
     built_in = (
         ModelSpec(
             name="env",

@@ -1,4 +1,4 @@
-"""Keys of the registry that are read and have no effect: each with why, so that nothing is ignored in silence."""
+"""Registry keys that are valid but have no effect, each with the reason, so that none is ignored silently."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -7,13 +7,13 @@ from chatops.config.locate import Path
 from chatops.config.registry_model import RegistryFile
 
 FREE_FORMATS = frozenset({"auto", "native"})
-"""Values of tool_format that name no format."""
+"""Values of tool_format that do not name a format."""
 FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
-"""Names of Llama Stack's `ToolPromptFormat`, which older registries use."""
+"""Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
 
 
 def ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
-    """The path of each key with a value that nobody acts on, and the words for it. `site`: it is the machine's file."""
+    """Yield the path of each key whose value has no effect, and the reason. `site`: the file is the site registry."""
     for name, model in file.models.items():
         if doubt := _format(model.tool_format):
             yield ("models", name, "tool_format"), doubt
@@ -32,10 +32,10 @@ def _only_for_a_person(file: RegistryFile) -> Iterator[tuple[Path, str]]:
 
 
 def _format(name: str) -> str:
-    """What is wrong with a `tool_format`, or nothing."""
+    """Return what is wrong with a `tool_format`; empty if nothing is."""
     if name in FREE_FORMATS or name in FORMAT_ALIASES:
         return ""
-    from chatops.dialects.writing import WRITABLE  # heavy, and few registries name a format
+    from chatops.dialects.writing import WRITABLE  # slow to import, and few registries name a format
 
     if name in WRITABLE:
         return ""

@@ -1,6 +1,7 @@
-"""The registry file as pydantic models: what may stand where. Unknown keys are errors where rights are decided.
+"""The registry file as pydantic models. Unknown keys are errors in objects that decide rights.
 
-Values are read strictly: ``"10"`` is no number and ``1`` is no truth, so that damage is not taken for meaning.
+Values are validated strictly, so that a damaged file is not misread: ``"10"`` is not a number and ``1`` is not a
+boolean.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -19,16 +20,16 @@ Tokens = Annotated[int, Field(ge=1)]
 
 
 FREE_IN_SCHEMA: JsonDict = {"patternProperties": {r"^(\$schema$|x-)": True}}
-"""What a JSON Schema says of keys that are free."""
+"""JSON Schema for the keys that are free."""
 
 
 def free_key(key: str) -> bool:
-    """Whether a key is for other programs or for notes: ``$schema`` and ``x-…``."""
+    """Return True if a key is for other programs or for notes: ``$schema`` and ``x-…``."""
     return key == "$schema" or key.startswith("x-")
 
 
 class Strict(BaseModel):
-    """Decides rights: an unknown key is an error."""
+    """Base of objects that decide rights: an unknown key is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=FREE_IN_SCHEMA)
 
@@ -41,11 +42,11 @@ class Strict(BaseModel):
 
 
 class Lenient(BaseModel):
-    """Decides no rights: an unknown key is a warning."""
+    """Base of objects that decide no rights: an unknown key is a warning."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
     rights_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose misspelling would widen rights, so that a near miss is an error."""
+    """Keys that would widen rights if misspelled, so a near miss is an error."""
 
 
 class PriceEntry(Lenient):
@@ -142,7 +143,7 @@ class ToolEntry(Strict):
     min_access: Level | None = None
     timeout_s: Seconds | None = None
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] | None = None
-    """For ``web_fetch``: ports it may connect to beside 80 and 443."""
+    """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 
 
 class SandboxEntry(Strict):
@@ -168,7 +169,7 @@ class RegistryFile(Lenient):
     sandbox: SandboxEntry = Field(default_factory=SandboxEntry)
     mcp_servers: dict[str, JsonValue] = Field(default_factory=dict)
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
-    """Checked one by one by `config.workflow_read`."""
+    """Validated one by one by `config.workflow_read`."""
     max_rounds: Rounds | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False
@@ -176,9 +177,9 @@ class RegistryFile(Lenient):
     @field_validator("models", "roles", "users", "tools", "workflows", mode="before")
     @classmethod
     def _without_notes(cls, value: object) -> object:
-        """Notes between the entries (``"x-note": "…"``) are nobody's; an object stays an entry, whatever its name.
+        """Drop notes between the entries (``"x-note": "…"``). An object stays an entry, whatever its name.
 
-        A user or role can be called x-ray, and what restricts it must not be taken for a note.
+        A user or role may be called x-ray, and a restriction on it must not be dropped as a note.
         """
         if isinstance(value, dict):
             return {key: inner for key, inner in value.items() if isinstance(inner, dict) or not free_key(str(key))}

@@ -1,4 +1,4 @@
-"""From the bytes of a registry file to values, or to an error that names file, line, column and key."""
+"""Read the bytes of a registry file into values, or raise an error that names file, line, column and key."""
 
 import hashlib
 import json
@@ -48,16 +48,18 @@ KNOWN_TOOLS = (
     "file_read file_list file_search file_write file_edit scratch_write scratch_read web_search web_fetch"
     " knowledge_search memory_read memory_write wolfram_alpha shell_exec python_exec code_interpreter"
 ).split()
-"""The built-in tools of surface, section 4: a near miss of one of them, where rights are set, is an error."""
+"""Built-in tools (surface, section 4). A near miss of one of them, in a setting that decides rights, is an error."""
 
 BUILT_IN_MODELS = ("default", "env", "demo", "claude_cli")
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
 
 
 def read_registry(data: bytes, *, source: str, site: bool = False) -> Registry:
-    """The registry that `data` says. Raises ConfigError naming `source`, line, column and key.
+    """Read a registry from `data`.
 
-    `site`: it is the machine's registry, in which other keys have an effect than in a person's.
+    `site`: it is the site registry, in which other keys have an effect than in a user's.
+
+    Raises ConfigError naming `source`, line, column and key.
     """
     document = read_document(data, source=source, advice=_CHECK, most=MAX_BYTES)
     reader = _Reader(document, site=site)
@@ -65,7 +67,7 @@ def read_registry(data: bytes, *, source: str, site: bool = False) -> Registry:
 
 
 class _Reader:
-    """Checks one document and turns it into values, collecting warnings."""
+    """Validates one document and converts it to values, collecting warnings."""
 
     def __init__(self, document: Document, *, site: bool) -> None:
         self.document = document
@@ -105,7 +107,7 @@ class _Reader:
             )
 
     def _unknown_keys(self, model: BaseModel, path: Path) -> None:
-        """Warn of keys nobody reads; a near miss of a key that decides rights is an error."""
+        """Warn about unknown keys. A near miss of a key that decides rights is an error."""
         known = list(type(model).model_fields)
         for key in model.model_extra or {}:
             if free_key(key):
@@ -149,7 +151,7 @@ class _Reader:
     def _workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:
             return ()
-        from chatops.config.workflow_read import definition_in  # its models take time, and few registries need them
+        from chatops.config.workflow_read import definition_in  # slow to import, and few registries need it
 
         return tuple(
             definition_in(self.document, value, name=name, prefix=("workflows", name))
@@ -291,13 +293,13 @@ class _Reader:
         return meant, setting
 
     def _tool_name(self, name: str, path: Path) -> str:
-        """The tool that is meant. A misspelt one in a setting that restricts would restrict nothing: an error."""
+        """Return the tool that `name` means. A near miss is an error: a restriction on it would restrict nothing."""
         if name not in KNOWN_TOOLS and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8)):
             raise self.error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
         return self._meant(name, path)
 
     def _meant(self, name: str, path: Path) -> str:
-        """The tool that `name` is an alias of, which the person is told, or `name`."""
+        """Return the tool that `name` is an alias of, with a warning, or `name` itself."""
         meant = tool_name(name)
         if meant != name:
             self.warnings.append(f"{self._where(path)}: {name} is another name of {meant}, so that is what it means.")
@@ -305,7 +307,7 @@ class _Reader:
 
 
 def _inner(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
-    """The models inside a model, and the path to each."""
+    """Yield the models inside a model, each with its path."""
     for field in type(model).model_fields:
         value = getattr(model, field)
         if isinstance(value, BaseModel):
@@ -315,7 +317,7 @@ def _inner(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
 
 
 def _siblings(path: Path) -> list[str]:
-    """The keys that may stand where the last of `path` stands."""
+    """Return the keys that are valid beside the last one of `path`."""
     parts = [part for part in path if isinstance(part, str)]
     model: type[Strict] = ToolEntry
     if "sandbox" in parts[:1]:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a registry file, workflows included."""
+"""The JSON Schema of a registry file, including workflows."""
 
 from pydantic.json_schema import models_json_schema
 
@@ -6,8 +6,8 @@ from chatops.config.registry_model import RegistryFile
 
 
 def json_schema() -> dict[str, object]:
-    """As ``chatops registry schema`` prints it."""
-    from chatops.config.workflow_model import WorkflowEntry  # only for who asks for the schema
+    """Return the schema that ``chatops registry schema`` prints."""
+    from chatops.config.workflow_model import WorkflowEntry  # only needed for the schema
 
     _, schema = models_json_schema([(RegistryFile, "validation"), (WorkflowEntry, "validation")])
     definitions = schema["$defs"]

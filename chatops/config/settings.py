@@ -1,7 +1,7 @@
-"""`settings.yaml` in the config folder: how the screen looks to this user.
+"""`settings.yaml` in the config folder: the user's display settings.
 
-Nothing in it decides a right, so it is read leniently: what cannot be used is named and left out, and keys that are not
-known here are left alone. A change rewrites one line, so that the user's comments and order stay.
+No setting decides rights, so the file is read leniently: a value that cannot be used is reported and ignored, and
+unknown keys are kept. A change rewrites one line, so that comments and order stay.
 """
 
 import json
@@ -13,20 +13,20 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError
 
 _MOST = 1024 * 1024
-"""Bytes of the largest file that is read."""
+"""Most bytes of the file that are read."""
 _THEME = re.compile(r"^theme[ \t]*:[^\r\n]*", re.MULTILINE)
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}")
-"""Names that need no quotes: they are no word of YAML's."""
+"""Names that need no quotes in YAML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSettings:
-    """What the file says, as far as it can be used."""
+    """The settings, as far as the file is usable."""
 
     theme: str = ""
     """Name of the theme; empty for the default."""
     problem: str = ""
-    """Why something in the file is not used, a sentence; empty if all is well."""
+    """Why something in the file is not used, as a sentence; empty if all is used."""
 
 
 def load_settings(path: Path) -> UserSettings:
@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 def _members(path: Path, text: str) -> dict[str, object]:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return {}
-    # The reader of YAML is loaded only where there is something to read: this comes before the first paint.
+    # Import the YAML parser only if there is something to parse: this runs before the first paint.
     from chatops.config.locate import NotWellFormed
     from chatops.config.workflow_yaml import parse_yaml
 

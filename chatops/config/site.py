@@ -1,4 +1,4 @@
-"""The site registry: the ceiling for everyone on the machine. Present and not trustworthy: nothing starts."""
+"""The site registry: the ceiling for everyone on the machine. If it exists and is untrusted, nothing starts."""
 
 import os
 import stat
@@ -10,27 +10,27 @@ from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry
 
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
-"""A constant: whoever could move it could lift the ceiling."""
+"""A constant: if it could be moved, the ceiling could be lifted."""
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePlace:
-    """Where the site registry is and who has to own it. Other values than the defaults are for tests."""
+    """Path and required owner of the site registry. Values other than the defaults are for tests."""
 
     path: Path = SITE_REGISTRY
     owner: int = 0
     top: Path = Path("/")
-    """The uppermost folder that is checked."""
+    """The topmost folder that is checked."""
 
 
 class NotTrusted(Exception):
-    """A file of the machine's that others could have written, or that cannot be read; the text says why."""
+    """A file of the machine that others could have written, or that cannot be read; the text says why."""
 
 
 def load_site(place: SitePlace) -> Registry | None:
-    """The site registry, None if there is none. Raises ConfigError if there is one that cannot be trusted."""
+    """Return the site registry, or None if there is none. Raises ConfigError if it cannot be trusted."""
     try:
         os.lstat(place.path)
     except FileNotFoundError:
@@ -45,14 +45,17 @@ def load_site(place: SitePlace) -> Registry | None:
 
 
 def read_trusted(place: SitePlace, *, most: int) -> bytes:
-    """At most `most` + 1 bytes of a file that only its owner can write, as all folders above. Raises NotTrusted."""
+    """Read at most `most` + 1 bytes of a file that, like all its parent folders, only its owner can write.
+
+    Raises NotTrusted.
+    """
     try:
         if not stat.S_ISREG(os.lstat(place.path).st_mode):
             raise NotTrusted("it is not a plain file")
         _check_folders(place)
         handle = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
-            # The opened file is what is checked, so that none can be put in its place in between.
+            # Check the opened file, so that it cannot be replaced between check and read.
             _check_owner(place, place.path, os.fstat(file.fileno()))
             return file.read(most + 1)
     except OSError as error:

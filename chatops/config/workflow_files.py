@@ -1,8 +1,9 @@
-"""Workflows in files beside the registries, and all workflows together: which of one name counts.
+"""Workflows from registries, files and the package, and which one of a name counts.
 
-The machine's come before the person's, so that a workflow of hers cannot be replaced; those in a registry before
-those in its folder. Those that come with chatops are last, each as long as the registries have the roles that it names.
-A file that others could have written is not read. A workspace's are never read.
+The order is: the site registry, the machine's folder, the user's registry, the user's folder, the packaged workflows.
+The first definition of a name counts, so a user cannot replace a workflow of the machine. A packaged workflow is
+offered only if the registries have the roles that it names. A file that others could have written is not read.
+Workflows in a workspace are never read.
 """
 
 import os
@@ -39,7 +40,7 @@ _BUILDER = RoleSpec(
     ),
 )
 _BROUGHT = {"components": _BUILDER}
-"""By packaged workflow, the role that its steps name and that comes with it."""
+"""Packaged workflow to the role that its steps name and that it brings."""
 BROUGHT_TOOLS = frozenset(tool for role in _BROUGHT.values() for tool in role.tools or ())
 """Tools that exist only in the packaged workflow that brings them."""
 FOLDER = "workflows"
@@ -47,12 +48,12 @@ ENDINGS = (".json", ".yaml", ".yml")
 MAX_FILES = 200
 MAX_BYTES = 1_000_000
 _STRANGERS = 20
-"""Files of a workspace that are looked into, for the notice only."""
+"""Most files of a workspace that are read, only for a notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A file that would define a workflow and cannot be used. Its name is taken all the same."""
+    """A workflow file that cannot be used. It still occupies its name."""
 
     name: str
     error: ConfigError
@@ -60,15 +61,18 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflows:
-    """What there is to run."""
+    """The workflows that can be run."""
 
     found: tuple[Definition, ...]
     unusable: tuple[Unusable, ...] = ()
     notices: tuple[str, ...] = ()
-    """What the person is told: definitions that have no effect."""
+    """Notices for the user: definitions that have no effect."""
 
     def get(self, name: str) -> Definition:
-        """The workflow of that name. Raises ConfigError: what is wrong with its file, or the nearest names."""
+        """Return the workflow of that name.
+
+        Raises ConfigError with what is wrong with its file, or with the nearest names.
+        """
         for definition in self.found:
             if definition.name == name:
                 return definition
@@ -84,12 +88,12 @@ class Workflows:
 
 
 def packaged_workflows() -> Path:
-    """The folder of the workflows that come with chatops."""
+    """Return the folder of the packaged workflows."""
     return Path(chatops.__file__).parent / "_data" / FOLDER
 
 
 def folder_of(registry: Path, *, paths: Paths, packaged: Path) -> Path:
-    """Where the person's workflow files are: beside the registry in force, or where hers would be."""
+    """Return the folder of the user's workflow files: beside the registry in force, or beside the user's own."""
     return (paths.registry if registry == packaged else registry).parent / FOLDER
 
 
@@ -101,10 +105,10 @@ def find_workflows(
     folder: Path,
     packaged: Path | None = None,
 ) -> Workflows:
-    """All workflows, each name once; the machine's files beside `site_place`, the person's in `folder`, chatops' own
-    in `packaged`.
+    """Find all workflows, each name once.
 
-    Never raises for a broken file.
+    The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. Never raises for a
+    broken file.
     """
     taken: dict[str, str] = {}
     found: list[Definition] = []
@@ -121,7 +125,7 @@ def find_workflows(
         else:
             unusable.append(one)
     for path in _files(packaged) if packaged is not None else ():
-        # One of hers under the same name counts instead, and nobody has to be told.
+        # A workflow of the same name from a registry or a file replaces it without a notice.
         ours = _definition(path, _read_packaged) if path.stem not in taken else None
         if isinstance(ours, Definition):
             roles = role_names(with_brought_role((site, own), ours.name))
@@ -131,9 +135,10 @@ def find_workflows(
 
 
 def with_brought_role(registries: Registries, workflow: str) -> Registries:
-    """`registries` with the role that a packaged workflow brings; it is in force in that workflow only.
+    """Return `registries` with the role that a packaged workflow brings, for use in that workflow only.
 
-    Its models are those of role assistant, without which there is none. A registry's own role of its name counts.
+    The role gets the models of the role assistant and is left out if that does not exist. A role of the same name in a
+    registry takes precedence.
     """
     site, own = registries
     role = _BROUGHT.get(workflow)
@@ -144,7 +149,7 @@ def with_brought_role(registries: Registries, workflow: str) -> Registries:
 
 
 def strangers(workspace: Path, *, used: Path) -> list[str]:
-    """One line if the workspace holds workflows of ours, which are ignored, unless they are the ones in use."""
+    """Return a notice if the workspace holds chatops workflows, which are ignored, unless they are the ones in use."""
     folder = workspace / FOLDER
     try:
         if not folder.is_dir() or (used.is_dir() and folder.samefile(used)):
@@ -170,9 +175,9 @@ def _in_order(
 
 
 def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusable:
-    from chatops.config.workflow_read import read_workflow  # its models take time, and a chat needs none of them
+    from chatops.config.workflow_read import read_workflow  # slow to import, and a chat does not need it
 
-    # A name may hold what begins another line.
+    # A file name may contain a line break.
     shown = sanitize(str(path), newlines=False)
     name = sanitize(path.stem, newlines=False)
     try:
@@ -186,12 +191,12 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
 
 
 def _read_the_machines(path: Path, *, place: SitePlace) -> bytes:
-    """Raises NotTrusted for a file that anyone but its owner could have written."""
+    """Read a file of the machine. Raises NotTrusted if anyone but its owner could have written it."""
     return read_trusted(replace(place, path=path), most=MAX_BYTES)
 
 
 def _read_packaged(path: Path) -> bytes:
-    """As trusted as the program itself. Raises NotTrusted if it cannot be read."""
+    """Read a packaged file, which is as trusted as the program itself. Raises NotTrusted if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -199,7 +204,7 @@ def _read_packaged(path: Path) -> bytes:
 
 
 def _read_own(path: Path) -> bytes:
-    """Raises NotTrusted for a file that is not the person's or root's, or that everyone may write."""
+    """Read a user's file. Raises NotTrusted if it is not the user's or root's, or can be written by everyone."""
     try:
         _check(path.parent, os.stat(path.parent))
         with _opened(path) as file:
@@ -213,7 +218,7 @@ def _read_own(path: Path) -> bytes:
 
 
 def _opened(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK a pipe of that name would be waited for.
+    # Without O_NONBLOCK opening a named pipe would block.
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
@@ -225,7 +230,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The definitions in a folder by name, so that it does not depend on the disk which of two counts."""
+    """Return the definition files in a folder, sorted, so that the order does not depend on the file system."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -235,7 +240,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _looks_like_one(path: Path) -> bool:
-    """Whether a file of a workspace is meant for us and not for one of the many others that have workflows."""
+    """Return True if a workspace file looks like a chatops workflow and not like one of another program."""
     try:
         with _opened(path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -56,10 +56,10 @@ class ValidationEntry(Strict):
 
     tool: Name
     subject: dict[Name, str] = Field(default_factory=dict)
-    """From the name of one of its arguments to a JSON pointer into the answer, or to ``""``."""
+    """Argument name to a JSON pointer into the answer, or to ``""``."""
     depends_on: list[Name] | None = None
     passes_when: Literal["success"] | ExitCode | None = None
-    """For a tool that is no validator by contract; without it the tool has to return ``{"valid": true, …}``."""
+    """For a tool that is not a validator by contract; if None, the tool has to return ``{"valid": true, …}``."""
 
 
 class GateEntry(Strict):
@@ -112,7 +112,7 @@ class StepEntry(Strict):
         DEFAULT_ITERATIONS
     )
     max_step_retries: Annotated[int, Field(ge=1, le=MOST_ATTEMPTS)] = DEFAULT_ATTEMPTS
-    """Attempts in all."""
+    """Number of attempts in all."""
     temperature: Annotated[float, Field(ge=0, le=MOST_TEMPERATURE)] = DEFAULT_TEMPERATURE
     max_tokens: Tokens = DEFAULT_OUTPUT_TOKENS
     on_fail: Literal["stop", "ask", "go_on"] = "stop"
@@ -130,7 +130,7 @@ class WorkflowEntry(Strict):
 
 
 def keys_beside(path: Path) -> Sequence[str]:
-    """The keys that may stand where the last of `path` stands; `path` begins at the workflow's object."""
+    """Return the keys that are valid beside the last one of `path`, which starts at the workflow's object."""
     words = [part for part in path[:-1] if isinstance(part, str)]
     models: dict[str, type[BaseModel]] = {"steps": StepEntry, "validation_tools": ValidationEntry, "gates": GateEntry}
     model = models.get(words[-1], WorkflowEntry) if words else WorkflowEntry

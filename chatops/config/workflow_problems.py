@@ -1,4 +1,4 @@
-"""What is wrong with a workflow before it runs, in sentences that name file, line, column and key."""
+"""Check a workflow before it runs, and describe problems with file, line, column and key."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ MOST_TOLD = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result of checking one workflow; one sentence each."""
+    """Result of checking one workflow; one sentence per problem."""
 
     definition: Definition
     errors: tuple[str, ...] = ()
-    """It does not begin with any of them."""
+    """With any of these, the workflow does not start."""
     warnings: tuple[str, ...] = ()
 
     def or_raise(self) -> Definition:
-        """The definition. Raises ConfigError with all errors, one on a line."""
+        """Return the definition. Raises ConfigError with the errors, one per line, if there are any."""
         if not self.errors:
             return self.definition
         more = len(self.errors) - MOST_TOLD
@@ -30,7 +30,7 @@ class Checked:
 
 
 def check(definition: Definition, *, known: Known) -> Checked:
-    """Look for all that can be seen before a run."""
+    """Check everything that can be checked before a run."""
     problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
     return Checked(
         definition=definition,
@@ -40,7 +40,7 @@ def check(definition: Definition, *, known: Known) -> Checked:
 
 
 def told(definition: Definition, problem: WorkflowProblem) -> str:
-    """A problem as a sentence; one of a workflow without a file names the workflow and the step."""
+    """Return a problem as a sentence. Without a file it names the workflow and the step."""
     place = definition.place(problem.keys)
     if place is None:
         return f"Workflow {definition.name}{key_of(problem.keys)}: {problem.message}."

@@ -1,4 +1,4 @@
-"""From a workflow's definition in a file to values, or to an error that names file, line, column and key."""
+"""Read a workflow's definition into values, or raise an error that names file, line, column and key."""
 
 import json
 from pathlib import PurePath
@@ -30,7 +30,7 @@ _CHECK = "Correct it there; chatops registry check shows whether it can be read.
 
 
 def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definition:
-    """The workflow that the file `source` holds, called as the file is; `most` bytes are read of it.
+    """Read the workflow in the file `source`, of at most `most` bytes. Its name is the file's stem.
 
     Raises ConfigError naming line, column and key.
     """
@@ -43,7 +43,7 @@ def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definit
 
 
 def definition_in(document: Document, value: object, *, name: str, prefix: Keys = ()) -> Definition:
-    """The workflow that `value`, at `prefix` of `document`, defines. Raises ConfigError."""
+    """Read the workflow that `value`, at `prefix` of `document`, defines. Raises ConfigError."""
     if not isinstance(value, dict):
         raise document.error(prefix, "an object with steps has to stand here")
     if fault := workflow_name_fault(name):
@@ -52,7 +52,7 @@ def definition_in(document: Document, value: object, *, name: str, prefix: Keys 
         entry = WorkflowEntry.model_validate(value)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        # A misspelt key explains a missing one.
+        # Report a misspelt key first, because it explains a missing one.
         detail = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
         raise document.invalid(detail, keys=keys_beside, prefix=prefix) from None
     spec = spec_of(entry, name=name, source=document.source)
@@ -61,7 +61,7 @@ def definition_in(document: Document, value: object, *, name: str, prefix: Keys 
 
 
 def spec_of(entry: WorkflowEntry, *, name: str, source: str) -> WorkflowSpec:
-    """The values of an entry that has been checked."""
+    """Convert a validated entry to values."""
     return WorkflowSpec(
         name=name,
         description=entry.description.strip(),
@@ -71,7 +71,7 @@ def spec_of(entry: WorkflowEntry, *, name: str, source: str) -> WorkflowSpec:
 
 
 def workflow_schema() -> dict[str, object]:
-    """The JSON Schema of a workflow in a file of its own."""
+    """Return the JSON Schema of a workflow in a file of its own."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **WorkflowEntry.model_json_schema(mode="validation"),
@@ -88,7 +88,7 @@ def _step(entry: StepEntry) -> StepSpec:
         tools=None if entry.tools is None else _tools(entry.tools),
         validations=tuple(_validation(validation) for validation in entry.validation_tools),
         gates=tuple(_gate(gate) for gate in entry.gates),
-        # As it was written: what comes first in a schema is what a model writes first.
+        # Keep the order as written: a model writes members in the order of the schema.
         output_schema="" if entry.output_schema is None else json.dumps(entry.output_schema, ensure_ascii=False),
         max_iterations=entry.max_iterations,
         max_attempts=entry.max_step_retries,

@@ -1,4 +1,4 @@
-"""Whether an output schema can be used: it compiles, and everything it refers to is inside it."""
+"""Check that an output schema can be used: it compiles, and all its references are inside it."""
 
 import json
 from collections.abc import Iterator
@@ -9,12 +9,14 @@ from chatops.policy.workflow_checks import WorkflowProblem
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _VALUES = frozenset({"const", "enum", "default", "examples"})
-"""Keywords below which there is data and no schema."""
+"""Keywords whose values are data, not schemas."""
 
 
 def schema_fault(text: str) -> WorkflowProblem | None:
-    """What is wrong with the JSON Schema `text` (draft 2020-12 unless it says otherwise), keys beginning at the schema;
-    None if nothing is. Nothing is ever fetched."""
+    """Return what is wrong with the JSON Schema `text` (draft 2020-12 unless it says otherwise), or None.
+
+    The problem's keys start at the schema. Nothing is ever fetched.
+    """
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
@@ -34,7 +36,7 @@ def schema_fault(text: str) -> WorkflowProblem | None:
 
 
 def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> WorkflowProblem | None:
-    # Heavy, and only a workflow with a schema needs it.
+    # Slow to import, and only a workflow with a schema needs it.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
@@ -59,7 +61,7 @@ def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> 
         list(kind(schema, registry=registry).iter_errors({}))
     except RecursionError:
         return _fault((), "the schema refers to itself without end")
-    except Exception as error:  # A reference to something inside that is no schema.
+    except Exception as error:  # a reference to something inside that is not a schema
         return _fault((), f"the schema cannot be used ({type(error).__name__})")
     return None
 
@@ -69,7 +71,7 @@ def _fault(path: Path, message: str) -> WorkflowProblem:
 
 
 def _parts(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
-    """All texts in a schema that are not data, and the path to each."""
+    """Yield all strings in a schema that are not data, each with its path."""
     if len(path) > MAX_DEPTH:
         raise RecursionError
     if isinstance(schema, dict):

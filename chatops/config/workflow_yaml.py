@@ -1,7 +1,7 @@
-"""YAML with places, cut down to what JSON can say: no tags, anchors, aliases or second documents.
+"""YAML with positions, limited to what JSON can express: no tags, anchors, aliases or second documents.
 
-Only ``true``, ``false``, ``null`` and JSON's numbers are anything but text, so that ``no`` and ``1e3s`` stay what was
-written. An alias is refused because a few of them can stand for gigabytes, a tag because it names code.
+Only ``true``, ``false``, ``null`` and JSON's numbers are not text, so ``no`` and ``1e3s`` stay what was written.
+Aliases are refused because a few of them can expand to gigabytes, tags because they name code.
 """
 
 import re
@@ -24,11 +24,11 @@ _PLAINLY = (
     ("found unknown escape character", "in double quotes a backslash begins an escape; put a pattern in single quotes"),
     ("found unexpected end of stream", "the file ends inside quotes that were opened before"),
 )  # fmt: skip
-"""What the reader's words, by how they begin, mean for somebody who has not written it."""
+"""Start of a message of the YAML parser, and a plainer message for users."""
 
 
 def parse_yaml(text: str) -> Located:
-    """Read `text`. Raises NotWellFormed."""
+    """Parse YAML. Raises NotWellFormed."""
     reader = _Reader(text)
     try:
         value = reader.document()
@@ -43,7 +43,7 @@ def parse_yaml(text: str) -> Located:
 
 
 class _Reader:
-    """One pass over the events of a file, recording places as it goes."""
+    """One pass over the events of a file that records positions."""
 
     def __init__(self, text: str) -> None:
         self.places: dict[Path, Place] = {}
