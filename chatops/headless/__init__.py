@@ -1,1 +1,1 @@
-"""One-shot use without a screen: prompts, formats, exit codes."""
+"""Use without a UI: prompts, output formats, exit codes."""

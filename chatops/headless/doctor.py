@@ -1,7 +1,7 @@
-"""Is everything in place? One line per thing looked at: ok, warn or fail, and what to do.
+"""`chatops doctor`: check the installation; one line per check with ok, warn or fail and an advice.
 
-Keys are only ever said to be set or not. Nothing is changed, and nothing is sent but the question for models; only
-when asked about one model, it is asked to call a harmless tool, and how it does that is remembered.
+Keys are only reported as set or not set. Nothing is changed, and nothing is sent except the request for a list of
+models. Only if asked about one model, chatops asks that model to call a harmless tool and remembers how it does so.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from chatops.store.surroundings import Gravity, hindrance
 from chatops.tools.sandbox import probe
 
 SMALLEST_TERMINAL = (60, 15)
-"""Columns and lines below which the dialog gets hard to read."""
+"""Columns and lines below which the approval dialog becomes hard to read."""
 
 
 class Grade(StrEnum):
-    """How bad it is."""
+    """Severity of a check's result."""
 
     OK = "ok"
     WARN = "warn"
@@ -40,7 +40,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at."""
+    """Result of one check."""
 
     name: str
     grade: Grade
@@ -49,12 +49,12 @@ class Check:
 
 
 def failed(checks: Sequence[Check]) -> bool:
-    """Whether anything has to be done before chatops can be relied on."""
+    """Return True if something has to be fixed before chatops can be relied on."""
     return any(check.grade is Grade.FAIL for check in checks)
 
 
 def lines(checks: Sequence[Check]) -> str:
-    """Aligned lines: grade, name, finding, advice."""
+    """Format checks as aligned lines: grade, name, finding, advice."""
     width = max((len(check.name) for check in checks), default=0)
     return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_told(check)}" for check in checks)
 
@@ -62,12 +62,12 @@ def lines(checks: Sequence[Check]) -> str:
 def _told(check: Check) -> str:
     if not check.advice:
         return check.text
-    # What a server says of itself may end anywhere.
+    # A server's own text may end with any punctuation.
     return f"{check.text}{'' if check.text.endswith(('.', '?', '!', chr(39))) else '.'} {check.advice}"
 
 
 def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
-    """The registry in force, the site's, and what is wrong with them."""
+    """Check the registry in force and the site registry."""
     found = []
     if loaded.broken is not None:
         text = f"{loaded.broken}"
@@ -84,10 +84,10 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
 
 
 async def model_checks(models: Sequence[ModelSpec], *, needed: Mapping[str, Grade], discover: Discover) -> list[Check]:
-    """Each model's key and server, all servers asked at once.
+    """Check the key and server of each model; all servers are asked at the same time.
 
-    `needed` says how bad it is if a model cannot be used. Those that nobody needs and that cannot be used now are
-    only named, in one line.
+    `needed` maps a model to the grade if it cannot be used. Unusable models that no role needs are only listed in one
+    line.
     """
     found = await asyncio.gather(*(reach(spec, discover=discover) for spec in models))
     spare = [one.spec.name for one in found if not one.usable and one.spec.name not in needed]
@@ -101,7 +101,7 @@ async def model_checks(models: Sequence[ModelSpec], *, needed: Mapping[str, Grad
 
 
 def _model(one: Reach, *, bad: Grade) -> list[Check]:
-    """The line about the key, if there is a server to be asked with it, and the line about the model."""
+    """Return the line about the key, if the server was asked with it, and the line about the model."""
     name = f"model {one.spec.name}"
     found = []
     asked = (Standing.THERE, Standing.UNLISTED, Standing.REFUSED, Standing.SILENT)
@@ -112,7 +112,7 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
 
 
 def calling_check(spec: ModelSpec, trial: Trial) -> Check:
-    """The line about how a model calls tools."""
+    """Return the line about how a model calls tools."""
     name = f"model {spec.name}"
     match trial.finding:
         case Finding.NATIVE:
@@ -138,7 +138,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
 
 
 def _how(trial: Trial) -> str:
-    """In which way the model was told of the tool, if not in the tool's own field, and why."""
+    """Return how and why the tool was described to the model, if not in the request's own field for tools."""
     if not trial.format:
         return ""
     told = f"with tools described in its prompt ({trial.format}) "
@@ -170,7 +170,7 @@ def _origin(source: KeySource) -> str:
 
 
 def sandbox_checks(*, require: str) -> list[Check]:
-    """What commands that a person approves can reach."""
+    """Check what approved commands can reach."""
     program, fault = probe()
     if program:
         return [Check(name="sandbox", grade=Grade.OK, text=f"bubblewrap ({program})")]
@@ -183,7 +183,7 @@ def sandbox_checks(*, require: str) -> list[Check]:
 
 
 def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
-    """Whether the chat can be drawn here. Without a terminal only -p works, which is no fault."""
+    """Check whether the chat can be drawn here. Without a terminal only -p works, which is not a fault."""
     if not sys.stdout.isatty():
         return [Check(name="terminal", grade=Grade.OK, text="none here; chatops -p works without one")]
     found = []
@@ -205,12 +205,12 @@ _GRADES = {Gravity.FINE: Grade.OK, Gravity.DOUBTFUL: Grade.WARN, Gravity.BROKEN:
 
 
 def store_checks(path: Path) -> list[Check]:
-    """The file with sessions and approvals, which is only read."""
+    """Check the file with sessions and approvals, without writing to it."""
     return [Check(name="store", grade=_GRADES[one.gravity], text=one.text, advice=one.advice) for one in findings(path)]
 
 
 def platform_checks(paths: Paths) -> list[Check]:
-    """Operating system, Python, and the folders of ours."""
+    """Check the operating system, Python, and chatops' own folders."""
     version = ".".join(str(part) for part in sys.version_info[:3])
     found = [Check(name="python", grade=Grade.OK, text=version)]
     if sys.platform != "linux":

@@ -1,4 +1,4 @@
-"""The three output formats. A reporter follows the events of a turn and prints its end."""
+"""The three output formats. A reporter follows the events of a turn and prints its result."""
 
 import json
 import math
@@ -17,11 +17,11 @@ from chatops.headless.screen import Screen
 from chatops.headless.stream import Tree
 
 SHOWN_ARGUMENTS = 200
-"""Characters of a call's arguments in a progress line."""
+"""Most characters of a call's arguments in a progress line."""
 
 
 class OutputFormat(StrEnum):
-    """What stdout gets."""
+    """Format of stdout."""
 
     TEXT = "text"
     JSON = "json"
@@ -32,69 +32,69 @@ class Reporter(Protocol):
     """Prints a turn."""
 
     def resumed(self, state: TurnState) -> None:
-        """The turn was stored and goes on."""
+        """Handle that a stored turn is resumed."""
         ...
 
     def event(self, published: Published) -> None:
-        """Something happened."""
+        """Handle an event."""
         ...
 
     def finished(self, result: Report) -> None:
-        """The turn is paused or over."""
+        """Print the result of a turn that is paused or over."""
         ...
 
     def broke(self, reason: str) -> None:
-        """No result will come."""
+        """Handle that no result will follow, for `reason`."""
         ...
 
 
 class Text:
-    """The answer on stdout, once it is complete; what happens meanwhile on stderr."""
+    """The answer on stdout, once it is complete; progress on stderr."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def resumed(self, state: TurnState) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def event(self, published: Published) -> None:
-        """Tools, decisions and notices as they happen, one line each."""
+        """Print tools, decisions and notices as they happen, one line each, to stderr."""
         progress(self._screen, published)
 
     def finished(self, result: Report) -> None:
-        """The answer, if there is one; an empty answer prints nothing."""
+        """Print the answer, if there is one. It goes to stderr if the turn failed or was stopped."""
         if result.answer and result.status in (TurnStatus.ANSWERED, TurnStatus.LIMIT):
             self._screen.answer(result.answer)
         elif result.answer:
             self._screen.say(result.answer)
 
     def broke(self, reason: str) -> None:
-        """Nothing: the reason is told on stderr in any format."""
+        """Print nothing: every format reports the reason on stderr."""
 
 
 class Json:
-    """One object at the end."""
+    """One JSON object at the end."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def resumed(self, state: TurnState) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def event(self, published: Published) -> None:
-        """As in text format, on stderr."""
+        """Print progress to stderr, as in text format."""
         progress(self._screen, published)
 
     def finished(self, result: Report) -> None:
-        """The documented object."""
+        """Print the documented object."""
         self._screen.line(dumps(as_json(result), indent=2))
 
     def broke(self, reason: str) -> None:
-        """Nothing: there is no turn to describe."""
+        """Print nothing: there is no turn to describe."""
 
 
 class StreamJson:
-    """One line per event."""
+    """One JSON line per event."""
 
     def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.time) -> None:
         self._screen = screen
@@ -102,24 +102,24 @@ class StreamJson:
         self._tree = Tree()
 
     def resumed(self, state: TurnState) -> None:
-        """Opens the stored turn's nodes again."""
+        """Open the nodes of the stored turn again."""
         self._write(self._tree.resumed(state, self._clock()))
 
     def resumed_run(self, run: WorkflowState) -> None:
-        """Opens the nodes of a stored run of a workflow again."""
+        """Open the nodes of a stored workflow run again."""
         self._write(self._tree.resumed_run(run, self._clock()))
 
     def event(self, published: Published) -> None:
-        """The event's line or lines."""
+        """Print the lines of an event."""
         self._write(self._tree.lines(published))
 
     def finished(self, result: Report) -> None:
-        """A paused turn's nodes stay open, they go on later; any other turn leaves none."""
+        """Close all open nodes, except for a paused turn, whose nodes a later command continues."""
         if result.status != TurnStatus.PAUSED:
             self.broke(result.detail or f"the turn ended: {result.status}")
 
     def broke(self, reason: str) -> None:
-        """Closes all that is open with ``error``."""
+        """Close all open nodes with ``error``."""
         self._write(self._tree.close(self._clock(), reason=reason))
 
     def _write(self, lines: list[dict[str, JsonValue]]) -> None:
@@ -128,7 +128,7 @@ class StreamJson:
 
 
 def reporter(kind: OutputFormat, screen: Screen) -> Reporter:
-    """The reporter for a format."""
+    """Return the reporter for a format."""
     match kind:
         case OutputFormat.TEXT:
             return Text(screen)
@@ -140,9 +140,9 @@ def reporter(kind: OutputFormat, screen: Screen) -> Reporter:
 
 
 def dumps(value: JsonValue, *, indent: int | None = None) -> str:
-    """JSON that is safe on any stream and any terminal: ASCII only, and never ``NaN``.
+    """Return JSON that is safe on any stream and any terminal: ASCII only, never ``NaN``.
 
-    A value that JSON cannot hold (a number out of range, nesting without end) does not end a command: it is left out.
+    A value that JSON cannot hold (a number out of range, endless nesting) is left out instead of failing the command.
     """
     try:
         return json.dumps(value, indent=indent, allow_nan=False)
@@ -151,7 +151,7 @@ def dumps(value: JsonValue, *, indent: int | None = None) -> str:
 
 
 def _holdable(value: JsonValue, levels: int) -> JsonValue:
-    """`value` with null for what JSON cannot hold."""
+    """Return `value` with null for parts that JSON cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
@@ -164,7 +164,7 @@ def _holdable(value: JsonValue, levels: int) -> JsonValue:
 
 
 def progress(screen: Screen, published: Published) -> None:
-    """What a person at the terminal wants to know while waiting."""
+    """Print the events that a user at the terminal wants to see while waiting."""
     match published.event:
         case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox):
             shown = arguments if len(arguments) <= SHOWN_ARGUMENTS else f"{arguments[:SHOWN_ARGUMENTS]}…"

@@ -1,4 +1,4 @@
-"""A pending call in words: the same facts as the dialog shows, nothing left out and nothing able to hide."""
+"""Describe a pending call as text, with the same facts as the approval dialog, complete and unable to hide anything."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from chatops.runtime.denials import sentence
 from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
 
 SHOWN_IN_LISTS = 100
-"""Characters of the arguments in a one-line mention."""
+"""Most characters of the arguments in a one-line mention."""
 
 REASONS = {
     AskReason.POLICY: "",
@@ -25,7 +25,7 @@ REASONS = {
 
 
 def describe(pending: PendingCall) -> str:
-    """All that a person has to see before deciding, control and invisible characters made visible."""
+    """Return all facts that the user has to see before deciding; control and invisible characters are made visible."""
     facts = pending.facts
     lines = [
         f"Call:     {pending.call.id}",
@@ -62,7 +62,7 @@ def describe(pending: PendingCall) -> str:
 
 
 def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
-    """The facts of `describe` for scripts, text as it is."""
+    """Return the facts of `describe` for scripts, with unchanged text."""
     facts = pending.facts
     return {
         **pending_json(pending),
@@ -90,18 +90,18 @@ def _denial_json(denial: Denial) -> dict[str, JsonValue]:
 
 
 def mention(pending: PendingCall) -> str:
-    """One line: id, tool, the beginning of the arguments."""
+    """Return one line: id, tool, the beginning of the arguments."""
     return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}"
 
 
 def beginning(pending: PendingCall) -> str:
-    """The beginning of the command or the arguments, which says so if it is not all of it."""
+    """Return the beginning of the command or the arguments, marked if it is not all of it."""
     shown = _one_line(pending.facts.command or pending.facts.arguments)
     return shown if len(shown) <= SHOWN_IN_LISTS else f"{shown[:SHOWN_IN_LISTS]}… (cut; show has all of it)"
 
 
 def answers(pending: PendingCall) -> list[str]:
-    """The commands that answer a call, each with what it means where that is not plain."""
+    """Return the commands that decide a call, each with an explanation where it is not obvious."""
     call = pending.call.id
     if pending.denial is not None:
         return [
@@ -118,7 +118,7 @@ def answers(pending: PendingCall) -> list[str]:
 
 
 def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str = "resume") -> str:
-    """What waits, and the exact commands that go on; `resume` is the one for the session."""
+    """Return the pending calls and the exact commands to continue; `resume` is the one that resumes the session."""
     count = "1 call waits" if len(pending) == 1 else f"{len(pending)} calls wait"
     asked = "you" if any(one.in_doubt for one in pending) else "approval"
     lines = [f"Paused: {count} for {asked}."]
@@ -146,7 +146,7 @@ def _doubt(pending: PendingCall) -> list[str]:
 
 
 def _known(pending: PendingCall) -> list[str]:
-    """What is known of an attempt that may have taken effect."""
+    """Return what is known about an attempt whose outcome is unknown."""
     known = pending.interruption
     if known is None:
         return []
@@ -158,7 +158,7 @@ def _known(pending: PendingCall) -> list[str]:
 
 
 def _scope(pending: PendingCall) -> list[str]:
-    """What an approval covers here, and what the chat's own dialog could grant beyond it."""
+    """Return what an approval covers here, and what the chat's own dialog could grant beyond it."""
     if pending.denial is not None:
         return []
     if pending.in_doubt:
@@ -185,7 +185,7 @@ def _some(label: str, values: Iterable[str]) -> list[str]:
 
 
 def _pretty(arguments: str) -> str:
-    """Short values as indented JSON; text that is no object as it is. Strings keep their JSON escapes."""
+    """Return an object with short values as indented JSON, other text unchanged. Strings keep their JSON escapes."""
     value = arguments_value(arguments)
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 

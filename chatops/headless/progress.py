@@ -1,4 +1,4 @@
-"""What a run of a workflow does, as lines for whoever waits at the terminal: one per event that is worth one."""
+"""Progress of a workflow run as lines on stderr: one line per event that is worth one."""
 
 from collections.abc import Callable
 
@@ -25,14 +25,14 @@ from chatops.headless.formats import progress
 from chatops.headless.screen import Screen
 
 SHOWN = 200
-"""Characters of a reason in a line."""
+"""Most characters of a reason in a line."""
 
 
 class Progress:
-    """Says where the run is: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``."""
+    """Prints where a run is: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``."""
 
     def __init__(self, screen: Screen, *, turn: Callable[[], TurnState | None]) -> None:
-        """`turn` gives the turn under way, as committed."""
+        """Create the progress printer. `turn` returns the current turn as committed."""
         self._screen = screen
         self._turn = turn
         self._steps: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Progress:
         self._spent: Usage | None = None
 
     def resumed(self, run: WorkflowState) -> None:
-        """The run was stored and goes on."""
+        """Restore steps and token counts of a stored run that is resumed."""
         self._steps = tuple(step.name for step in run.spec.steps)
         for record in run.attempts:
             self._spent = total(self._spent, record.usage)
@@ -48,7 +48,7 @@ class Progress:
             self._go_to(run.phase.step)
 
     def event(self, published: Published) -> None:
-        """One line, or none."""
+        """Print one line for an event, or nothing."""
         match published.event:
             case WorkflowStarted(workflow=workflow, steps=steps, id=run_id):
                 self._steps = steps
@@ -99,11 +99,11 @@ class Progress:
 
 
 def tokens(usage: Usage | None) -> str:
-    """What was spent, in words."""
+    """Return the number of tokens spent, in words."""
     return "no tokens counted" if usage is None else f"{usage.input_tokens + usage.output_tokens:,} tokens"
 
 
 def one_line(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     flat = " ".join(text.split())
     return flat if len(flat) <= SHOWN else f"{flat[:SHOWN]}…"

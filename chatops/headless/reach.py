@@ -1,6 +1,6 @@
-"""Can a configured model be used: is its key set, does its server answer, does it have the model?
+"""Check whether a configured model can be used: is its key set, does its server answer and list the model?
 
-The one answer behind ``chatops models list`` and ``chatops doctor``.
+Used by ``chatops models list`` and ``chatops doctor``.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,28 +15,28 @@ from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
-"""Asks the server of a model which models it has, within a few seconds. Raises ChatopsError."""
+"""Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
 
 
 class Standing(StrEnum):
-    """How far a model is from being usable."""
+    """Reachability of a model."""
 
     THERE = "there"
     UNLISTED = "unlisted"
-    """Its server answers, and does not name it."""
+    """The server answers but does not list the model."""
     SILENT = "silent"
-    """Its server gives no list of models."""
+    """The server returns no list of models."""
     REFUSED = "refused"
-    """Its server does not accept the key, or wants one."""
+    """The server rejects the key, or requires one."""
     KEYLESS = "keyless"
-    """Its key is not set."""
+    """The key is not set."""
     ABSENT = "absent"
-    """This version has no such models."""
+    """This version does not support models of this type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What was found out about one model, in words for a person."""
+    """Reachability of one model, with a text for the user."""
 
     spec: ModelSpec
     standing: Standing
@@ -46,12 +46,12 @@ class Reach:
 
     @property
     def usable(self) -> bool:
-        """Whether a message sent to it now would be expected to get an answer."""
+        """True if a message sent to the model now is expected to get an answer."""
         return self.standing is Standing.THERE
 
 
 async def reach(spec: ModelSpec, *, discover: Discover = list_models) -> Reach:
-    """Look at the key, then ask the server. Never raises for what servers do, and never shows a key."""
+    """Check the key, then ask the server. Never raises for a server's errors and never shows a key."""
     match spec.type:
         case ModelType.DEMO:
             return Reach(spec=spec, standing=Standing.THERE, text="built in, needs nothing")

@@ -1,4 +1,4 @@
-"""The one object that `--output-format json` prints, read off a turn's state (surface, section 1)."""
+"""The JSON object that `--output-format json` prints of a turn, built from its state (surface, section 1)."""
 
 import os.path
 from collections.abc import Mapping, Sequence
@@ -36,13 +36,15 @@ from chatops.engine.view import answer_so_far, pending_calls, turn_status
 WRITERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"file_write": ("path", "{}"), "file_edit": ("path", "{}"), "component_deploy": ("name", "flows/{}.json")}
 )
-"""Tools that leave a file changed: the argument that names it, and the path that this means."""
+"""Tools that change a file: the argument that names it, and the template of its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReport:
-    """One call of the turn. `verdict` is empty until it has been judged, `decided_by` until someone or something
-    has answered, `outcome` until it is over."""
+    """One call of the turn.
+
+    `verdict` is empty until the call was judged, `decided_by` until it was decided, `outcome` until it is over.
+    """
 
     id: str
     tool: str
@@ -64,7 +66,7 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a turn went, for scripts."""
+    """Result of a turn, for scripts."""
 
     session_id: str
     turn_id: str
@@ -79,15 +81,15 @@ class Report:
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
     reason: str = ""
-    """Why there is no answer, in one word; empty if there is one, or if the turn is paused."""
+    """Why there is no answer, as one word; empty if there is one, or if the turn is paused."""
     detail: str = ""
     advice: str = ""
 
 
 def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | None = None) -> Report:
-    """What can be said of a turn that is paused or over; one that was left running counts as cancelled.
+    """Report a turn that is paused or over. A turn that was left running counts as cancelled.
 
-    `trouble` is what keeps the next step from being stored: then a turn that is not over has failed.
+    `trouble` is the storage error that blocks the next step: a turn that is not over has failed then.
     """
     status = turn_status(state)
     calls = _calls(state)
@@ -143,12 +145,12 @@ def _finish_reason(said: str) -> str:
 
 
 def error_json(reason: str, *, detail: str, advice: str) -> dict[str, JsonValue]:
-    """The member ``error`` of the json formats: why there is no answer; none if there is one, or still may be one."""
+    """Return the member ``error`` of the JSON formats; nothing if there is an answer or still may be one."""
     return {"error": {"reason": reason, "message": detail, "advice": advice}} if reason else {}
 
 
 def as_json(value: Report) -> dict[str, JsonValue]:
-    """The documented object: every key always there but ``error``, null for what nobody knows."""
+    """Return the documented object. Every key except ``error`` is always present; unknown values are null."""
     return {
         "session_id": value.session_id,
         "turn_id": value.turn_id,
@@ -169,7 +171,7 @@ def as_json(value: Report) -> dict[str, JsonValue]:
 
 
 def calls_json(calls: Sequence[CallReport]) -> list[JsonValue]:
-    """Calls as the json format lists them."""
+    """Return calls as the JSON format lists them."""
     return [
         {
             "id": call.id,
@@ -185,19 +187,19 @@ def calls_json(calls: Sequence[CallReport]) -> list[JsonValue]:
 
 
 def usage_json(usage: Usage | None) -> dict[str, JsonValue]:
-    """Tokens and cost; null and not zero where the server did not say."""
+    """Return tokens and cost; values that the server did not report are null, not zero."""
     return {
         "input_tokens": usage.input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
         "reasoning_tokens": usage.reasoning_tokens if usage else None,
         "cost": usage.cost if usage else None,
-        # Scripts know the four keys above; this one is there only where a server has a prompt cache.
+        # Scripts rely on the four keys above. This one exists only if the server has a prompt cache.
         **({"cached_tokens": usage.cached_tokens} if usage and usage.cached_tokens else {}),
     }
 
 
 def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
-    """A pending call as the json format lists it."""
+    """Return a pending call as the JSON format lists it."""
     return {
         "id": pending.call.id,
         "tool": pending.call.name,
@@ -208,7 +210,7 @@ def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
 
 
 def _interrupted_json(known: Interruption) -> JsonValue:
-    """What is known of an attempt that may have taken effect."""
+    """Return what is known about an attempt whose outcome is unknown."""
     return {
         "attempt": known.attempt,
         "started_at": known.started_at,
@@ -219,14 +221,14 @@ def _interrupted_json(known: Interruption) -> JsonValue:
 
 
 def arguments_value(text: str) -> JsonValue:
-    """Arguments as the object they spell, or as the text they are if they spell none that JSON can hold."""
+    """Return arguments as the object that they encode; as text if they encode none that JSON can hold."""
     value = json_or_text(text)
     return value if isinstance(value, Mapping) else text
 
 
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
-    # What stands in for a result that an earlier turn has lost is no call of this one.
+    # A placeholder for the lost result of an earlier turn is not a call of this turn.
     told = [_told(message) for message in results if not stands_in(message)]
     known = {call.id for call in told}
     phase = state.phase
@@ -282,7 +284,7 @@ def _current(one: CallState) -> CallReport:
 
 
 def _files(calls: Sequence[CallReport], workspace: str) -> tuple[str, ...]:
-    """Each changed file once, in order, relative to the workspace where it is inside."""
+    """Return each changed file once, in order; paths in the workspace are relative to it."""
     found: dict[str, None] = {}
     for call in calls:
         value = arguments_value(call.arguments)

@@ -1,7 +1,7 @@
-"""One turn without a screen: submit, wait until it is paused or over, print, exit code (surface, section 1).
+"""Run one turn without a UI: submit, wait until it is paused or over, print, return the exit code.
 
-Nobody is there to ask: a gated call pauses the turn, which is stored, or is denied; it never runs by itself,
-and nothing is ever read from the terminal.
+See surface, section 1. No user can be asked: a call that needs approval pauses the turn, which is stored, or is denied.
+It never runs by itself, and nothing is ever read from the terminal.
 """
 
 import time
@@ -26,7 +26,7 @@ NOWHERE = "nothing can be saved here, so it cannot wait for approval"
 
 
 class ExitCode(IntEnum):
-    """What the caller's shell sees."""
+    """Exit code of the command."""
 
     ANSWERED = 0
     ERROR = 1
@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
 
 
 class OnApproval(StrEnum):
-    """What happens to a call that no rule answers."""
+    """Treatment of a call that no rule answers."""
 
     PAUSE = "pause"
     DENY = "deny"
@@ -46,7 +46,7 @@ class OnApproval(StrEnum):
 async def ask(
     session: ChatSession, prompt: str, *, screen: Screen, output: OutputFormat, on_approval: OnApproval
 ) -> int:
-    """Send `prompt` and drive the turn. A turn that is already open is left alone: the prompt is not sent."""
+    """Send `prompt` and run the turn. If the last turn is still open, do not send the prompt."""
     before = session.state
     if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
         return _occupied(session, before, screen, reporter(output, screen))
@@ -59,7 +59,7 @@ async def ask(
 
 
 async def go_on(session: ChatSession, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
-    """Go on with the stored turn: posted decisions are applied, what still waits is printed again."""
+    """Resume the stored turn: apply posted decisions, and print the calls that are still pending again."""
     printer = reporter(output, screen)
     if session.state is not None:
         printer.resumed(session.state)
@@ -67,7 +67,7 @@ async def go_on(session: ChatSession, *, screen: Screen, output: OutputFormat, o
 
 
 def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat) -> int:
-    """Print how a turn that is over ended; its exit code."""
+    """Print the result of a turn that is over, and return its exit code."""
     screen.say("The last turn of this session is over already; this is how it ended.")
     return _end(state, workspace, screen, reporter(output, screen))
 
@@ -123,10 +123,13 @@ async def _settled(
     on_approval: OnApproval,
     could_not_wait: list[PendingCall],
 ) -> TurnState | None:
-    """Calls that were to wait and are denied because nothing can be stored are added to `could_not_wait`."""
+    """Run the turn until it is paused or over.
+
+    Calls that should have paused the turn but are denied because nothing can be stored are added to `could_not_wait`.
+    """
     await begin()
     state = await session.settle()
-    # What waits has to be found again by whoever approves it, in another process.
+    # A pending call is approved from another process, so it has to be stored.
     denies = on_approval is OnApproval.DENY or session.passing
     reason = NOWHERE if session.passing else NOBODY
     while denies and state is not None and (waiting := pending_calls(state)):
@@ -139,7 +142,10 @@ async def _settled(
 
 
 async def deny_all(session: ChatSession, waiting: tuple[PendingCall, ...], *, reason: str = NOBODY) -> bool:
-    """Deny what waits. Whether at least one call took the answer; the others have been decided through another door."""
+    """Deny the pending calls.
+
+    Return True if at least one denial was accepted; the other calls were decided in another process.
+    """
     taken = [await session.decide(one.call.id, digest=one.digest, decision=Rejected(reason=reason)) for one in waiting]
     return any(taken)
 
@@ -149,7 +155,7 @@ def _over(state: TurnState | None) -> bool:
 
 
 def _stopped(session: ChatSession, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
-    """A signal came first: the turn stays as it is stored, and that is what is printed of it."""
+    """Print the turn as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     if state is not None:
         printer.finished(report(state, workspace=session.snapshot().workspace))
@@ -161,18 +167,18 @@ def _stopped(session: ChatSession, state: TurnState | None, screen: Screen, prin
 
 
 def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
-    """There is no turn to tell of: another process has it now, or none was begun."""
+    """Report that there is no turn here: another process owns the session now, or no turn was started."""
     if trouble is None:
         trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
     printer.broke(str(trouble))
     told = f"{trouble} {trouble.advice}".strip()
-    # In the words in which the session has said it already.
+    # Use the session's own wording, so that say_once prints it only once.
     screen.say_once(f"Not saved: {told}" if isinstance(trouble, NotSaved) and not told.startswith("Not sav") else told)
     return ExitCode.ERROR
 
 
 def _occupied(session: ChatSession, state: TurnState, screen: Screen, printer: Reporter) -> int:
-    """Nothing is sent, and how the turn stands is printed as if it had stopped there just now."""
+    """Print the open turn as if it had just stopped; send nothing."""
     session_id = session.snapshot().session_id
     screen.say("The prompt was not sent: the last turn of this session is not finished.")
     waiting = pending_calls(state)
@@ -201,7 +207,7 @@ def _end(
 
 
 def _explain(result: Report, screen: Screen, *, unsaved: bool) -> None:
-    """What the person at the terminal has to know besides the answer, and has not been told as it happened."""
+    """Print what the user has to know besides the answer and was not printed as it happened."""
     match TurnStatus(result.status):
         case TurnStatus.ANSWERED:
             return
@@ -220,7 +226,7 @@ def _explain(result: Report, screen: Screen, *, unsaved: bool) -> None:
 
 
 def exit_code(status: str) -> ExitCode:
-    """The exit code for how a turn, or a run of a workflow, stands."""
+    """Return the exit code for the status of a turn or a workflow run."""
     match TurnStatus(status):
         case TurnStatus.ANSWERED:
             return ExitCode.ANSWERED

@@ -1,4 +1,4 @@
-"""The three output formats for runs of workflows."""
+"""The three output formats for workflow runs."""
 
 import json
 import time
@@ -20,86 +20,86 @@ class RunReporter(Protocol):
     """Prints a run."""
 
     def resumed(self, run: WorkflowState, turn: TurnState | None) -> None:
-        """The run was stored and goes on, with the turn that it waits for if that was begun."""
+        """Handle that a stored run is resumed; `turn` is the turn that it waits for, if that was started."""
         ...
 
     def event(self, published: Published) -> None:
-        """Something happened."""
+        """Handle an event."""
         ...
 
     def finished(self, result: RunReport) -> None:
-        """Nothing more happens without a person."""
+        """Print the result; nothing more happens without the user."""
         ...
 
     def broke(self, reason: str) -> None:
-        """No result will come."""
+        """Handle that no result will follow, for `reason`."""
         ...
 
 
 class RunText:
-    """The answer on stdout, progress on stderr unless only the result is wanted."""
+    """The answer on stdout; progress on stderr unless only the result is wanted."""
 
     def __init__(self, screen: Screen, progress: Progress | None) -> None:
         self._screen = screen
         self._progress = progress
 
     def resumed(self, run: WorkflowState, turn: TurnState | None) -> None:
-        """Takes up the count."""
+        """Restore the progress counts."""
         if self._progress is not None:
             self._progress.resumed(run)
 
     def event(self, published: Published) -> None:
-        """A line on stderr, or none."""
+        """Print a line to stderr, or nothing."""
         if self._progress is not None:
             self._progress.event(published)
 
     def finished(self, result: RunReport) -> None:
-        """The last result, if the run has one: fields as lines, text as it is."""
+        """Print the last result, if the run has one: fields as lines, text unchanged."""
         if result.status == TurnStatus.ANSWERED and result.answer:
             self._screen.answer(as_fields(result.answer))
 
     def broke(self, reason: str) -> None:
-        """Nothing: the reason is told on stderr in any format."""
+        """Print nothing: every format reports the reason on stderr."""
 
 
 class RunJson(RunText):
-    """One object at the end, progress as in text."""
+    """One JSON object at the end; progress as in text format."""
 
     def finished(self, result: RunReport) -> None:
-        """The documented object."""
+        """Print the documented object."""
         self._screen.line(dumps(run_json(result), indent=2))
 
 
 class RunStream:
-    """One line per event: the tree of workflow, step, turn and round."""
+    """One JSON line per event: the tree of workflow, step, turn and round."""
 
     def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.time) -> None:
         self._stream = StreamJson(screen, clock=clock)
 
     def resumed(self, run: WorkflowState, turn: TurnState | None) -> None:
-        """Opens the nodes of the stored run again."""
+        """Open the nodes of the stored run again."""
         self._stream.resumed_run(run)
         if turn is not None and not isinstance(turn.phase, Finished):
             self._stream.resumed(turn)
 
     def event(self, published: Published) -> None:
-        """The event's line or lines."""
+        """Print the lines of an event."""
         self._stream.event(published)
 
     def finished(self, result: RunReport) -> None:
-        """What a paused run has open stays open, it goes on later; any other run leaves nothing open."""
+        """Close all open nodes, except for a paused run, whose nodes a later command continues."""
         if result.status != TurnStatus.PAUSED:
             self._stream.broke(result.detail or f"the run ended: {result.status}")
 
     def broke(self, reason: str) -> None:
-        """Closes all that is open with ``error``."""
+        """Close all open nodes with ``error``."""
         self._stream.broke(reason)
 
 
 def run_reporter(
     kind: OutputFormat, screen: Screen, *, summary: bool, turn: Callable[[], TurnState | None]
 ) -> RunReporter:
-    """The reporter for a format. `summary`: only the result is wanted; `turn` gives the turn under way."""
+    """Return the reporter for a format. `summary`: print only the result. `turn` returns the current turn."""
     progress = None if summary else Progress(screen, turn=turn)
     match kind:
         case OutputFormat.TEXT:
@@ -112,6 +112,6 @@ def run_reporter(
 
 
 def readable(answer: str) -> str:
-    """A result that a person is to accept, exactly: an object or a list over several lines, anything else as it is."""
+    """Return a result for review without loss: an object or list as indented JSON, anything else unchanged."""
     value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

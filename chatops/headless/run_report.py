@@ -1,4 +1,4 @@
-"""The one object that `--output-format json` prints of a run of a workflow, read off the run and its turns."""
+"""The JSON object that `--output-format json` prints of a workflow run, built from the run and its turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,23 +31,24 @@ class StepReport:
 
     name: str
     status: str
-    """``pending`` (not begun), ``running``, ``paused`` (a call waits), ``review`` (a person is asked), ``answered``,
-    ``failed``, ``skipped`` or ``cancelled``."""
+    """``pending`` (not started), ``running``, ``paused`` (a call is pending), ``review`` (the user is asked),
+    ``answered``, ``failed``, ``skipped`` or ``cancelled``.
+    """
     attempts: int = 0
-    """Begun so far."""
+    """Attempts started so far."""
     iterations: int = 0
     """Model calls of all attempts."""
     output: str = ""
-    """The accepted result, as the run keeps it."""
+    """The accepted result, as the run stores it."""
     has_schema: bool = False
     detail: str = ""
-    """Why it has none, or what stood against the last attempt."""
+    """Why there is no result, or why the last attempt was not accepted."""
     usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """How a run stands, for scripts."""
+    """State of a run, for scripts."""
 
     session_id: str
     workflow: str
@@ -63,9 +64,9 @@ class RunReport:
     pending: tuple[PendingCall, ...]
     review: AwaitingReview | None
     failed_steps: tuple[str, ...] = ()
-    """Names of the steps that the run passed over without a result."""
+    """Names of the failed steps after which the run continued without their result."""
     reason: str = ""
-    """Why there is no answer, in one word; empty if there is one, or if the run is paused or goes on."""
+    """Why there is no answer, as one word; empty if there is one, or if the run is paused or continues."""
     detail: str = ""
     advice: str = ""
 
@@ -73,7 +74,7 @@ class RunReport:
 def run_report(
     run: WorkflowState, turns: Sequence[TurnState], *, workspace: str = "", trouble: ChatopsError | None = None
 ) -> RunReport:
-    """What can be said of a run with its turns as they are stored. `trouble` is what keeps it from going on."""
+    """Report a run and its turns as they are stored. `trouble` is the error that keeps the run from continuing."""
     told = [report(turn, workspace=workspace) for turn in turns]
     phase = run.phase
     present = _present(run, turns)
@@ -99,7 +100,7 @@ def run_report(
 
 
 def run_json(value: RunReport) -> dict[str, JsonValue]:
-    """The documented object: every key always there but ``error``, null for what is not or nobody knows."""
+    """Return the documented object. Every key except ``error`` is always present; values may be null."""
     return {
         "session_id": value.session_id,
         "workflow": value.workflow,
@@ -131,7 +132,7 @@ def run_json(value: RunReport) -> dict[str, JsonValue]:
 
 
 def output_value(step: StepReport) -> JsonValue:
-    """A step's result as the value it spells: what has a schema is JSON, anything else if it is an object or list."""
+    """Return a step's result as the value that it encodes: with a schema always, otherwise an object or list."""
     if not step.has_schema and step.output[:1] not in ("{", "["):
         return step.output
     return json_or_text(step.output)
@@ -167,7 +168,7 @@ def _status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | None) -
 
 
 def _detail(run: WorkflowState, trouble: ChatopsError | None) -> str:
-    """Why it is over, or does not go on."""
+    """Return why the run is over, or why it does not continue."""
     match run.phase:
         case RunFinished(detail=detail) | AwaitingReview(reason=ReviewReason.UNANSWERED, detail=detail):
             return detail
@@ -193,7 +194,7 @@ def _reason(run: WorkflowState, turns: Sequence[TurnState], trouble: ChatopsErro
 
 
 def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:
-    """The turn that the run waits for, if it was begun and the run has not been told of its end."""
+    """Return the turn that the run waits for, if that was started and its end is not recorded in the run yet."""
     phase = run.phase
     if not isinstance(phase, RunningStep | CheckingGate):
         return None
@@ -223,7 +224,7 @@ def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], *, paused:
         return _over(known, output)
     match phase:
         case RunFinished(result=result) if index == len(run.outputs):
-            # It ended at this step, which gave nothing.
+            # The run ended at this step, which has no result.
             return replace(known, status=result.value)
         case AwaitingReview(step=step, detail=detail) if step == index:
             return replace(known, status="review", detail=detail)

@@ -1,8 +1,8 @@
-"""Where headless output goes: answers to one stream, everything else to the other, and nobody crashes on a closed pipe.
+"""Output streams of headless commands: answers to stdout, everything else to stderr, no crash on a closed pipe.
 
-Text of models, tools and files passes the sanitiser on a terminal. In a pipe it stays as it is, but for control
-characters: what they do to a terminal they would still do at the end of ``| tee`` or ``| head``. Whoever needs each
-character as the model wrote it takes a JSON format.
+Text of models, tools and files passes the sanitiser on a terminal. In a pipe only its control characters are changed:
+after ``| tee`` or ``| head`` they could still reach a terminal. The JSON formats keep each character as the model wrote
+it.
 """
 
 import os
@@ -14,43 +14,45 @@ from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
 
 _LOST: WeakSet[TextIO] = WeakSet()
-"""Streams that took no more. It is theirs and not a screen's, for a command may have several screens."""
+"""Streams that could not be written. Kept per stream, because a command may have several screens."""
 
 
 def lost(stream: TextIO) -> bool:
-    """Whether something for `stream` could not be written, as on a full disk: that was said, and is no success."""
+    """Return True if output to `stream` was lost, as on a full disk. That was reported, and the command must not
+    succeed.
+    """
     return stream in _LOST
 
 
 @dataclass(slots=True, kw_only=True)
 class Screen:
-    """stdout for what was asked for, stderr for what is said about it."""
+    """Writes requested output to stdout and messages to stderr."""
 
     out: TextIO
     err: TextIO
     closed: bool = field(default=False, init=False)
-    """The reader of stdout has gone (``| head``); the rest is dropped quietly."""
+    """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
     _said: set[str] = field(default_factory=set, init=False)
 
     def answer(self, text: str) -> None:
-        """Text of whatever origin to stdout, ending in a newline."""
+        """Print text of any origin to stdout, ending in a newline."""
         self._print(self.out, sanitize(text) if self.out.isatty() else piped(text))
 
     def exactly(self, text: str) -> None:
-        """As `answer`, and what the stream cannot hold is shown by its number: for what a person is to approve."""
+        """Print text for approval: as `answer`, with characters that the stream cannot encode shown by number."""
         self.answer(exact(text, getattr(self.out, "encoding", None) or "utf-8"))
 
     def line(self, text: str) -> None:
-        """Machine-readable text, safe by its encoding, to stdout."""
+        """Print machine-readable text, safe by its encoding, to stdout."""
         self._print(self.out, text)
 
     def say(self, text: str) -> None:
-        """A remark of ours, or about something of theirs, to stderr."""
+        """Print a message to stderr."""
         self._said.add(text)
         self._print(self.err, sanitize(text))
 
     def say_once(self, text: str) -> None:
-        """The same, unless exactly this has been said before."""
+        """Print a message to stderr unless the same one was printed before."""
         if text not in self._said:
             self.say(text)
 
@@ -68,11 +70,11 @@ class Screen:
             if stream is self.out:
                 self.say(f"Standard output cannot be written: {error.strerror or error}.")
         except ValueError:
-            # A closed file object: the same thing seen from inside the process.
+            # A closed file object: a closed pipe as seen from inside the process.
             self.closed = self.closed or stream is self.out
 
     def _silence(self, stream: TextIO) -> None:
-        # The interpreter flushes once more at exit and would complain about the same pipe.
+        # The interpreter flushes once more at exit and would report the same broken pipe.
         self.closed = self.closed or stream is self.out
         try:
             null = os.open(os.devnull, os.O_WRONLY)
@@ -83,7 +85,7 @@ class Screen:
 
 
 def printable(text: str, stream: TextIO) -> str:
-    """`text` with what the stream's encoding cannot hold (lone surrogates, accents in ASCII) spelled in ASCII."""
+    """Return `text` with ASCII spellings of what the stream cannot encode (lone surrogates, accents in ASCII)."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     register()
     return text.encode(encoding, SPELLED).decode(encoding)

@@ -1,4 +1,4 @@
-"""Signals, while something runs without a screen."""
+"""Signal handling of headless commands."""
 
 import asyncio
 import signal
@@ -10,8 +10,11 @@ T = TypeVar("T")
 
 
 class Stop:
-    """SIGINT does `on_interrupt`; SIGTERM, SIGHUP, a second SIGINT, or a first one while there is nothing to cancel
-    (no step has been stored yet, or none can be) leaves everything as it is stored."""
+    """Signal handlers. The first SIGINT calls `on_interrupt`.
+
+    SIGTERM, SIGHUP and a second SIGINT stop the work and leave the stored state as it is. So does a first SIGINT while
+    there is nothing to cancel (no step has been stored yet, or none can be stored).
+    """
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
@@ -22,17 +25,17 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals inside the block."""
+        """Handle the signals inside the block."""
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._terminate}
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            # Under nohup it stays ignored; else a closed terminal must not leave tools running.
+            # Under nohup SIGHUP stays ignored. Otherwise tools must not continue after the terminal was closed.
             handlers[signal.SIGHUP] = self._terminate
         try:
             for number, handler in handlers.items():
                 loop.add_signal_handler(number, handler)
         except (NotImplementedError, RuntimeError, ValueError):
-            # Not the main thread, or no Unix: the interpreter's own handling has to do.
+            # Not the main thread, or not Unix: keep the interpreter's own handling.
             handlers = {}
         try:
             yield
@@ -41,7 +44,7 @@ class Stop:
                 loop.remove_signal_handler(number)
 
     async def first(self, work: Coroutine[None, None, T]) -> T | None:
-        """What `work` gives, or None if a signal that leaves everything as it is came before its end."""
+        """Return the result of `work`, or None if a terminating signal arrived first."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self.wanted.wait())
         try:

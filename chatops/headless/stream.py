@@ -1,7 +1,7 @@
-"""stream-json: events as one JSON object per line, forming a tree in which every opened node gets closed.
+"""stream-json: events as one JSON object per line. They form a tree in which every opened node is closed.
 
-A line has `type`, `id`, `parent_id` and `at`; the line that opens a node has ``status: "started"``, the one
-that closes it ``success`` or ``error`` with `started_at` and `duration_ms`.
+A line has `type`, `id`, `parent_id` and `at`. The line that opens a node has ``status: "started"``. The line that
+closes it has ``success`` or ``error``, `started_at` and `duration_ms`.
 """
 
 import dataclasses
@@ -53,17 +53,17 @@ class _Open:
 
 
 class Tree:
-    """Turns events into lines and knows which nodes are open."""
+    """Converts events to lines and keeps track of the open nodes."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._cut_short: set[str] = set()
-        """Nodes that were closed because one around them ended."""
+        """Nodes that were closed because an enclosing node ended."""
         self._step = ""
-        """The attempt at a step that is under way: what contains its turns."""
+        """Id of the current attempt at a step, which is the parent of its turns."""
 
     def lines(self, published: Published) -> list[Line]:
-        """The lines for one event. A node that this stream has opened already is not opened again."""
+        """Return the lines for one event. A node that this stream has already opened is not opened again."""
         event, at = published.event, published.at
         line = {**_line(event, at), **self._place(event)}
         if isinstance(event, OPENING):
@@ -74,7 +74,7 @@ class Tree:
                 line = {**line, "status": Status.STARTED.value} if not known else line
             return [] if known and "status" in line else [line]
         if event.id in self._cut_short:
-            # A run that is ended says so before its turn can: the turn has been closed with it.
+            # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.
             return []
         if isinstance(event, CLOSING):
             opened = self._wordless(event, at)
@@ -83,8 +83,11 @@ class Tree:
         return [line]
 
     def _place(self, event: Event) -> Line:
-        """Where a line differs from its event: the turns of a run are inside of its steps, and the word of a gate is
-        not the end of the turn that ran its command."""
+        """Return the fields in which a line differs from its event.
+
+        The turns of a run are children of its steps. The result of a gate has its own id, because it is not the end of
+        the turn that ran the gate's command.
+        """
         match event:
             case StepStarted():
                 self._step = event.id
@@ -99,14 +102,14 @@ class Tree:
         return {}
 
     def resumed_run(self, run: WorkflowState, at: float) -> list[Line]:
-        """The lines that open again a stored run and the attempt that it is at."""
+        """Return the lines that open a stored run and its current attempt again."""
         lines = [line for event in opened(run) for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
     def resumed(self, state: TurnState, at: float) -> list[Line]:
-        """The lines that open again what a stored turn had open, so that this stream is a whole tree.
+        """Return the lines that open the nodes of a stored turn again, so that this stream is a complete tree.
 
-        A call that has its result was closed by the stream before and is not opened again.
+        A call that has its result was closed by the previous stream and is not opened again.
         """
         text = next((m.text for m in state.messages if isinstance(m, UserMessage)), "")
         model = state.grant.models[0].name
@@ -125,11 +128,11 @@ class Tree:
         return [{**line, "resumed": True} for line in lines]
 
     def close(self, at: float, *, reason: str) -> list[Line]:
-        """Closing lines with ``error`` for all that is still open, innermost first."""
+        """Return closing lines with ``error`` for all open nodes, innermost first."""
         return [self._closed_by_us(node, at, reason) for node in reversed(list(self._open))]
 
     def _wordless(self, event: Event, at: float) -> list[Line]:
-        """The opening line of a thought that ends without a word (only calls, or a failure)."""
+        """Return the opening line of a thought that ends without text (only calls, or a failure)."""
         if not isinstance(event, ThoughtFinished) or event.id in self._open:
             return []
         return self.lines(Published(at=at, event=TextDelta(id=event.id, parent_id=event.parent_id, text="")))
@@ -184,7 +187,7 @@ def _line(event: Event, at: float) -> Line:
 
 
 def plain(value: object, *, name: str = "") -> JsonValue:
-    """A value of ours as JSON: enumerations as their word, arguments as the object they spell."""
+    """Return a domain value as JSON: enumerations as their value, arguments as the object that they encode."""
     if isinstance(value, str) and name == "arguments":
         return arguments_value(value)
     if name == "usage" and (value is None or isinstance(value, Usage)):

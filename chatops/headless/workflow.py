@@ -1,6 +1,6 @@
-"""One run of a workflow without a screen: go on until it is over or needs a person, print, exit code.
+"""Run a workflow without a UI: continue until it is over or needs the user, print, return the exit code.
 
-As for a turn, nobody is there to ask: a gated call pauses the run, which is stored, or is denied; a review waits.
+No user can be asked: a call that needs approval pauses the run, which is stored, or is denied. A review waits.
 """
 
 from dataclasses import replace
@@ -32,9 +32,11 @@ async def drive(
     review: Review | None = None,
     about: tuple[int, int] | None = None,
 ) -> int:
-    """Begin the run or go on with it. `review` is a person's word on what it waits for, or only on the step and attempt
-    `about`, both from 1; without one a run that was stopped is gone on with, and one that waits for a review is printed
-    again."""
+    """Start the run or resume it.
+
+    `review` is the user's review of what the run waits for; `about` limits it to one step and attempt, both counted
+    from 1. Without `review`, a stopped run is resumed, and a run that waits for a review is printed again.
+    """
     printer = run_reporter(output, screen, summary=summary, turn=lambda: run.session.state)
     if run.begun:
         printer.resumed(run.state, run.session.state)
@@ -60,7 +62,10 @@ async def drive(
 async def _settled(
     run: WorkflowRun, review: Review | None, about: tuple[int, int] | None, on_approval: OnApproval
 ) -> bool:
-    """True, once nothing more happens without a person. Raises ChatopsError for a word that does not apply."""
+    """Run until nothing more happens without the user, then return True.
+
+    Raises ChatopsError if the review does not apply.
+    """
     word = review or _implied(run.review_wanted)
     if word is not None:
         await _say(run, word, about)
@@ -81,8 +86,11 @@ async def _say(run: WorkflowRun, word: Review, about: tuple[int, int] | None) ->
 
 
 def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
-    """What a person's word is about. Raises ChatopsError if the run waits for none, or for one on something else than
-    `about`: a word that was meant for an earlier answer is none on a later one."""
+    """Return what a review refers to.
+
+    Raises ChatopsError if the run does not wait for a review, or waits for one of another step or attempt than `about`:
+    a review of an earlier answer must not be applied to a later one.
+    """
     wanted = run.phase
     if not isinstance(wanted, AwaitingReview):
         raise ChatopsError(
@@ -103,13 +111,13 @@ def _about(wanted: AwaitingReview) -> tuple[int, int]:
 
 
 def _implied(wanted: AwaitingReview | None) -> Review | None:
-    """Who resumes a step that a person has stopped, or for which no model could be asked, wants it made again."""
+    """Return the review that resuming implies: repeat a step that the user stopped or that no model could answer."""
     again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
     return TryAgain() if wanted is not None and wanted.reason in again else None
 
 
 def _stopped(result: RunReport, screen: Screen, printer: RunReporter) -> int:
-    """A signal came first: the run stays as it is stored, and that is what is printed of it."""
+    """Print the run as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     stopped = replace(
         result,
@@ -128,7 +136,7 @@ def _go_on(result: RunReport) -> str:
 
 
 def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
-    """What the person at the terminal has to know besides the result."""
+    """Print what the user has to know besides the result."""
     match TurnStatus(result.status):
         case TurnStatus.ANSWERED:
             if result.detail:
@@ -158,7 +166,7 @@ def _approvals(result: RunReport, run: WorkflowState) -> str:
 
 
 def review_steps(run: WorkflowState) -> str:
-    """What a person is asked about a step, and the exact commands that answer."""
+    """Return what the user is asked about a step, and the exact commands that answer."""
     wanted = run.phase
     if not isinstance(wanted, AwaitingReview):
         return ""
