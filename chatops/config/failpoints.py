@@ -60,7 +60,7 @@ _reached: Counter[str] = Counter()
 
 
 def reach(name: Failpoint) -> None:
-    """Mark a failpoint as reached; kill this process now or some milliseconds later if the environment says so."""
+    """Mark a failpoint as reached; kill this process, now or later, if the environment says so."""
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return

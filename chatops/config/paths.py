@@ -151,7 +151,7 @@ def _temporary_home(hindered: str) -> Path:
 
 
 def private_dir(path: Path) -> None:
-    """Create `path` and its missing parents with mode 0700; set that mode on an own folder that is open to others.
+    """Create `path` and its missing parents with mode 0700; close an own folder that is open to others.
 
     Raises ConfigError.
     """

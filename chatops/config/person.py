@@ -1,4 +1,7 @@
-"""The user of this process, by its uid and groups, never by ``$USER`` or ``$LOGNAME``, which anyone can set."""
+"""The user of this process, by its uid and groups.
+
+``$USER`` and ``$LOGNAME`` are not used, because anyone can set them.
+"""
 
 import grp
 import os
@@ -8,7 +11,7 @@ from chatops.policy.resolve import Person
 
 
 def current_person() -> Person:
-    """Return the user of the process's real uid; the login is ``#<uid>`` if the password database has no entry."""
+    """Return the user of the real uid; the login is ``#<uid>`` without a password database entry."""
     uid = os.getuid()
     try:
         login = pwd.getpwuid(uid).pw_name

@@ -99,7 +99,7 @@ class Loaded:
         return (self.site, self.registry)
 
     def workflows(self) -> Workflows:
-        """Find the workflows of the registries, of the files beside them as they are now, and the packaged ones."""
+        """Find the workflows in the registries, in the files beside them now, and the packaged ones."""
         return find_workflows(
             site=self.site,
             own=self.registry,

@@ -1,4 +1,4 @@
-"""Registry keys that are valid but have no effect, each with the reason, so that none is ignored silently."""
+"""Warnings for registry keys that are valid but have no effect."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -13,7 +13,7 @@ FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", 
 
 
 def ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
-    """Yield the path of each key whose value has no effect, and the reason. `site`: the file is the site registry."""
+    """Yield path and reason of each key without effect. `site`: the file is the site registry."""
     for name, model in file.models.items():
         if doubt := _format(model.tool_format):
             yield ("models", name, "tool_format"), doubt

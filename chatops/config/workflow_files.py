@@ -149,7 +149,7 @@ def with_brought_role(registries: Registries, workflow: str) -> Registries:
 
 
 def strangers(workspace: Path, *, used: Path) -> list[str]:
-    """Return a notice if the workspace holds chatops workflows, which are ignored, unless they are the ones in use."""
+    """Return a notice if the workspace holds chatops workflows that are ignored."""
     folder = workspace / FOLDER
     try:
         if not folder.is_dir() or (used.is_dir() and folder.samefile(used)):

@@ -1,4 +1,4 @@
-"""Describe a pending call as text, with the same facts as the approval dialog, complete and unable to hide anything."""
+"""Describe a pending call as text: all facts of the approval dialog, with nothing able to hide."""
 
 import json
 import time
@@ -25,7 +25,7 @@ REASONS = {
 
 
 def describe(pending: PendingCall) -> str:
-    """Return all facts that the user has to see before deciding; control and invisible characters are made visible."""
+    """Return all facts that the user has to see before deciding, with invisible characters shown."""
     facts = pending.facts
     lines = [
         f"Call:     {pending.call.id}",
@@ -118,7 +118,7 @@ def answers(pending: PendingCall) -> list[str]:
 
 
 def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str = "resume") -> str:
-    """Return the pending calls and the exact commands to continue; `resume` is the one that resumes the session."""
+    """Return the pending calls and the exact commands to continue; `resume` is the session's."""
     count = "1 call waits" if len(pending) == 1 else f"{len(pending)} calls wait"
     asked = "you" if any(one.in_doubt for one in pending) else "approval"
     lines = [f"Paused: {count} for {asked}."]
@@ -185,7 +185,7 @@ def _some(label: str, values: Iterable[str]) -> list[str]:
 
 
 def _pretty(arguments: str) -> str:
-    """Return an object with short values as indented JSON, other text unchanged. Strings keep their JSON escapes."""
+    """Return an object with short values as indented JSON, with its escapes; other text unchanged."""
     value = arguments_value(arguments)
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""Check whether a configured model can be used: is its key set, does its server answer and list the model?
+"""Check whether a configured model can be used: its key, its server, the server's list of models.
 
 Used by ``chatops models list`` and ``chatops doctor``.
 """

@@ -64,7 +64,7 @@ class RunReport:
     pending: tuple[PendingCall, ...]
     review: AwaitingReview | None
     failed_steps: tuple[str, ...] = ()
-    """Names of the failed steps after which the run continued without their result."""
+    """Names of the steps without a result: failed, or skipped by the user."""
     reason: str = ""
     """Why there is no answer, as one word; empty if there is one, or if the run is paused or continues."""
     detail: str = ""
@@ -74,7 +74,10 @@ class RunReport:
 def run_report(
     run: WorkflowState, turns: Sequence[TurnState], *, workspace: str = "", trouble: ChatopsError | None = None
 ) -> RunReport:
-    """Report a run and its turns as they are stored. `trouble` is the error that keeps the run from continuing."""
+    """Report a run and its turns as they are stored.
+
+    `trouble` is the error that keeps the run from continuing.
+    """
     told = [report(turn, workspace=workspace) for turn in turns]
     phase = run.phase
     present = _present(run, turns)
@@ -194,7 +197,7 @@ def _reason(run: WorkflowState, turns: Sequence[TurnState], trouble: ChatopsErro
 
 
 def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:
-    """Return the turn that the run waits for, if that was started and its end is not recorded in the run yet."""
+    """Return the turn that the run waits for, if it was started and the run has not recorded its end."""
     phase = run.phase
     if not isinstance(phase, RunningStep | CheckingGate):
         return None

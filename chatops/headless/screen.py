@@ -1,4 +1,4 @@
-"""Output streams of headless commands: answers to stdout, everything else to stderr, no crash on a closed pipe.
+"""Output of headless commands: answers to stdout, all else to stderr, no crash on a closed pipe.
 
 Text of models, tools and files passes the sanitiser on a terminal. In a pipe only its control characters are changed:
 after ``| tee`` or ``| head`` they could still reach a terminal. The JSON formats keep each character as the model wrote
@@ -18,8 +18,9 @@ _LOST: WeakSet[TextIO] = WeakSet()
 
 
 def lost(stream: TextIO) -> bool:
-    """Return True if output to `stream` was lost, as on a full disk. That was reported, and the command must not
-    succeed.
+    """Return True if output to `stream` was lost, as on a full disk.
+
+    The user was told so, and the command must not succeed.
     """
     return stream in _LOST
 
@@ -85,7 +86,7 @@ class Screen:
 
 
 def printable(text: str, stream: TextIO) -> str:
-    """Return `text` with ASCII spellings of what the stream cannot encode (lone surrogates, accents in ASCII)."""
+    """Spell what the stream cannot encode (lone surrogates, accents in ASCII) in ASCII characters."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     register()
     return text.encode(encoding, SPELLED).decode(encoding)

@@ -1,4 +1,4 @@
-"""stream-json: events as one JSON object per line. They form a tree in which every opened node is closed.
+"""stream-json: events as JSON lines that form a tree in which every opened node is closed.
 
 A line has `type`, `id`, `parent_id` and `at`. The line that opens a node has ``status: "started"``. The line that
 closes it has ``success`` or ``error``, `started_at` and `duration_ms`.

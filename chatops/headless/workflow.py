@@ -1,4 +1,4 @@
-"""Run a workflow without a UI: continue until it is over or needs the user, print, return the exit code.
+"""Run a workflow without a UI until it is over or needs the user; print, return the exit code.
 
 No user can be asked: a call that needs approval pauses the run, which is stored, or is denied. A review waits.
 """

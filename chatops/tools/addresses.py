@@ -112,7 +112,7 @@ def _ascii_path(parts: SplitResult) -> str:
 
 
 def literal_address(host: str) -> str:
-    """Return `host` as an address if it is one in any spelling that resolvers accept; otherwise an empty string.
+    """Return the address that `host` spells in any way that resolvers accept; empty if it is a name.
 
     Examples of such spellings: ``0x7f.1``, ``2130706433``.
     """

@@ -1,4 +1,4 @@
-"""Read the arguments that a model wrote: parse them, require an object, and validate them against the schema.
+"""Read the arguments that a model wrote: parse them, require an object, validate it by the schema.
 
 The parsers are tried in order, strictest first. The last one repairs text that has only one possible meaning and
 reports its assumptions, so that the user is asked. Text that was cut off or is ambiguous is a problem; it is never

@@ -1,4 +1,4 @@
-"""The `Tool` protocol that the runtime uses: a spec, an inspection without effects, a run, and a reconciliation."""
+"""The `Tool` protocol of the runtime: a spec, an inspection without effects, a run, a reconciliation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Reconciled:
 
 
 class Tool(Protocol):
-    """A tool. `inspect` and `run` never fail on malformed model output; cancelling `run` leaves no child process."""
+    """A tool. Arguments that a model wrote never make it raise; cancelling `run` leaves no child process."""
 
     @property
     def spec(self) -> ToolSpec:

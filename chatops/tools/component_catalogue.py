@@ -170,7 +170,7 @@ def search(query: str) -> list[Component]:
 
 
 def minimal_faults(name: str, properties: Mapping[str, object]) -> list[Fault]:
-    """Return the errors of a partial configuration: an unknown component, or required properties that are not set."""
+    """Return the errors of a partial configuration: unknown component, required properties not set."""
     known = component(name)
     if known is None:
         return [Fault(property="component", message=f"there is no component {name}; {nearest(name)}")]

@@ -10,7 +10,7 @@ _HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
 
 def unified(before: str, after: str, *, name: str) -> str:
-    """Return the full diff from `before` to `after`. Nothing is left out, because the user approves what it shows."""
+    """Return the complete diff from `before` to `after`, because the user approves what it shows."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)

@@ -226,7 +226,7 @@ def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
 
 
 def _spelled(value: object) -> str:
-    """Return a value as JSON, otherwise as its repr: a result may contain itself, or keys that JSON does not have."""
+    """Return a value as JSON, otherwise as its repr: it may contain itself, or keys that JSON lacks."""
     for spell in (functools.partial(json.dumps, ensure_ascii=False, default=str), repr):
         try:
             return str(spell(value))

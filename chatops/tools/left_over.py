@@ -76,7 +76,7 @@ def _mark(call_id: CallId, attempt: int) -> str:
 
 
 def _kill(mark: str) -> set[int]:
-    """Send SIGSTOP to all, so that none can fork meanwhile, then SIGKILL. Return those that were signalled."""
+    """Stop all, so that none can fork meanwhile, then kill them; return those that were signalled."""
     return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
 
 

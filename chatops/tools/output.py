@@ -47,7 +47,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def visible(text: str, *, limit: int = 80) -> str:
-    """Return `text` on one line of at most `limit` characters, with control and invisible characters spelled out."""
+    """Return `text` on one line, cut to `limit` characters before invisible ones are spelled out."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(
         char if char == " " or (char.isprintable() and not char.isspace()) else _spelled(char) for char in cut

@@ -104,7 +104,10 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellSettings:
-    """Settings for commands. `read`: further absolute paths that they may read. `network`: False cuts it off."""
+    """Settings for commands.
+
+    `read`: further absolute paths that they may read. `network`: whether they have any.
+    """
 
     sandbox: SandboxMode = SandboxMode.AUTO
     network: bool = False
@@ -356,7 +359,7 @@ def _is_special(path: str) -> bool:
 
 
 def _settings(folder: Path) -> list[str]:
-    """Mount the settings folder read-only, or an empty one if the user has none, so that none can be created."""
+    """Mount the settings folder read-only; without one mount an empty folder, so that none can be made."""
     if folder.is_dir() and not folder.is_symlink() and not _is_mount_point(folder):
         return ["--ro-bind", str(folder), str(folder)]
     if not _is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
@@ -366,7 +369,7 @@ def _settings(folder: Path) -> list[str]:
 
 @contextmanager
 def mount_point(workspace: Path) -> Iterator[None]:
-    """Create the empty folder that `sandboxed` mounts on if the workspace has no settings folder; remove it afterwards.
+    """Hold an empty folder for `sandboxed` to mount on if the workspace has no settings folder.
 
     bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
     locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
@@ -382,7 +385,7 @@ def mount_point(workspace: Path) -> Iterator[None]:
 
 
 def _hold(folder: Path) -> int | None:
-    """Create and lock the mount point; return its descriptor, or None if it is not ours or was removed meanwhile."""
+    """Create and lock the mount point; return its descriptor, or None if the folder is not ours."""
     try:
         os.mkdir(folder)
         os.chmod(folder, _MOUNT_POINT)

@@ -211,7 +211,7 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
 
 
 def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tuple[str, ...]:
-    """Return hashes of the workspace's programs and scripts that the command names, so that a change asks again."""
+    """Hash the workspace's programs and scripts that the command names, so that a change asks again."""
     found: dict[str, None] = {}
     words = words[:200]
     interpreted = {words[place] for place in _interpreted(words)}

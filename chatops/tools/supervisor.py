@@ -4,8 +4,8 @@ Theory of operation
 
 A process group cannot contain a command, because setsid leaves it. In the sandbox a PID namespace contains it. Outside
 of the sandbox this script runs between the app and the command as a child subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)):
-a process that double-forks or calls setsid becomes a child of this one, not of init. So all processes of the command
-stay below this process and can be found in ``/proc``.
+a process whose parent has ended, as after a double fork, becomes a child of this one and not of init. So all processes
+of the command stay below this process, even after setsid, and can be found in ``/proc``.
 
 It is started as ``python -I -S supervisor.py STATUS_FD PARENT ARGV…``. It uses the standard library only, because
 imports delay each command. The steps:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Escaped(Exception):
-    """A function raised more than an ordinary exception: ``sys.exit``, an interrupt, a cancellation, StopIteration."""
+    """A function raised ``SystemExit``, an interrupt, a cancellation or StopIteration."""
 
 
 class LooseThreads(ThreadPoolExecutor):

@@ -141,10 +141,9 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
 
 
 def _same_site(approved: Target, other: Target) -> bool:
-    """Return True if `other` is the approved host (``www.`` aside) at an acceptable port, and never plain http after
-    https.
+    """Return True if a redirect from `approved` to `other` may be followed.
 
-    Acceptable ports are the approved one, 80 and 443.
+    It has to stay on the host (``www.`` aside) and lead to the same port, 80 or 443, never from https to plain http.
     """
     if approved.host.removeprefix("www.") != other.host.removeprefix("www."):
         return False
