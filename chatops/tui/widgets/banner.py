@@ -1,4 +1,4 @@
-"""One line above the message for what needs the person: calls that wait, a failed turn, a stopped answer."""
+"""Lines above the message field: what needs the user (approvals, a failed turn), and notices."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,14 +14,14 @@ Tone = Literal["waiting", "error", "quiet"]
 
 
 class Banner(Sturdy, Static):
-    """Shown only while it has something to say; one line per sentence, nothing of it is ever markup."""
+    """Shown only while it has a text, one line per sentence. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
 
     def say(self, text: str, *, tone: Tone, standing: str = "") -> None:
-        """Show a text below one that stands while something is not well; without both the banner is hidden."""
+        """Show `text` below `standing`, a lasting problem. Hides the banner if both are empty."""
         shown = "\n".join(part for part in (standing, text) if part)
         self.display = bool(shown)
         for name in ("waiting", "error", "quiet"):
@@ -30,14 +30,14 @@ class Banner(Sturdy, Static):
 
 
 class Notices(Sturdy, Static):
-    """Lines above the message for what is said in passing, the newest last; nothing of them is ever markup."""
+    """Notices above the message field, newest last. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
 
     def show(self, notices: Sequence[Notification]) -> None:
-        """Show these notices instead of those before; none hides it."""
+        """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
         self.update(Content("\n".join(sanitize(notice.message) for notice in notices)))

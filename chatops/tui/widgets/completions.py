@@ -1,4 +1,4 @@
-"""The list of completions above the message."""
+"""The list of completions above the message field."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MAX_SHOWN = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What to put in place of the word, and what to say about it."""
+    """One completion: the text to insert, the text to show, and a note."""
 
     insert: str
     text: str
@@ -21,7 +21,7 @@ class Completion:
 
 
 class Completions(Sturdy, Static):
-    """Shows up to `MAX_SHOWN` completions around the highlighted one; never takes the keyboard."""
+    """Shows up to `MAX_SHOWN` completions around the highlighted one. Never takes the focus."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
@@ -31,18 +31,18 @@ class Completions(Sturdy, Static):
 
     @property
     def current(self) -> Completion | None:
-        """The highlighted one; None while the list is closed."""
+        """The highlighted completion, or None while the list is closed."""
         return self._items[self._at] if self.display and self._items else None
 
     def offer(self, items: Sequence[Completion]) -> None:
-        """Show these; none closes the list."""
+        """Show these completions. An empty sequence closes the list."""
         self._items = tuple(items)
         self._at = 0
         self.display = bool(items)
         self._draw()
 
     def move(self, by: int) -> None:
-        """Highlight the next or previous one."""
+        """Move the highlight by `by` entries, wrapping around."""
         if self._items:
             self._at = (self._at + by) % len(self._items)
             self._draw()

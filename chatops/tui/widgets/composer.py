@@ -1,6 +1,6 @@
-"""Where the person writes: several lines, history at the edges, folded pastes, completion of / and @.
+"""The message field: several lines, history at the edges, folded pastes, completion of / and @.
 
-It knows nothing of conversations: it posts what was typed, and the screen decides what that means.
+It knows nothing about sessions. It posts what was typed, and the screen decides what that means.
 """
 
 import re
@@ -23,43 +23,43 @@ class Composer(TextField):
     """A text area that sends on Enter."""
 
     class Submitted(Message):
-        """The person sends `text`, pastes in full."""
+        """Posted when the user sends `text`, with pastes in full."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Stop(Message):
-        """Esc: stop the answer."""
+        """Posted on Esc: stop the answer."""
 
     class Retry(Message):
-        """R with nothing typed."""
+        """Posted on R with nothing typed."""
 
     class TakeBack(Message):
-        """Up with nothing typed, while messages are queued."""
+        """Posted on Up with nothing typed, while messages are queued."""
 
     class ResumeQueue(Message):
-        """Enter with nothing typed."""
+        """Posted on Enter with nothing typed."""
 
     class Leave(Message):
-        """ctrl+d with nothing typed."""
+        """Posted on ctrl+d with nothing typed."""
 
     class Scroll(Message):
-        """A key that scrolls the conversation: `pageup`, `pagedown`, `home` or `end`."""
+        """Posted for a key that scrolls the transcript: `pageup`, `pagedown`, `home` or `end`."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     class Card(Message):
-        """Keys for the tool cards of the conversation."""
+        """Posted for a key that selects or opens a tool card of the transcript."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     class Completing(Message):
-        """What is being typed may be completed; `key` is empty when the text changed, else the key pressed."""
+        """Posted when completions may be needed. `key` is empty if the text changed, otherwise the key pressed."""
 
         def __init__(self, key: str = "") -> None:
             super().__init__()
@@ -72,42 +72,42 @@ class Composer(TextField):
         self.cursor_blink = False
         self.clock = clock
         self.typed_at: float | None = None
-        """When the last key was typed here; None after sending, when nobody is in the middle of a word."""
+        """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
         self.retry_offered = False
-        """Whether R alone means: try again."""
+        """True if R with nothing typed retries the turn."""
         self.queue_offered = False
-        """Whether Up with nothing typed takes back a queued message."""
+        """True if Up with nothing typed takes back a queued message."""
         self.popup_open = False
-        """Whether Up, Down, Tab, Enter and Esc go to the list of completions first."""
+        """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._folds = Folds()
         self._history: list[str] = []
         self._at = 0
         self._kept = ""
 
-    # What others may ask and tell
+    # Used by the screen
 
     @property
     def idle(self) -> bool:
-        """Nothing typed, and nothing being typed."""
+        """True if nothing is typed and no key came in the last 0.5 s."""
         return not self.text and (self.typed_at is None or self.clock() - self.typed_at >= 0.5)
 
     @property
     def full_text(self) -> str:
-        """What would be sent."""
+        """The text that would be sent, with pastes in full."""
         return self._folds.unfold(self.text)
 
     @property
     def selected_text(self) -> str:
-        """The selected text, pastes in full."""
+        """The selected text, with pastes in full."""
         return self._folds.unfold(super().selected_text)
 
     def set_history(self, entries: Sequence[str]) -> None:
-        """What Up brings back, oldest first."""
+        """Set the texts that Up recalls, oldest first."""
         self._history = list(entries)
         self._at = len(self._history)
 
     def add_history(self, text: str) -> None:
-        """The newest entry; the same text twice in a row is kept once."""
+        """Add the newest history entry. The same text twice in a row is kept once."""
         if text.strip() and (not self._history or self._history[-1] != text):
             self._history.append(text)
         self._at = len(self._history)
@@ -118,7 +118,7 @@ class Composer(TextField):
             self._browse(-1)
 
     def put(self, text: str) -> None:
-        """Replace what is typed; long text is folded."""
+        """Replace what is typed. Long text is folded."""
         self._folds.clear()
         self.load_text(self._folds.fold(_plain(text)))
         self.move_cursor(self.document.end)
@@ -130,13 +130,13 @@ class Composer(TextField):
         self.move_cursor(result.end_location)
 
     def take_typed(self, character: str) -> None:
-        """A character that was typed while something else had the keyboard."""
+        """Append a character that was typed while a dialog had the keyboard."""
         self.typed_at = self.clock()
         self.insert(character, self.document.end)
         self.move_cursor(self.document.end)
 
     def clear_all(self) -> str:
-        """Empty it and return what was there, in full."""
+        """Clear the field and return what it held, with pastes in full."""
         text = self.full_text
         self.load_text("")
         self._folds.clear()
@@ -206,7 +206,7 @@ class Composer(TextField):
         self.send()
 
     def send(self) -> None:
-        """Post what is typed and clear it; with nothing typed, resume the queue."""
+        """Post what is typed and clear it. With nothing typed, post `ResumeQueue`."""
         if not self.text:
             self.post_message(self.ResumeQueue())
         elif self.text.strip():
@@ -238,5 +238,5 @@ class Composer(TextField):
 
 
 def _plain(text: str) -> str:
-    """Text without what a terminal would obey: pastes and histories may hold escape sequences."""
+    """Strip control characters, because pastes and history entries may hold terminal escape sequences."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

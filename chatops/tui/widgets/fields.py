@@ -1,4 +1,4 @@
-"""Fields to write in whose keys act in the order in which they come, and whose cursor is always somewhere."""
+"""Text fields that handle keys in the order they arrive and show hidden characters."""
 
 import re
 from typing import ClassVar, cast
@@ -15,14 +15,14 @@ from chatops.domain.sanitize import HIDDEN
 from chatops.tui.accidents import Sturdy
 
 _SCROLLING = ("scroll_", "page_")
-"""What every widget that scrolls binds keys to; whoever is around the field may have better use for them."""
+"""Prefixes of the scrolling actions that Textual binds by default; these keys are left to the screen."""
 
 
 class InOrder(Sturdy):
-    """For widgets: runs a field's own bindings when their key arrives.
+    """Mixin that runs a field's own bindings as soon as their key arrives.
 
-    As Textual does it a key goes up to the app first and its action comes back later: on a slow line, where several
-    keys arrive at once, what was deleted before Enter would be sent.
+    In Textual a key bubbles up to the app first and its action runs later. On a slow line, where several keys arrive at
+    once, Enter would then send text that was deleted just before it.
     """
 
     async def _on_key(self, event: events.Key) -> None:
@@ -40,11 +40,11 @@ _PRIVATE = "\U000f0000-\U0010fffd"
 _MASKED = re.compile(f"{HIDDEN.pattern}|[{_PRIVATE}]")
 _MASKS = re.compile(f"[{_PRIVATE}]")
 SIGN = "\ufffd"
-"""Drawn for a hidden character."""
+"""Drawn in place of a hidden character."""
 _masks: dict[str, str] = {}
-"""A private-use character for each hidden one that was typed or pasted so far."""
+"""The private-use character that masks each hidden one typed or pasted so far."""
 _hidden: dict[str, str] = {}
-"""The way back."""
+"""The inverse of `_masks`."""
 
 
 def _mask(found: re.Match[str]) -> str:
@@ -62,12 +62,12 @@ def _unmask(text: str) -> str:
 
 
 class TextField(InOrder, TextArea):
-    """A text area that hides nothing. ctrl+z is the shell's, so undoing has the key that shells give it.
+    """A text area that makes hidden characters visible. Undo is ctrl+underscore, as in shells, because ctrl+z suspends.
 
-    Textual writes what is typed or pasted to the terminal as it is: a bidirectional control turns the line around, a
-    tag or a zero-width character is not seen. The document holds a mask for each such character, one cell wide, which
-    is drawn as a sign. `text` and `selected_text` have the characters themselves. A private-use character has a mask
-    too, so that no text can hold one that is not ours.
+    Textual writes typed or pasted text to the terminal unchanged: a bidirectional control reverses the line, and a tag
+    or zero-width character is invisible. The document therefore holds a mask for each such character, one cell wide,
+    which is drawn as `SIGN`. `text` and `selected_text` return the real characters. A private-use character gets a mask
+    too, so that no text can contain a mask of its own.
     """
 
     BINDINGS: ClassVar = [Binding("ctrl+underscore", "undo", "undo", show=False)]
@@ -87,12 +87,12 @@ class TextField(InOrder, TextArea):
         return _unmask(super().selected_text)
 
     def edit(self, edit: Edit) -> EditResult:
-        """Change the document."""
+        """Apply an edit, masking hidden characters."""
         edit.text = _MASKED.sub(_mask, edit.text)
         return super().edit(edit)
 
     def get_line(self, line_index: int) -> Text:
-        """A line as it is drawn."""
+        """Return a line as it is drawn, with `SIGN` for each mask."""
         line = super().get_line(line_index)
         masked = [found.start() for found in _MASKS.finditer(line.plain)]
         if masked:
@@ -105,6 +105,9 @@ class TextField(InOrder, TextArea):
         super()._set_document(_MASKED.sub(_mask, text), language)
 
     def _recompute_cursor_offset(self) -> None:
-        """Undoing may take the line away that the cursor is in, and look at it before the cursor has moved."""
+        """Skip the update while the cursor is on a line that an undo has just removed.
+
+        Textual calls this before it moves the cursor.
+        """
         if self.cursor_location[0] < self.document.line_count:
             super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]

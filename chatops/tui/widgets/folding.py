@@ -1,4 +1,4 @@
-"""Long pastes shown as one short item, and put back in full when the message is sent."""
+"""Fold long pastes to one short item, and unfold them when the message is sent."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ _ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
 
 @dataclass(slots=True)
 class Folds:
-    """The pastes of one message that is being written, by number. A number is never used twice."""
+    """The pastes of the message being written, by number. A number is never used twice."""
 
     _texts: dict[int, str] = field(default_factory=dict)
     _count: int = 0
 
     def fold(self, text: str) -> str:
-        """What to insert for a paste: the text itself if it is short, else an item that stands for it."""
+        """Return the text to insert for a paste: the paste itself if short, otherwise an item in its place."""
         lines = text.count("\n") + (not text.endswith("\n"))
         if lines <= FOLD_LINES and len(text) <= FOLD_CHARACTERS:
             return text
@@ -25,11 +25,11 @@ class Folds:
         return f"[pasted {lines} line{'s' if lines != 1 else ''}, {_size(text)} #{self._count}]"
 
     def unfold(self, text: str) -> str:
-        """`text` with every item of ours replaced by what it stands for; anything else stays as typed."""
+        """Return `text` with each known item replaced by its paste. Anything else stays as typed."""
         return _ITEM.sub(lambda found: self._texts.get(int(found[2]), found[0]), text)
 
     def clear(self) -> None:
-        """Forget the pastes: the message was sent."""
+        """Forget the pastes after the message was sent."""
         self._texts.clear()
 
 

@@ -1,4 +1,4 @@
-"""A text to read whose broken lines go on beneath what they began with: below the last column, or the indentation."""
+"""Text whose wrapped lines are indented to the last column of the line, or to its own indentation."""
 
 import re
 
@@ -12,13 +12,13 @@ from chatops.tui.blocks.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
 _COLUMNS = re.compile(r"\S {2,}(?=\S)")
-"""Where the next column of a table begins."""
+"""The gap before the next column of a table."""
 _LEAST = 24
-"""Cells for the words of a line beside what stands before them; with less, they go on at the left."""
+"""Minimum cells for the wrapped words. With less room, lines wrap to the left margin."""
 
 
 class HangingText(Static):
-    """Shows a text that has been sanitised, broken for its width; nothing in it is markup."""
+    """Shows sanitised text, wrapped to its width. Text is never read as markup."""
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
         super().__init__(Content(text), id=id)
@@ -26,7 +26,7 @@ class HangingText(Static):
         self._broken_at = 0
 
     def on_resize(self, event: events.Resize) -> None:
-        """Another width breaks other lines."""
+        """Wrap the text again for a new width."""
         width = self.content_size.width
         if width and width != self._broken_at:
             self._broken_at = width
@@ -34,7 +34,7 @@ class HangingText(Static):
 
 
 def hanging(line: str, *, width: int) -> str:
-    """`line` broken at words into lines of at most `width` cells."""
+    """Return `line` wrapped at words into lines of at most `width` cells."""
     if cell_len(line) <= width:
         return line
     before = line[: _words_begin(line, width=width)]
@@ -44,7 +44,10 @@ def hanging(line: str, *, width: int) -> str:
 
 
 def _words_begin(line: str, *, width: int) -> int:
-    """Behind the indentation with the sign of a list, or all columns but the last, as far as there is room beside."""
+    """Return where the hanging text starts, as far right as the width allows.
+
+    This is after the indentation and list sign, or after a later column.
+    """
     indentation = _INDENTATION.match(line)
     ends = [indentation.end() if indentation is not None else 0, *(found.end() for found in _COLUMNS.finditer(line))]
     return max((end for end in ends if cell_len(line[:end]) <= min(2 * width // 3, width - _LEAST)), default=0)

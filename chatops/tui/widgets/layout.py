@@ -1,7 +1,7 @@
-"""Where each block of a transcript stands: drawn lines, heights and what is still to be drawn at this width.
+"""Layout of a transcript: drawn lines, heights, and which blocks are still to be drawn.
 
-A width change or a long history is not drawn at once: blocks keep their last height, or get an estimate, until
-they are looked at. Lines far from the view are given up again, only heights stay.
+A width change or a long history is not drawn at once. Blocks keep their last height, or get an estimate, until they
+come into view. Lines far from the view are dropped again and only heights are kept.
 """
 
 from bisect import bisect_right
@@ -16,55 +16,55 @@ from chatops.tui.blocks.render import as_written, render_block
 from chatops.tui.blocks.theme import BlockTheme
 
 _KEPT_AROUND = 2_000
-"""Lines kept above and below the view when there are too many."""
+"""Lines kept above and below the view once there are too many."""
 _MOST_KEPT = 12_000
-"""Drawn lines kept at most, roughly 25 MB."""
+"""Maximum number of drawn lines kept, roughly 25 MB."""
 
 
 class Entry:
-    """One block and its drawing. `drawn_at`: the width it was drawn for, 0 if the height is an estimate."""
+    """One block and its drawing. `drawn_at` is the width it was drawn for, 0 if the height is an estimate."""
 
     __slots__ = ("block", "drawing", "drawn_at", "expanded", "gap", "head", "height", "selected", "strips")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.drawing: AnswerDrawing | None = None
-        """Of an answer."""
+        """Set for an answer only."""
         self.head: Pieces | None = None
-        """The finished lines of an answer; `strips` then holds those after them."""
+        """The finished lines of an answer; `strips` then holds the lines after them."""
         self.strips: list[Strip] | None = None
         self.height = 0
-        """Lines of the block itself."""
+        """Lines of the block itself, without the gap."""
         self.gap = 0
-        """Empty lines before it."""
+        """Empty lines before the block."""
         self.drawn_at = 0
         self.expanded = False
         self.selected = False
 
     def forget(self) -> None:
-        """The drawing is void; the height stays as an estimate."""
+        """Discard the drawing. The height stays as an estimate."""
         self.drawing = self.head = self.strips = None
         self.drawn_at = 0
 
     @property
     def kept(self) -> int:
-        """Lines that are drawn now."""
+        """Number of lines held in memory."""
         return len(self.strips or ()) + (self.head.kept if self.head is not None else 0)
 
     @property
     def drawn(self) -> int:
-        """How many lines the drawing has."""
+        """Number of lines of the drawing, including dropped ones."""
         return len(self.strips or ()) + len(self.head or ())
 
     def line(self, at: int) -> Strip | None:
-        """A line of the drawing; None below its end."""
+        """Return a line of the drawing, or None below its end."""
         head, strips = self.head or (), self.strips or ()
         if at < len(head):
             return head[at]
         return strips[at - len(head)] if at < self.drawn else None
 
     def give_up_lines(self) -> None:
-        """Nobody looks at it: what can be drawn again is not kept."""
+        """Drop the lines that can be drawn again."""
         if self.head is None:
             self.strips = None
         else:
@@ -72,7 +72,7 @@ class Entry:
 
 
 class Layout:
-    """A list of entries with the line at which each begins."""
+    """A list of entries with the line at which each starts."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -84,25 +84,25 @@ class Layout:
         self._troubles: list[Exception] = []
 
     def take_troubles(self) -> list[Exception]:
-        """What went wrong in drawing since the last call; the blocks in question stand there as they were written."""
+        """Return the drawing errors since the last call. The blocks concerned are shown as their source text."""
         troubles, self._troubles = self._troubles, []
         return troubles
 
     @property
     def height(self) -> int:
-        """Lines of all blocks, estimates included."""
+        """Number of lines of all blocks, estimates included."""
         return self._starts[-1]
 
     def start(self, index: int) -> int:
-        """The first line of an entry, after the gap before it."""
+        """Return the first line of an entry, after the gap before it."""
         return self._starts[index] + self.entries[index].gap
 
     def at(self, y: int) -> int:
-        """The entry that covers line `y`; the last one for lines below."""
+        """Return the index of the entry that covers line `y`, or of the last entry for lines below."""
         return max(0, min(bisect_right(self._starts, y) - 1, len(self.entries) - 1))
 
     def reset(self, blocks: list[Block]) -> None:
-        """Begin anew with these blocks."""
+        """Replace all entries with these blocks."""
         self.entries = [Entry(block) for block in blocks]
         self._kept = 0
         self._reindex()
@@ -111,7 +111,7 @@ class Layout:
         self.sum_from(0)
 
     def insert(self, block: Block, *, at: int) -> None:
-        """Put a block before the `at`-th entry."""
+        """Insert a block before the `at`-th entry."""
         entry = Entry(block)
         entry.height = self._estimate(block)
         self.entries.insert(at, entry)
@@ -122,13 +122,13 @@ class Layout:
         self.sum_from(at)
 
     def remove(self, index: int) -> None:
-        """Take an entry away."""
+        """Remove an entry."""
         del self.entries[index]
         self._reindex()
         self.sum_from(index)
 
     def restyle(self, *, width: int, theme: BlockTheme) -> None:
-        """Everything is to be drawn again for `width` and `theme`, when it is looked at."""
+        """Discard all drawings. Entries are drawn for `width` and `theme` when they come into view."""
         estimated = self.width == 0
         self.width, self.theme = width, theme
         self._kept = 0
@@ -139,7 +139,7 @@ class Layout:
         self.sum_from(0)
 
     def ensure(self, index: int) -> bool:
-        """Draw an entry if it is not. True if its height has changed (call `sum_from`)."""
+        """Draw an entry if needed. Return True if its height has changed; the caller must then call `sum_from`."""
         entry = self.entries[index]
         if self.theme is None or (entry.strips is not None and entry.drawn_at == self.width):
             return False
@@ -157,10 +157,10 @@ class Layout:
         return changed
 
     def redraw(self, index: int) -> None:
-        """The entry's block or state has changed: draw it again now."""
+        """Redraw an entry whose block or state has changed."""
         entry = self.entries[index]
         if entry.drawing is not None:
-            # An answer only grows: what is finished stays good.
+            # An answer only grows, so its finished lines stay valid.
             entry.strips = None
         else:
             entry.forget()
@@ -168,7 +168,7 @@ class Layout:
         self.sum_from(index)
 
     def stale(self, *, around: int) -> Iterator[int]:
-        """Entries whose height is an estimate, the nearest to `around` first."""
+        """Yield the entries whose height is an estimate, nearest to `around` first."""
         count = len(self.entries)
         for distance in range(max(around, count - around) + 1):
             for index in {around - distance, around + distance}:
@@ -176,7 +176,7 @@ class Layout:
                     yield index
 
     def line(self, y: int) -> Strip | None:
-        """Line `y`, drawn by now; None between blocks and below the end."""
+        """Return line `y`, drawing it if needed. None between blocks and below the end."""
         if not self.entries or not 0 <= y < self.height:
             return None
         index = self.at(y)
@@ -187,7 +187,7 @@ class Layout:
         return entry.line(offset) if offset >= 0 else None
 
     def sum_from(self, index: int) -> None:
-        """Heights have changed from this entry on."""
+        """Recompute where entries start, from this entry on."""
         del self._starts[index + 1 :]
         total = self._starts[index]
         for place in range(index, len(self.entries)):
@@ -197,7 +197,7 @@ class Layout:
             self._starts.append(total)
 
     def give_up_far_lines(self, *, top: int, bottom: int) -> None:
-        """Keep memory bounded: drop lines far from the view once there are too many."""
+        """Bound memory: drop lines far from the view once there are too many."""
         if self._kept <= _MOST_KEPT:
             return
         self._kept = 0
@@ -232,6 +232,6 @@ class Layout:
 
 
 def _belong_together(above: Entry, below: Entry) -> bool:
-    """Folded cards stand close."""
+    """Return True for two folded cards, which have no empty line between them."""
     cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
     return cards and not above.expanded and not below.expanded

@@ -1,4 +1,4 @@
-"""What keys do, in one or two lines under a dialog: the keys stand out from the words beside them."""
+"""The key legend under a dialog, with key names in bold."""
 
 import re
 
@@ -6,11 +6,14 @@ from textual.content import Content
 
 _NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
-"""The names of keys at the beginning of an entry; entries are parted by two spaces or more, or stand on lines."""
+"""Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
 
 
 def legend(text: str) -> Content:
-    """Entries such as ``a approve once   Esc later`` with their keys in bold, which is there without colours too."""
+    """Return entries such as ``a approve once   Esc later`` with their keys in bold.
+
+    Bold is also visible on terminals without colours.
+    """
     content = Content(text)
     for found in _KEYS.finditer(text):
         content = content.stylize("bold", found.start(), found.end())

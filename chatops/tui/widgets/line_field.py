@@ -1,4 +1,4 @@
-"""One line to write in."""
+"""A one-line text field."""
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -10,7 +10,7 @@ from chatops.tui.widgets.fields import SIGN, InOrder
 
 
 class LineField(InOrder, Input):
-    """An input that hides nothing and whose keys act in the order in which they come."""
+    """An input that shows hidden characters and handles keys in the order they arrive."""
 
     @property
     def _value(self) -> Text:

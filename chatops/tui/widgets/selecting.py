@@ -1,4 +1,4 @@
-"""Text that is selected with the mouse: what it is, and how it looks."""
+"""Text selected with the mouse: its content and its style."""
 
 from rich.style import Style
 from textual.color import Color
@@ -11,7 +11,7 @@ from chatops.tui.widgets.layout import Layout
 
 
 def selected_text(layout: Layout, selection: Selection) -> str:
-    """The selected text of what is drawn, without the gutter and the blanks that fill lines."""
+    """Return the selected text of the drawn lines, without the gutter and trailing padding."""
     first = selection.start.y if selection.start is not None else 0
     last = min(selection.end.y if selection.end is not None else layout.height, layout.height - 1)
     lines = []
@@ -27,10 +27,10 @@ def selected_text(layout: Layout, selection: Selection) -> str:
 
 
 def selection_style(styles: StylesBase, *, behind: Color) -> Style:
-    """Style for selected text, from the theme's selection colours over the background `behind`.
+    """Return the style for selected text: the theme's selection colours over the background `behind`.
 
     Many themes make the selection's foreground transparent. Rich has no transparent colour and would draw the text in
-    the colour of its background, so such text gets black or white, whichever can be read.
+    its background colour, so such text becomes black or white, whichever contrasts more.
     """
     background = behind + styles.background
     foreground = background + (styles.color if styles.color.a else background.get_contrast_text(1.0))
@@ -38,7 +38,7 @@ def selection_style(styles: StylesBase, *, behind: Color) -> Style:
 
 
 def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """`strip` with the characters of `span` in the style of a selection."""
+    """Return `strip` with the characters of `span` in the selection style."""
     begin, end = span
     length = len(strip.text)
     end = length if end == -1 else min(end, length)

@@ -1,4 +1,4 @@
-"""Messages that were sent and are not in the transcript yet: the queue, and what is being stored."""
+"""Messages that were sent and are not in the transcript yet: queued, or being stored."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
 
 MOST_LINES = 3
-"""Messages that get a line of their own."""
+"""Maximum number of messages shown with a line each."""
 _MOST = 200
-"""Characters of a text that are shown: enough to know it again."""
+"""Characters of a message that are shown, enough to recognise it."""
 
 
 class Sent(Sturdy, Static):
-    """One line for each message, under a line that says what happens to them. Hidden while there is none."""
+    """Lists sent messages under a heading that says what happens to them. Hidden while there are none."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
 
     def show(self, texts: Sequence[str], *, heading: str = "") -> None:
-        """Show the beginnings of `texts`, oldest first; of many, the ones next to be sent and to be taken back."""
+        """Show the start of each text, oldest first. If there are too many, show the first and the last."""
         self.display = bool(texts)
         lines = [f"❯ {_beginning(text)}" for text in texts]
         if len(lines) > MOST_LINES:

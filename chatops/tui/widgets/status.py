@@ -1,4 +1,7 @@
-"""The status line: role, level, model, tokens, context, what waits, sandbox. The narrower, the fewer of them."""
+"""The status line: role, access level, model, tokens, context, pending approvals, sandbox.
+
+Parts are left out when the window is too narrow for all of them.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,15 +20,15 @@ if TYPE_CHECKING:
     from chatops.runtime.snapshot import Snapshot
 
 _WORTH_COUNTING = 1_000
-"""Characters of a reply from which on it is said how many have come."""
+"""The number of characters received is shown from this many on."""
 
 
 SANDBOX_OFF = "sandbox: off"
-"""How the note begins where nothing confines commands."""
+"""Prefix of the sandbox note when commands run unsandboxed."""
 
 
 class _Part(NamedTuple):
-    """A piece of the line; the highest `drop` goes first when there is no room."""
+    """A part of the line. Parts with the highest `drop` are left out first; 0 is never left out."""
 
     text: str
     drop: int
@@ -33,7 +36,7 @@ class _Part(NamedTuple):
 
 
 def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: int = 0) -> list[_Part]:
-    """The pieces in the order they stand in; `written`: characters that have come of the reply in progress."""
+    """Return the parts in display order. `written` is how many characters of the current reply have arrived."""
     usage = snapshot.usage
     parts = [_Part(snapshot.role, 0, "bold"), _Part(snapshot.level.word, 3), _Part(_model(snapshot), 1)]
     if snapshot.pending:
@@ -50,10 +53,10 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
         if usage.cost:
             parts.append(_Part(f"cost {usage.cost:.4f}", 6))
     elif snapshot.status not in (None, TurnStatus.FAILED) and not running:
-        # A turn that failed has no reply whose tokens could have been counted.
+        # A failed turn has no reply whose tokens could have been counted.
         parts.append(_Part("tokens unknown", 5))
     if sandbox.startswith(SANDBOX_OFF):
-        # That nothing confines commands is never left out; why, only where there is no room.
+        # That commands run unsandboxed is always shown. The reason may be left out.
         parts.append(_Part(SANDBOX_OFF, 0, "bold"))
         parts.append(_Part(sandbox.removeprefix(SANDBOX_OFF).strip(), 3))
     elif sandbox:
@@ -62,7 +65,7 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
 
 
 def fitted(parts: list[_Part], *, width: int, separator: str) -> list[_Part]:
-    """As many pieces as fit into `width` cells; what matters least is left out first."""
+    """Return the parts that fit into `width` cells, leaving out the least important first."""
     kept = list(parts)
     while len(kept) > 1 and _width(kept, separator) > width:
         least = max(kept, key=lambda part: part.drop)
@@ -82,14 +85,14 @@ class StatusLine(Sturdy, Static):
         self._written = 0
 
     def show(self, snapshot: "Snapshot", *, sandbox: str, running: bool) -> None:
-        """Draw the conversation as it stands."""
+        """Show the session's state."""
         self._in_progress = (snapshot, sandbox) if running else None
         parts = status_parts(snapshot, sandbox=sandbox, running=running, written=self._written)
         self._parts = [_Part(sanitize(part.text, newlines=False), part.drop, part.style) for part in parts]
         self._draw()
 
     def follow(self, batch: "Iterable[Published]") -> None:
-        """Count what comes of a reply."""
+        """Count the characters of the reply as they arrive."""
         from chatops.domain.events import ReasoningDelta, RoundStarted, TextDelta
 
         before = count(self._written)
@@ -106,12 +109,12 @@ class StatusLine(Sturdy, Static):
             self.show(snapshot, sandbox=sandbox, running=True)
 
     def say(self, text: str) -> None:
-        """Only this text, before a conversation is open."""
+        """Show only this text, before a session is open."""
         self._parts = [_Part(text, 0)]
         self._draw()
 
     def on_resize(self) -> None:
-        """Other widths hold other parts."""
+        """Choose the parts for the new width."""
         self._draw()
 
     def _draw(self) -> None:

@@ -1,7 +1,7 @@
-"""The conversation on the screen: its blocks and their changes, and the cards in it that can be opened.
+"""The session's transcript: blocks, the operations that change them, and cards that can be opened.
 
-Widgets per message make a long session slow (layout goes over all of them); here one widget draws lines, and a frame
-costs what has changed.
+One widget per message makes a long session slow, because layout visits all of them. Here one widget draws lines, and a
+frame costs what has changed. See `viewport` for how.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from chatops.tui.widgets.viewport import Viewport
 
 
 class Transcript(Viewport):
-    """Shows blocks; `apply` changes them."""
+    """Shows blocks, which `apply` changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+up", "select_previous_card", "Card above", show=False),
@@ -41,31 +41,31 @@ class Transcript(Viewport):
         super().__init__(id=id, classes=classes)
         self._selected = ""
 
-    # What others ask of it
+    # Used by the screen
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks as shown, texts up to date."""
+        """The blocks as shown, including text that has streamed in."""
         return [entry.block for entry in self._layout_of.entries]
 
     @property
     def selected_card(self) -> str:
-        """The id of the card that the keyboard is on, or nothing."""
+        """The id of the card that has the keyboard, or an empty string."""
         return self._selected
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
-        """Show these blocks instead, at their end."""
+        """Show these blocks instead and scroll to the end."""
         self._selected = ""
         self._layout_of.reset(list(blocks))
         self.follow()
         self._draw_rest_later()
 
     def clear(self) -> None:
-        """Show nothing."""
+        """Remove all blocks."""
         self.set_blocks([])
 
     def apply(self, ops: Iterable[Op]) -> None:
-        """Change the blocks, and show the result once."""
+        """Apply the operations, then redraw once."""
         if not self._layout_of.width:
             self._measure()
         touched: dict[str, None] = {}
@@ -80,7 +80,7 @@ class Transcript(Viewport):
         self._redraw_keeping_place([key for key in touched if key in self._layout_of.index])
 
     def toggle(self, block_id: str) -> None:
-        """Open or fold a card or thought; anything else is left alone."""
+        """Open or fold a card or a thought. Does nothing for other blocks."""
         index = self._layout_of.index.get(block_id)
         if index is None or not can_open(self._layout_of.entries[index].block):
             return
@@ -91,7 +91,7 @@ class Transcript(Viewport):
             self._bring_into_view(index)
 
     def is_expanded(self, block_id: str) -> bool:
-        """Whether a card is open."""
+        """Return True if the card is open."""
         index = self._layout_of.index.get(block_id)
         return index is not None and self._layout_of.entries[index].expanded
 
@@ -141,17 +141,17 @@ class Transcript(Viewport):
     # Cards
 
     def follow(self) -> None:
-        """Go to the end and stay there; the keyboard leaves the cards."""
+        """Scroll to the end and stay there. No card is selected afterwards."""
         if self._selected:
             self.select_card("")
         super().follow()
 
     def action_select_previous_card(self) -> None:
-        """Go to the card above, from the newest one if none is selected."""
+        """Select the card above, starting from the newest one if none is selected."""
         self._select_card(-1)
 
     def action_select_next_card(self) -> None:
-        """Go to the card below, from the newest one to the end."""
+        """Select the card below. After the newest one, scroll to the end."""
         self._select_card(1)
 
     def action_toggle_card(self) -> None:
@@ -160,7 +160,7 @@ class Transcript(Viewport):
             self.toggle(self._selected)
 
     def select_card(self, block_id: str) -> None:
-        """Put the keyboard on a card (nothing: on none) and bring it into view."""
+        """Select a card and bring it into view. An empty id selects none."""
         layout = self._layout_of
         before, self._selected = self._selected, block_id if block_id in layout.index else ""
         for key, selected in ((before, False), (self._selected, True)):
@@ -174,7 +174,8 @@ class Transcript(Viewport):
         layout, entries = self._layout_of, self._layout_of.entries
         place = layout.index.get(self._selected, len(entries))
         if self._following and place < layout.at(self.scroll_offset.y):
-            # At the end of the conversation a card far above is no place to start from.
+            # At the end of the transcript, a selected card far above is out of sight: start from the newest one
+            # instead.
             place = len(entries)
         place += step
         while 0 <= place < len(entries):
@@ -195,7 +196,7 @@ class Transcript(Viewport):
             self.scroll_to(y=wanted, animate=False, immediate=True)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a card's first line opens or folds it; a click that ends a selection does not."""
+        """Open a folded card, or fold an open one on its first line. A click that ends a selection does nothing."""
         if self.text_selection is not None or not self._layout_of.entries:
             return
         offset = event.get_content_offset(self)

@@ -1,6 +1,44 @@
-"""A scrolling view of drawn blocks, on Textual's line API: what is in view is drawn at once, the rest by and by.
+"""A scrolling view of drawn blocks, built on Textual's line API.
 
-The view follows the end until the person scrolls away, and again when they come back to it.
+Theory of operation
+-------------------
+The transcript of a long session has thousands of blocks. One widget per block is slow, because every layout pass visits
+all of them. `Viewport` is a single `ScrollView` instead: `render_line` returns one line (a `Strip`) at a time, and a
+frame costs as much as what has changed. The blocks, their heights and their cached strips are in a `Layout`.
+
+Drawing. Three kinds of work are kept apart:
+
+- `_draw_view` draws, at once, the blocks that will be in view: upwards from the end while the view follows it,
+  otherwise downwards from the block at the top.
+- `_draw_slice` draws the other blocks in the background, nearest to the view first, in slices of `_SLICE_SECONDS`.
+  Between two slices the event loop gets `_PAUSE_SECONDS` to handle keys, so a resize of a long session never blocks
+  typing. The timer stops when nothing is left to draw.
+- `Layout.line` draws a block on demand if its lines were dropped to bound memory.
+
+Heights. A block that is not drawn for the current width has an estimated height (or the one it had at the last width).
+Drawing corrects it, and `Layout.sum_from` moves the blocks below. The scroll bar is therefore approximate until the
+last slice is done.
+
+Scroll position. The view is in one of two states:
+
+- Following: it stays at the end while blocks arrive. This is the state at the start, and again whenever the user
+  scrolls back to the end.
+- Not following: the user has scrolled away. The line at the top of the view is remembered as (block id, lines of that
+  block above the view) and restored after every change, so text does not move while it is read. Blocks that arrive or
+  grow are counted and reported with `Unseen`.
+
+`watch_scroll_y` tells the two apart from the scroll position alone. `_placing` is True while the viewport itself moves
+the position, so that its own correction is not mistaken for scrolling by the user.
+
+Invariants:
+
+- Every change goes through `_show_changes`: measure, draw what is in view, set the virtual size, set the scroll
+  position, drop far lines, refresh.
+- Every strip is drawn for `Layout.width` and the current theme. A change of width, theme, background or renderer
+  discards all of them (`restyle`).
+- A block that cannot be drawn is shown as its source text. The error is passed to the app's error boundary and does not
+  end the frame.
+- The Markdown renderer is imported in a thread after the first paint (`start_warm_up`). Until then text is plain.
 """
 
 import time
@@ -23,15 +61,16 @@ from chatops.tui.widgets.layout import Entry, Layout
 from chatops.tui.widgets.selecting import marked, selected_text, selection_style
 
 _SLICE_SECONDS = 0.006
-"""How long one slice of drawing in the background may keep keys waiting."""
+"""Longest time that one slice of background drawing may delay keys."""
 _PAUSE_SECONDS = 0.01
+"""Time between two slices, in which keys are handled."""
 
 
 class Viewport(Sturdy, ScrollView, can_focus=True):
-    """Shows what its layout holds. Draws nothing that has not changed, keeps no timer when idle."""
+    """Shows the blocks of its layout. Redraws only what has changed and has no timer while idle."""
 
     class Unseen(Message):
-        """The number of blocks that came or grew since the view left the end has changed; 0 while it is there."""
+        """Posted when the number of blocks that arrived or grew out of view changes; 0 at the end."""
 
         def __init__(self, count: int) -> None:
             super().__init__()
@@ -59,20 +98,20 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
 
     @property
     def following(self) -> bool:
-        """Whether new lines scroll into view."""
+        """True while new lines scroll into view."""
         return self._following
 
     # Drawing
 
     def _redraw_keeping_place(self, keys: Iterable[str]) -> None:
-        """Draw these blocks again. Away from the end, what is in view stays where it is."""
+        """Redraw these blocks. Unless the view follows the end, the lines in view stay where they are."""
         place = self._place()
         for key in keys:
             self._layout_of.redraw(self._layout_of.index[key])
         self._show_changes(place=place)
 
     def _measure(self, *, force: bool = False) -> bool:
-        """Take over width and theme. False: the size is not known yet."""
+        """Adopt the current width and theme. Return False if the size is not known yet."""
         width = self.scrollable_content_region.width
         if not width:
             return False
@@ -86,7 +125,7 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         return replace(theme, base=self.rich_style)
 
     def _place(self) -> tuple[str, int]:
-        """The block at the top of the view, and how many of its lines are above."""
+        """Return the block at the top of the view and how many of its lines are above the view."""
         layout = self._layout_of
         if not layout.entries:
             return "", 0
@@ -94,7 +133,10 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         return layout.entries[index].block.id, self.scroll_offset.y - layout.start(index)
 
     def _show_changes(self, *, keep: bool = False, place: tuple[str, int] | None = None) -> None:
-        """Bring what is in view up to date, and the scroll position with it."""
+        """Update what is in view, then the virtual size and the scroll position.
+
+        Restores the scroll position from `place`. `keep` takes the current position as `place`.
+        """
         if not self._measure():
             return
         place = self._place() if keep and place is None else place
@@ -144,7 +186,7 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
             self.set_timer(_PAUSE_SECONDS, self._draw_slice)
 
     def _draw_slice(self) -> None:
-        """Draw some of what is not in view, so that the scroll bar comes to tell the truth; then pause."""
+        """Draw some blocks that are out of view, to correct the scroll bar, then pause."""
         self._slicing = False
         layout = self._layout_of
         if not self._measure() or not layout.entries:
@@ -165,7 +207,7 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
             self._draw_rest_later()
 
     def render_line(self, y: int) -> Strip:
-        """Line `y` of the view."""
+        """Return line `y` of the view."""
         top, width = self.scroll_offset.y, self.size.width
         strip = self._layout_of.line(top + y)
         if strip is None or strip.cell_length != width:
@@ -186,19 +228,19 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         return Strip([Segment(" " * width, style)], width)
 
     def notify_style_update(self) -> None:
-        """Another background is under every line, so every line is drawn again."""
+        """Redraw every line when the background has changed, because each strip contains it."""
         super().notify_style_update()
         theme = self._layout_of.theme
         if theme is not None and theme.base != self.rich_style:
             self.call_later(self.restyle)
 
     def start_warm_up(self) -> None:
-        """After the first paint: load what draws Markdown in a thread, then draw again what was plain."""
+        """Import the Markdown renderer in a thread, then redraw. Call it after the first paint."""
         if not is_warm():
             self.run_worker(self._warm_up, thread=True, exclusive=True, group="warm-up")
 
     def restyle(self) -> None:
-        """Draw everything again (width, theme or renderer have changed), what is in view at once."""
+        """Redraw everything after a change of width, theme or renderer; what is in view first."""
         if self._measure(force=True):
             self._show_changes(keep=True)
             self._draw_rest_later()
@@ -207,21 +249,21 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
 
     @property
     def allow_select(self) -> bool:
-        """Text can be selected with the mouse."""
+        """True: text can be selected with the mouse."""
         return True
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text, without the gutter and the blanks that fill lines."""
+        """Return the selected text without the gutter and trailing padding, or None if nothing is drawn."""
         return (selected_text(self._layout_of, selection), "\n") if self._layout_of.height else None
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Draw with the new selection."""
+        """Redraw with the new selection."""
         self.refresh()
 
     # Scrolling
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow the end exactly when the person is there."""
+        """Follow the end exactly when the user has scrolled to it."""
         super().watch_scroll_y(old_value, new_value)
         if not self._placing:
             self._following = round(new_value) >= self.max_scroll_y
@@ -231,7 +273,7 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
                 self._draw_newly_visible()
 
     def _draw_newly_visible(self) -> None:
-        """What has come into view may be taller than estimated: correct the lines below it."""
+        """Correct the lines below blocks that came into view with only an estimated height."""
         layout = self._layout_of
         if any(entry.drawn_at != layout.width for entry in self._entries_in_view()):
             self._show_changes(keep=True)
@@ -242,45 +284,45 @@ class Viewport(Sturdy, ScrollView, can_focus=True):
         return layout.entries[layout.at(top) : layout.at(top + self.size.height) + 1]
 
     def _note_unseen(self, keys: set[str]) -> None:
-        """Take over which blocks have come or grown below the view."""
+        """Set which blocks have arrived or grown below the view."""
         changed, self._unseen = len(keys) != len(self._unseen), keys
         if changed:
             self.post_message(self.Unseen(len(keys)))
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
+        """Scroll to the end and stay there."""
         self._following = True
         self._note_unseen(set())
         self._show_changes()
 
     def action_scroll_home(self) -> None:
-        """Go to the begin."""
+        """Scroll to the start."""
         self.scroll_to(y=0, animate=False, immediate=True)
 
     def action_scroll_end(self) -> None:
-        """Go to the end and follow it."""
+        """Scroll to the end and follow it."""
         self.follow()
 
     def action_page_up(self) -> None:
-        """One page back, a line kept."""
+        """Scroll one page back, keeping one line."""
         self.scroll_to(y=self.scroll_offset.y - self._page, animate=False, immediate=True)
 
     def action_page_down(self) -> None:
-        """One page on, a line kept."""
+        """Scroll one page forward, keeping one line."""
         self.scroll_to(y=self.scroll_offset.y + self._page, animate=False, immediate=True)
 
     @property
     def _page(self) -> int:
         return max(1, self.size.height - 1)
 
-    # Textual
+    # Textual events
 
     def on_mount(self) -> None:
-        """Follow theme changes."""
+        """Subscribe to theme changes."""
         self.app.theme_changed_signal.subscribe(self, lambda _: self.restyle())
 
     def on_resize(self, event: events.Resize) -> None:
-        """A new width draws everything anew, what is in view first; a new height keeps the end in view."""
+        """Redraw everything for a new width, what is in view first. A new height keeps the end in view."""
         place = self._place() if self._layout_of.width else None
         changed = self.scrollable_content_region.width != self._layout_of.width
         self._show_changes(place=place)

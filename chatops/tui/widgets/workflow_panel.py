@@ -1,4 +1,4 @@
-"""The panel of a run: at the side where there is room, above the conversation where there is less, else one line."""
+"""The panel of a workflow run: beside or above the transcript, or one line, depending on the window size."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -17,16 +17,16 @@ from chatops.tui.workflow.lines import Line, Tone, above, beside, folded
 from chatops.tui.workflow.view import RunView
 
 WIDE, TALL = 118, 22
-"""From this size of the window on the panel stands at the side."""
+"""From this window size on, the panel is beside the transcript."""
 SIDE_WIDTH = 42
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
-"""Below this size it is folded to one line by itself."""
+"""Below this window size, the panel folds to one line by itself."""
 TICK_S = 1.0
-"""How often the times are drawn anew while the run works."""
+"""Seconds between redraws of the times while the run works."""
 
 
 class Shape(Enum):
-    """Where the panel stands."""
+    """Position of the panel."""
 
     LINE = "line"
     ABOVE = "above"
@@ -34,7 +34,7 @@ class Shape(Enum):
 
 
 def shape_for(width: int, height: int, *, opened: bool | None) -> Shape:
-    """What fits a window of this size. `opened` is what the person chose; None: nothing yet."""
+    """Return the shape that fits a window of this size. `opened` is the user's choice, None if not made yet."""
     if opened is None:
         opened = width >= ROOMY_WIDTH and height >= ROOMY_HEIGHT
     if not opened:
@@ -43,7 +43,7 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> Shape:
 
 
 class WorkflowPanel(Sturdy, Widget):
-    """Draws what `look` gives: when it is told to, and once a second while the run works."""
+    """Draws what `look` returns: when `draw` is called, and once a second while the run works."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"workflow--{tone}" for tone in ("plain", "strong", "muted", "good", "warn", "bad")
@@ -71,14 +71,14 @@ class WorkflowPanel(Sturdy, Widget):
     """
 
     class StepClicked(Message):
-        """A step was clicked; `step` is its index."""
+        """Posted when a step is clicked; `step` is its index."""
 
         def __init__(self, step: int) -> None:
             super().__init__()
             self.step = step
 
     class Clicked(Message):
-        """The panel was clicked beside its steps."""
+        """Posted when the panel is clicked outside its steps."""
 
     def __init__(self, look: Callable[[], RunView], *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -86,35 +86,35 @@ class WorkflowPanel(Sturdy, Widget):
         self._opened: bool | None = None
         self._lines: list[Line] = []
         self._clock: Timer | None = None
-        """Only while the run works: one that waits costs nothing."""
+        """Set only while the run works, so that a waiting run costs nothing."""
 
     @property
     def _signs(self) -> Symbols:
-        """The signs that this terminal can show."""
+        """The symbols that this terminal can show."""
         return symbols_for(getattr(self.app, "charset", "utf-8"))
 
     @property
     def shape(self) -> Shape:
-        """Where it stands now."""
+        """The current shape."""
         size = self.app.size
         return shape_for(size.width, size.height, opened=self._opened)
 
     @property
     def ticking(self) -> bool:
-        """Whether it draws itself anew as time passes."""
+        """True while the panel redraws itself once a second."""
         return self._clock is not None
 
     def on_mount(self) -> None:
-        """Show the run as it stands."""
+        """Show the current state of the run."""
         self.draw()
 
     def toggle(self) -> None:
-        """Fold to one line, or open again."""
+        """Fold the panel to one line, or open it again."""
         self._opened = self.shape is Shape.LINE
         self.draw()
 
     def draw(self) -> None:
-        """Show the run as it stands, and let the clock tick while it works."""
+        """Show the current state of the run. Start or stop the clock to match."""
         if not self.is_attached:
             return
         view, size, shape = self._look(), self.app.size, self.shape
@@ -141,7 +141,7 @@ class WorkflowPanel(Sturdy, Widget):
                 return beside(view, width=width, height=height, signs=self._signs)
 
     def render(self) -> Content:
-        """The lines, in the colours of the theme."""
+        """Return the lines in the colours of the theme."""
         return Content("\n").join(Content("").join(self._styled(line)) for line in self._lines)
 
     def _styled(self, line: Line) -> list[Content]:
@@ -151,11 +151,11 @@ class WorkflowPanel(Sturdy, Widget):
         return self.get_visual_style(f"workflow--{tone}")
 
     def on_resize(self) -> None:
-        """Another size has other lines."""
+        """Lay the lines out for the new size."""
         self.draw()
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a step means what it gave, any other folds or opens the panel."""
+        """Post `StepClicked` for a click on a step, `Clicked` for any other."""
         event.stop()
         offset = event.get_content_offset(self)
         line = self._lines[offset.y] if offset is not None and offset.y < len(self._lines) else ()
