@@ -1,1 +1,1 @@
-"""One screen each: they turn keys into calls of the session and show what it publishes."""
+"""Screens of the terminal UI. They turn keys into calls of the session and show what it publishes."""

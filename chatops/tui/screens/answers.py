@@ -1,4 +1,4 @@
-"""The answers that need a text first: a rule, edited arguments, a reason. Each is a question about one call."""
+"""Answers that need a text first: a rule, edited arguments, a reason. Each is a question about one call."""
 
 import json
 
@@ -12,12 +12,12 @@ from chatops.tui.screens.question import Question
 
 
 def exact_grant(pending: PendingCall) -> ArgumentPattern:
-    """What `s` remembers: this very call and nothing wider."""
+    """Return the pattern that `s` remembers: this exact call and nothing wider."""
     return suggest_exact(pending.call.name, pending.facts)
 
 
 def scope(pending: PendingCall) -> str:
-    """What `s` would remember, in the spelling of rules; long arguments are shown elsewhere already."""
+    """Return what `s` would remember, in rule syntax. Exact arguments are shown elsewhere already."""
     pattern = exact_grant(pending)
     if isinstance(pattern, ExactArguments):
         return f"{pending.call.name} with exactly these arguments"
@@ -25,7 +25,10 @@ def scope(pending: PendingCall) -> str:
 
 
 def rule_question(pending: PendingCall) -> Question[Decision] | None:
-    """Shows the pattern, to be edited, before anything is remembered; None where it could not be shown honestly."""
+    """Return the question that lets the user edit a rule before it is remembered.
+
+    Returns None if the pattern has unprintable characters and could not be shown faithfully.
+    """
     tool, facts = pending.call.name, pending.facts
     text = show_rule(tool, suggest_rule(tool, facts))
     if not text.isprintable():
@@ -52,7 +55,7 @@ def rule_question(pending: PendingCall) -> Question[Decision] | None:
 
 
 def arguments_question(pending: PendingCall) -> Question[Decision]:
-    """The arguments as JSON to edit; anything but an object is not sent."""
+    """Return the question for edited arguments. Only a JSON object is accepted."""
 
     def check(text: str) -> Decision:
         try:
@@ -74,7 +77,7 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
 
 
 def reason_question(pending: PendingCall) -> Question[Decision]:
-    """Why not, in words for the model."""
+    """Return the question for the reason of a denial, which the model is given."""
     tool = line(pending.call.name)
     return Question[Decision](
         f"Not {tool} again, its outcome is unknown" if pending.in_doubt else f"Deny {tool}",
@@ -87,7 +90,7 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
 
 
 def _pretty(arguments: str) -> str:
-    """The arguments to edit; what cannot be seen is written as JSON escapes, which mean the same."""
+    """Return the arguments to edit, with unprintable characters as JSON escapes, which mean the same."""
     value = json_or_text(arguments)
     if isinstance(value, str):
         return sanitize(arguments)

@@ -1,7 +1,7 @@
-"""The dialog: every call that waits, what exactly would run, and one key per answer (surface, section 5).
+"""The approval dialog: each pending call, exactly what would run, and one key per answer (surface, section 5).
 
-It holds no rights and no state of the conversation: answers go to `ChatSession.decide` with the digest of what
-was shown, and the list follows what the session publishes.
+The dialog holds no rights and no session state. Answers go to `ChatSession.decide` with the digest of what was shown,
+and the list follows what the session publishes.
 """
 
 from collections.abc import Callable
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _APPROVING = frozenset("asryA")
 _RUNNING = frozenset("asry")
-"""Keys that let the shown call run; `A` is about the others too."""
+"""Keys that let the shown call run. `A` concerns the other calls too."""
 
 
 class ApprovalScreen(GuardedDialog):
-    """Asks about the pending calls until none is left or the person says later (Esc)."""
+    """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("asredDAyum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
@@ -57,7 +57,10 @@ class ApprovalScreen(GuardedDialog):
         pasted: Callable[[str], None],
         parting: Callable[[str], None] | None = None,
     ) -> None:
-        """`parting` says what fails after it closed; the others are those of `GuardedDialog`."""
+        """Create the dialog.
+
+        `parting` shows errors that happen after it closed. The other arguments are those of `GuardedDialog`.
+        """
         super().__init__(
             clock=clock, typed_at=typed_at, typed_ahead=typed_ahead, pasted=pasted, classes="approval-screen"
         )
@@ -68,7 +71,7 @@ class ApprovalScreen(GuardedDialog):
         self._unfolded = False
 
     def on_mount(self) -> None:
-        """Begin the grace period: whoever is typing has not read this yet."""
+        """Start the grace period, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
         self._docket.refresh(self._session.snapshot().pending)
@@ -79,12 +82,12 @@ class ApprovalScreen(GuardedDialog):
         self.begin()
         self._show()
 
-    # What the session publishes
+    # Events of the session
 
     def feed(self, event: Event) -> None:
-        """Follow the conversation; called for every event while the dialog is open."""
+        """Handle an event of the session. Called for every event while the dialog is open."""
         if not self.can_draw:
-            # What happens before the first drawing is read off the conversation then.
+            # Earlier events are in the snapshot that the first drawing reads.
             return
         match event:
             case ApprovalRequested() | CallDecided():
@@ -100,7 +103,7 @@ class ApprovalScreen(GuardedDialog):
                 pass
 
     def follow(self) -> None:
-        """The conversation has been read anew."""
+        """Refresh after the followed session was read again."""
         if self.can_draw:
             self._refresh()
 
@@ -109,11 +112,11 @@ class ApprovalScreen(GuardedDialog):
         waited = shown is not None and shown.waits
         if self._docket.refresh(self._session.snapshot().pending):
             self._note = "This call has changed since it was shown. Look again."
-            # A key that follows is an answer to what stood there before.
+            # The next key would answer what was shown before.
             self._typing = False
             self.arm()
         elif not self._guard.armed and self._docket.show_first_waiting():
-            # Calls come as their checks end. Until a key acts, nobody has begun to read a later one.
+            # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.arm()
         if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._docket.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
@@ -121,7 +124,7 @@ class ApprovalScreen(GuardedDialog):
         self._go_on()
 
     async def _was_second(self, item: Item) -> None:
-        """The answer from here does not count: if another one is known, it does, and is told."""
+        """Show who answered first, if this answer came second and the other one is known."""
         if await self._who_answered(item):
             item.mark = Mark.ELSEWHERE
             await self._tell_who(item)
@@ -135,7 +138,7 @@ class ApprovalScreen(GuardedDialog):
         return f"Answered elsewhere: {name} was {told(answer)}." if answer is not None else ""
 
     async def _tell_who(self, item: Item) -> None:
-        """Who was first, where and when."""
+        """Show who answered first, where and when."""
         who = await self._who_answered(item)
         if self.can_draw:
             if who:
@@ -148,7 +151,7 @@ class ApprovalScreen(GuardedDialog):
             self._parting(text)
 
     def _go_on(self) -> None:
-        """Show the next call that waits, or close when nothing is left to do."""
+        """Show the next undecided call, or close the dialog if there is nothing left to do."""
         if not self._docket.open:
             self._close()
             return
@@ -168,7 +171,7 @@ class ApprovalScreen(GuardedDialog):
     # Keys
 
     def answer(self, key: str, *, typed: bool) -> None:
-        """One key, one answer."""
+        """Handle one key."""
         match key:
             case "tab" | "right":
                 self._turn(1)
@@ -254,7 +257,8 @@ class ApprovalScreen(GuardedDialog):
         item.mark = Mark.SENDING
         self._note = ""
         self.show_frame()
-        # Not a worker of this screen: closing the dialog must not cut an answer off on its way to the disk.
+        # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the answer is
+        # stored.
         self.app.run_worker(self._decide(item, item.pending, decision), group="decide")
 
     async def _decide(self, item: Item, asked: PendingCall, decision: Decision) -> None:
@@ -287,7 +291,7 @@ class ApprovalScreen(GuardedDialog):
             self._question(item, question)
 
     def _question(self, item: Item, question: Question[Decision]) -> None:
-        """Ask for the text; if the call has changed meanwhile, the answer was not about what it is now."""
+        """Ask for a text. Its answer is dropped if the call has changed meanwhile."""
         asked = item.pending
 
         def done(decision: Decision | None) -> None:
@@ -313,7 +317,7 @@ class ApprovalScreen(GuardedDialog):
         self.call_after_refresh(self.show_frame)
 
     def show_frame(self) -> None:
-        """Everything around the payload."""
+        """Draw everything around the payload."""
         item = self._docket.current
         if not self.can_draw or item is None:
             return
@@ -328,7 +332,7 @@ class ApprovalScreen(GuardedDialog):
         self.put("#approval-small", small, shown=self.too_small)
 
     def _around(self, *, keys: int) -> int:
-        """Lines of the dialog beside the payload."""
+        """Return how many lines of the dialog are outside the payload."""
         listed = min(LIST_ROWS, len(self._docket.items))
         noted = note_rows(self._note, window=self.size.width)
         return 2 + 1 + (listed + 1 if self._lists_calls else 0) + noted + keys + 1 + 1
@@ -343,7 +347,7 @@ class ApprovalScreen(GuardedDialog):
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
-        """From now on this call, as it is, can be approved."""
+        """Allow the approval of this call, now that all of it has been on screen."""
         event.stop()
         item = self._docket.current
         if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:

@@ -1,4 +1,4 @@
-"""What stands around a call in the dialog, in words: which one of how many, their marks, and what each key does."""
+"""Texts around a call in the approval dialog: heading, list of calls with their marks, and key legend."""
 
 import textwrap
 
@@ -9,21 +9,21 @@ from chatops.tui.screens.docket import Docket, Item
 
 LIST_ROWS = 4
 NOTE_ROWS = 4
-"""What happened takes at most so many lines, as in ``windows.tcss``."""
+"""Maximum lines of a note, as in ``windows.tcss``."""
 _MAX_WIDTH = 110
 _SIDES = 4
-"""Cells of a dialog's border and padding."""
+"""Cells taken by a dialog's border and padding."""
 
 
 def note_rows(note: str, *, window: int) -> int:
-    """Lines that a note takes in a window of so many cells, with the empty one above it; 0 without a note."""
+    """Return the lines of a note in a window `window` cells wide, with the empty line above; 0 without one."""
     if not note:
         return 0
     return 1 + min(NOTE_ROWS, len(textwrap.wrap(note, max(1, min(window, _MAX_WIDTH) - _SIDES))))
 
 
 def heading(docket: Docket, *, narrow: bool) -> str:
-    """Which of how many is shown."""
+    """Return the dialog's heading: which call is shown, of how many."""
     items, index = docket.items, docket.index
     if len(items) == 1 and items[0].pending.in_doubt:
         return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
@@ -35,7 +35,7 @@ def heading(docket: Docket, *, narrow: bool) -> str:
 
 
 def calls(docket: Docket) -> Content:
-    """At most `LIST_ROWS` lines around the one that is shown, each with its mark as a word."""
+    """Return up to `LIST_ROWS` lines around the shown call, each with its mark as a word."""
     items, index = docket.items, docket.index
     first = max(0, min(index - LIST_ROWS + 2, len(items) - LIST_ROWS))
     lines = []
@@ -47,7 +47,7 @@ def calls(docket: Docket) -> Content:
 
 
 def keys(docket: Docket, item: Item, *, left: int, narrow: bool) -> str:
-    """What the keys do for this call now; `left` lines of it have not been on screen yet."""
+    """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
     if not item.waits:
         return "Tab next call   Esc close"
     return _short(item, left) if narrow else _long(docket, item, left)

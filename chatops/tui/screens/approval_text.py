@@ -1,7 +1,7 @@
-"""What a dialog shows of a pending call, as rows of text: everything that would run, and nothing shortened.
+"""The text of a pending call in a dialog, as rows: everything that would run, never shortened.
 
-Every value passes `reveal`, so that control and invisible characters are visible; lines are split at line feeds
-only, so that no other character can fake the end of a line. What the model said comes last and is counted apart.
+Every value passes through `reveal`, which makes control and invisible characters visible. Lines are split at line feeds
+only, so that no other character can fake a line end. The model's own words come last and are not part of the payload.
 """
 
 import json
@@ -22,7 +22,7 @@ Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One logical line. With a `label` it stands in a column of its own; `exact` rows wrap at cells, not words."""
+    """One logical line. A `label` is put in a column of its own. `exact` rows wrap at cells, not words."""
 
     text: str = ""
     tone: Tone = "plain"
@@ -32,28 +32,28 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The rows of a call; the first `payload` of them are what must have been on screen before an approval."""
+    """The rows of a call. The first `payload` rows must have been on screen before an approval."""
 
     rows: tuple[Row, ...]
     payload: int
 
 
 def describe(pending: PendingCall, *, scope: str, unfolded: bool) -> Description:
-    """All that a person has to see. `scope` is the rule that `s` would grant."""
+    """Return everything the user has to see. `scope` is the rule that `s` would grant."""
     payload = (*_head(pending), *_command(pending.facts), *_labels(pending, scope), *_output(pending))
     payload = (*payload, *_change(pending.facts), *_arguments(pending.facts))
     return Description(rows=(*payload, *_said(pending, unfolded=unfolded)), payload=len(payload))
 
 
 def title(pending: PendingCall) -> str:
-    """One line for the list: the tool and what it is about."""
+    """Return one line for the list: the tool and the call's subject."""
     facts = pending.facts
     about = facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments
     return f"{line(pending.call.name)}  {line(about)}"
 
 
 def line(text: str) -> str:
-    """Untrusted text on one line, nothing hidden."""
+    """Return untrusted text on one line with nothing hidden."""
     return reveal(text, newlines=False)
 
 
@@ -118,7 +118,7 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:
-    """What an interrupted attempt had put out."""
+    """Yield what an interrupted attempt had printed."""
     if pending.interruption is None:
         return
     output = pending.interruption.output.removesuffix("\n")
@@ -146,7 +146,7 @@ def _diff_tone(part: str) -> Tone:
 
 
 def _arguments(facts: CallFacts) -> Iterator[Row]:
-    """Whole arguments; only a command or code that stands above, letter for letter, is not repeated."""
+    """Yield all arguments except a command or code that is shown above, character for character."""
     values = json_or_text(facts.arguments)
     if not isinstance(values, dict):
         yield from (Row(), Row(text="Arguments", tone="heading"), *_exact(facts.arguments))

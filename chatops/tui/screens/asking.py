@@ -1,4 +1,4 @@
-"""When the dialog for what waits opens: by itself for what is new, by ctrl+g for what was put off."""
+"""Decides when an approval or review dialog opens: by itself for new requests, by ctrl+g for postponed ones."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ _NOTHING_WHILE_READING = "Nothing waits that can be answered here: you read alon
 
 
 class Asking:
-    """Only one dialog is ever open; Esc puts off what it showed."""
+    """Opens at most one dialog at a time. Esc postpones what it showed."""
 
     def __init__(self, chat: "ChatScreen") -> None:
         self._chat = chat
@@ -23,16 +23,16 @@ class Asking:
         self._settling = False
 
     def forget(self) -> None:
-        """Another conversation: nothing of it has been put off."""
+        """Forget what was postponed, for another session."""
         self._later.clear()
 
     def offer(self, snapshot: "Snapshot") -> None:
-        """Open the dialog for calls that are new, unless the person is writing or has something else open."""
+        """Open the dialog for new calls, unless the user is writing or has another screen open."""
         chat, desk = self._chat, self._chat.desk
         fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
         fresh = fresh or (desk is not None and desk.asks_anew)
         if chat.reads_along:
-            return  # It opens by itself where the conversation is driven; here ctrl+g opens it.
+            return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         if not fresh or not chat.is_active or (desk is not None and desk.hindrance()):
             return
         if chat.composer.idle:
@@ -47,13 +47,13 @@ class Asking:
 
     @property
     def waits_here(self) -> bool:
-        """Whether something of the open conversation waits for the person."""
+        """True if something in the open session needs the user's decision."""
         desk = self._chat.desk
         wanted = desk is not None and desk.wanted is not None
         return wanted or (self._chat.opened and bool(self._chat.session.snapshot().pending))
 
     def open(self) -> None:
-        """Show what waits for the person."""
+        """Open the dialog for what needs the user's decision."""
         chat, desk = self._chat, self._chat.desk
         if not chat.opened or not chat.is_active:
             return
@@ -69,7 +69,7 @@ class Asking:
             chat.show_banner(chat.session.snapshot(), failed=False)
 
     async def open_elsewhere(self) -> None:
-        """Go to the conversation of this workspace in which something waits."""
+        """Go to the session of this workspace that has something to decide."""
         chat = self._chat
         try:
             waiting = await chat.host.waiting()
@@ -78,13 +78,13 @@ class Asking:
             else:
                 await chat.change_session(chat.host.open_session(waiting))
                 if self.waits_here:
-                    # By itself it would not open over a draft.
+                    # It does not open by itself over a draft.
                     self.open()
         except ChatopsError as error:
             chat.say(f"{error} {error.advice}".strip())
 
     def _closed(self, _: None) -> None:
-        """Esc means later: what waits is on the banner, and does not open again by itself."""
+        """Postpone what was shown: it stays on the banner and does not open again by itself."""
         if self._chat.opened:
             self._later = {pending.digest for pending in self._chat.session.snapshot().pending}
             self._chat.update_now()

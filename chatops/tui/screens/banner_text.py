@@ -1,4 +1,4 @@
-"""What the line above the message says about a conversation: the most urgent thing that needs the person."""
+"""Texts of the banner above the message field: the most urgent thing that needs the user."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ NOTHING: Said = ("", "quiet")
 
 
 def calls_waiting(pending: "Sequence[PendingCall]") -> Said:
-    """Calls that wait while their dialog is closed."""
+    """Return the text for pending calls while their dialog is closed."""
     what = ", ".join(dict.fromkeys(one.call.name for one in pending))
     return f"{len(pending)} waiting – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
 
 
 def greeting(snapshot: "Snapshot") -> Said:
-    """An empty conversation: what this is, and how to find out more and to leave."""
+    """Return the text for an empty session: what to do, and how to get help and quit."""
     asks = "Ask for something in this folder; what could change anything asks you first."
     if snapshot.is_demo:
         asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   run `ls`"
@@ -29,7 +29,10 @@ def greeting(snapshot: "Snapshot") -> Said:
 
 
 def queue_heading(snapshot: "Snapshot", *, led: bool, reading: bool) -> str:
-    """What happens to the queued messages, and how to change that. `led`: a run of a workflow is in progress."""
+    """Return the heading of the queued messages: when they are sent and how to change that.
+
+    `led` is True while a workflow run is in progress.
+    """
     if not snapshot.queued:
         return ""
     if reading:
@@ -40,20 +43,20 @@ def queue_heading(snapshot: "Snapshot", *, led: bool, reading: bool) -> str:
 
 
 def no_tool_works(trouble: str) -> Said:
-    """The workspace was deleted or moved."""
+    """Return the text for a workspace that was deleted or moved."""
     return sanitize(trouble, newlines=False), "error"
 
 
 def turn_failed() -> Said:
-    """The last turn has failed; why and what to do about it stand in the transcript."""
+    """Return the text for a failed turn. The transcript shows the cause and the next step."""
     return "Press R to retry.", "error"
 
 
 def of_registry(told: str) -> Said:
-    """The registry's file is broken, or has changed."""
+    """Return the text for a model registry that is broken or has changed."""
     return sanitize(told, newlines=False), "waiting"
 
 
 def waits_elsewhere(told: str) -> Said:
-    """What waits in other conversations, as the host said it at the start."""
+    """Return the text about approvals pending in other sessions, as the host reported it at the start."""
     return sanitize(told, newlines=False), "waiting"

@@ -1,4 +1,4 @@
-"""The conversation's screen: turns keys into calls of the session and its events into drawing, nothing else."""
+"""The chat screen: turns keys into calls of the session and its events into drawing, nothing else."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -20,8 +20,8 @@ from chatops.tui.widgets.composer import Composer
 from chatops.tui.widgets.sent import Sent
 from chatops.tui.widgets.status import StatusLine
 
-# The first paint shows an empty conversation and a place to write: what draws a conversation, and the values it is
-# made of, come right after it.
+# The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
+# imported right after it.
 if TYPE_CHECKING:
     from chatops.domain.events import Published
     from chatops.runtime.conversation import Conversation
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ChatScreen(ChatSending):
-    """Transcript, banner, message, status line. It is the `Face` that slash commands work on."""
+    """Transcript, banner, message field, status line. Implements the `Face` that slash commands use."""
 
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
@@ -44,7 +44,7 @@ class ChatScreen(ChatSending):
     ]
 
     class Batch(Message):
-        """Events of a conversation, on their way from its bus to the screen."""
+        """Events of a session, on their way from its bus to the screen."""
 
         def __init__(self, session: "Conversation", published: "list[Published]") -> None:
             super().__init__()
@@ -65,16 +65,16 @@ class ChatScreen(ChatSending):
         self._pending_asked = False
         """True if ctrl+g was pressed meanwhile."""
         self._going = False
-        """Whether it is being exchanged for reading along with it."""
+        """True while the session is being exchanged for one that follows it."""
         self._cleared = ""
-        """What ctrl+c has taken out of the message."""
+        """The text that ctrl+c has cleared from the message field."""
         self.leaves_draft = False
-        """Whether something was typed and not sent when it was left."""
+        """Set on closing: True if something was typed and not sent."""
         self.left = ""
-        """What was typed and sent when it was left before there was a conversation to keep it."""
+        """Set on closing: what was typed and sent before there was a session to store it."""
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
+        """Yield the widgets from top to bottom."""
         yield Static(id="empty")
         yield Static(id="unseen")
         yield Sent(id="sent")
@@ -85,22 +85,22 @@ class ChatScreen(ChatSending):
         yield StatusLine(id="status")
 
     def on_mount(self) -> None:
-        """There is something to type into before anything else is there."""
+        """Show a status while the session is being opened. The message field can already be used."""
         self.query_one(StatusLine).say("opening the conversation")
 
     def show_notices(self, notices: Sequence[Notification]) -> None:
-        """Say these in passing, above the message, where they cover nothing."""
+        """Show the notices above the message field, where they cover nothing."""
         if self.is_attached:
             self.query_one(Notices).show(notices)
 
     def on_screen_resume(self) -> None:
-        """Another screen was closed: calls that came meanwhile may ask now (after its result was handled)."""
+        """Offer calls that arrived while another screen was open, once that screen's result was handled."""
         self.set_timer(SETTLE_S / 5, self.update_now)
 
-    # Conversation
+    # Session
 
     def opened_with(self, opened: "Opened") -> None:
-        """Show the first conversation; what was typed meanwhile stays, what was sent meanwhile is sent."""
+        """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
         self._host = opened.host
         self.composer.set_history(opened.host.history())
         self._follow(opened.session)
@@ -136,7 +136,7 @@ class ChatScreen(ChatSending):
         self._elsewhere = ""
         self.update_now()
         if (desk := self._desk or self._reading) is not None:
-            # From here on: what it publishes is heard.
+            # Start only now, when its events have a subscriber.
             self.run_worker(desk.show(), group="run")
 
     def _desk_for(self, session: "Conversation") -> "RunDesk | None":
@@ -158,17 +158,17 @@ class ChatScreen(ChatSending):
 
     @property
     def reads_along(self) -> bool:
-        """Whether the open conversation is driven by another process."""
+        """True if another process owns the open session."""
         return self._reading is not None
 
     @property
     def board(self) -> "RunBoard | None":
-        """The run beside the conversation, to look at: led here or elsewhere."""
+        """The workflow run shown beside the session, whether it runs here or elsewhere."""
         desk = self._desk or self._reading
         return desk.board if desk is not None else None
 
     def redraw(self, ops: "list[Op]") -> None:
-        """Change what the transcript shows."""
+        """Apply operations to the transcript."""
         if self._transcript is not None:
             self._transcript.apply(ops)
 
@@ -176,7 +176,7 @@ class ChatScreen(ChatSending):
         self.post_message(self.Batch(session, batch))
 
     async def change_session(self, opening: "Awaitable[Conversation]") -> None:
-        """Show another conversation; what waits in the present one keeps waiting, what was typed is its draft."""
+        """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
         self._changing = True
         try:
             following = await opening
@@ -189,11 +189,13 @@ class ChatScreen(ChatSending):
             self._show_pending_if_asked()
 
     async def exchange(self, opening: "Awaitable[Conversation]") -> None:
-        """Go on with the same conversation in another way: driven from here, or read along with. What is typed
-        stays where it is; what was typed where it was driven comes along."""
+        """Reopen the same session in another mode: owned by this process, or followed.
+
+        Typed text stays in the message field. A draft typed in the owning process is added to it.
+        """
         following = await opening
         if self.reads_along:
-            # As it stands now: what is found again then is known to be the same.
+            # Store the current text, so that `recall` recognises it as the same.
             self.drafts.keep()
         await self._show_instead(following)
         if self.reads_along:
@@ -211,7 +213,7 @@ class ChatScreen(ChatSending):
         return session.aclose if desk is None else desk.leave
 
     async def _read_on(self, gone: ChatopsError) -> None:
-        """Another process has the conversation now: it is read along with from here."""
+        """Follow the session after another process has taken its lease."""
         self.say(f"{gone} {gone.advice}".strip())
         try:
             await self.exchange(self.host.read_along(self.session.session_id))
@@ -219,7 +221,7 @@ class ChatScreen(ChatSending):
             self.say(f"{error} {error.advice}".strip())
 
     async def close(self) -> None:
-        """Keep the draft, let go of the conversation."""
+        """Store the draft and close the session."""
         self.leaves_draft = self.opened and bool(self.composer.text)
         self.left = "" if self.opened else self.unkept
         self.drafts.keep()
@@ -231,7 +233,7 @@ class ChatScreen(ChatSending):
 
     @on(Batch)
     def draw_batch(self, message: Batch) -> None:
-        """Draw what has happened; a batch of a conversation that was left is void."""
+        """Draw a batch of events. A batch of a session that is no longer shown is dropped."""
         if message.session is not self._session:
             return
         self._draw_events(message)
@@ -254,12 +256,12 @@ class ChatScreen(ChatSending):
         try:
             self._transcript.apply(self._projector.feed_all(message.published))
         except Exception as error:
-            # What the events told is stored too: an error of ours must not leave a gap on the screen.
+            # The events are also stored, so a bug in drawing must not leave a gap on the screen.
             self._draw_stored(message.session)
             self.app._handle_exception(error)
 
     def _draw_stored(self, session: "Conversation") -> None:
-        """Draw the conversation as it stands now; what it publishes from now on is added."""
+        """Draw the session's current state. Later events are added to it."""
         from chatops.tui.projector import Projector
 
         projector = self._projector = Projector()
@@ -268,13 +270,13 @@ class ChatScreen(ChatSending):
             self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
 
     def refresh_soon(self) -> None:
-        """Bring everything but the transcript up to date, once, after what is going on now."""
+        """Schedule one update of everything but the transcript."""
         if not self._update_due:
             self._update_due = True
             self.call_after_refresh(self.update_now)
 
     def update_now(self) -> None:
-        """Status line, banner and dialog follow the conversation as it stands."""
+        """Update status line, banner and dialog from the session's current state."""
         self._update_due = False
         if self._session is None or not self.is_attached:
             return
@@ -302,7 +304,7 @@ class ChatScreen(ChatSending):
         self._asking.offer(snapshot)
 
     def show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
-        """Say the most urgent thing that needs the person; nothing if there is none."""
+        """Show the most urgent thing that needs the user, or hide the banner."""
         text, tone = self._banner(snapshot, failed=failed)
         self.query_one(Banner).say(text, tone=tone, standing=snapshot.concern)
 
@@ -330,14 +332,14 @@ class ChatScreen(ChatSending):
 
     @on(Composer.Stop)
     async def stop(self, message: Composer.Stop) -> None:
-        """Esc stops the answer and drops the selection, so that ctrl+c stops and quits again."""
+        """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
         message.stop()
         self.clear_selection()
         if self._session is not None and not await self._session.cancel():
             self.update_now()
 
     async def interrupt(self) -> str:
-        """First ctrl+c: stop what runs, else keep the text in the history; says what was done."""
+        """Handle the first ctrl+c: stop a running turn, else move the text to the history. Return what was done."""
         self._cleared = ""
         if self._session is not None and self._answering(self._session) and await self._session.cancel():
             return "Stopped."
@@ -351,7 +353,7 @@ class ChatScreen(ChatSending):
         return ""
 
     def take_back_interrupt(self) -> None:
-        """The second ctrl+c came: the person leaves, and what the first one has cleared is a draft after all."""
+        """Restore the text that the first ctrl+c cleared. The second one quits, so the text becomes a draft."""
         if self._cleared and not self.composer.text:
             self.composer.put(self._cleared)
 
@@ -361,7 +363,7 @@ class ChatScreen(ChatSending):
         return session.snapshot().status is TurnStatus.RUNNING
 
     def action_pending(self) -> None:
-        """ctrl+g: the calls that wait here, else those of an earlier conversation."""
+        """Open what needs a decision here (ctrl+g), else the session of an earlier request."""
         if not self.opened or self._changing:
             self._pending_asked = True
         elif not self._asking.waits_here:
@@ -370,18 +372,18 @@ class ChatScreen(ChatSending):
             self.open_pending()
 
     def _show_pending_if_asked(self) -> None:
-        """ctrl+g was pressed while the session was being opened: it acts now."""
+        """Act on ctrl+g that was pressed while the session was being opened."""
         asked, self._pending_asked = self._pending_asked, False
         if asked:
             self.action_pending()
 
     def action_take_over(self) -> None:
-        """F2: go on here with a conversation that is open elsewhere."""
+        """Take over a session that is open elsewhere (F2)."""
         if self._reading is not None:
             self._reading.take_over()
         elif self.opened:
             self.say("This conversation is open here already.")
 
     def open_pending(self) -> None:
-        """Show what waits for the person; only one dialog is ever open."""
+        """Open the dialog for what needs the user's decision. At most one dialog is open."""
         self._asking.open()

@@ -1,4 +1,4 @@
-"""What slash commands and keys may have shown over the conversation: the `Face` part of the chat's screen."""
+"""The `Face` part of the chat screen: what slash commands and keys may show over the session."""
 
 from collections.abc import Awaitable
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ChatFace(Standing, Screen[None]):
-    """The open conversation, what is around it, and the windows over it."""
+    """The open session, its host, and the dialogs over the screen."""
 
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "roles", "role", id="role"),
@@ -41,101 +41,107 @@ class ChatFace(Standing, Screen[None]):
 
     @property
     def composer(self) -> Composer:
-        """Where the person writes."""
+        """The message field."""
         return self.query_one(Composer)
 
     @property
     def session_id(self) -> str:
-        """The id of the open conversation; empty if there is none, or none that is stored."""
+        """The id of the open session; empty if there is none, or none that is stored."""
         return self._session.session_id if self._session is not None else ""
 
     @property
     def opened(self) -> bool:
-        """Whether there is a conversation yet."""
+        """True once a session is open."""
         return self._session is not None
 
     @property
     def session(self) -> "Conversation":
-        """The open conversation."""
+        """The open session.
+
+        Raises ChatopsError if it is still being opened.
+        """
         if self._session is None:
             raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
         return self._session
 
     @property
     def run(self) -> "WorkflowRun | None":
-        """The run of a workflow that the open conversation is, if it is one."""
+        """The workflow run of the open session, or None."""
         return self._desk.run if self._desk is not None else None
 
     @property
     def desk(self) -> "RunDesk | None":
-        """The run beside the conversation, if it is one."""
+        """The controller of the session's workflow run if it runs here, or None."""
         return self._desk
 
     @property
     def board(self) -> "RunBoard | None":
-        """What can be seen of the run that the conversation is, if it is one."""
+        """The display of the session's workflow run, or None."""
         return None
 
     @property
     def reads_along(self) -> bool:
-        """Whether the open conversation is driven by another process."""
+        """True if another process owns the open session."""
         return False
 
     @property
     def host(self) -> "Host":
-        """Everything around it."""
+        """The host of the open session.
+
+        Raises ChatopsError if the session is still being opened.
+        """
         if self._host is None:
             raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
         return self._host
 
     @property
     def workspace(self) -> Path | None:
-        """Where the conversation's tools work."""
+        """The folder in which the session's tools work, or None before a session is open."""
         return Path(self._session.snapshot().workspace) if self._session is not None else None
 
     def action_roles(self) -> None:
-        """ctrl+r."""
+        """Choose a role (ctrl+r)."""
         self.open_roles()
 
     def action_fold_panel(self) -> None:
-        """ctrl+t: the panel of the run, one line or all of it."""
+        """Fold the run's panel to one line, or open it (ctrl+t)."""
         if self.board is not None:
             self.board.toggle()
 
     def action_steps(self) -> None:
-        """ctrl+l: the steps of the run, and what they gave."""
+        """List the steps of the run and their outputs (ctrl+l)."""
         if self.board is not None and self.is_active:
             self.board.open_steps()
 
     def action_help(self) -> None:
-        """F1."""
+        """Show the help (F1)."""
         self.open_help()
 
     def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
-        """A click on a step shows what it gave."""
+        """Show the output of the clicked step."""
         message.stop()
         self.show_step(message.step)
 
     def on_workflow_panel_clicked(self, message: "WorkflowPanel.Clicked") -> None:
-        """A click beside the steps folds or opens the panel."""
+        """Fold or open the panel after a click outside its steps."""
         message.stop()
         self.action_fold_panel()
 
     def show_step(self, index: int) -> None:
-        """Let the person read what a step of the run gave."""
+        """Show the output of a step of the run."""
         if self.board is not None:
             self.board.open_step(index)
 
     def run_command(self, text: str) -> None:
-        """Run a slash command chosen elsewhere (the palette)."""
+        """Run a slash command chosen elsewhere, as in the palette."""
         self.run_worker(run_command(self, text), group="submit")
 
     def say(self, text: str) -> None:
-        """Tell the person something in passing."""
+        """Show a notice for 6 seconds."""
         self.app.notify(sanitize(text), markup=False, timeout=6)
 
     def show_text(self, title: str, *, text: str) -> None:
-        """Let the person read a text."""
+        """Show a text to read."""
         windows.push_text(self.app, title, text=text)
 
     def open_help(self) -> None:
@@ -143,33 +149,33 @@ class ChatFace(Standing, Screen[None]):
         windows.push_help(self.app)
 
     def open_roles(self) -> None:
-        """Let the person choose a role."""
+        """Let the user choose a role."""
         if self.opened and self.is_active and not self._led():
             self.run_worker(windows.push_roles(self.app, self), group="picker", exclusive=True)
 
     def _led(self) -> bool:
-        """Whether a run decides now, which is said then."""
+        """Return True if a workflow run decides role, model and persona now, and say so."""
         why = self._desk.refusal() if self._desk is not None else ""
         if why:
             self.say(why)
         return bool(why)
 
     def open_models(self) -> None:
-        """Let the person choose a model."""
+        """Let the user choose a model."""
         if not self._led():
             windows.push_models(self.app, self)
 
     def open_personas(self) -> None:
-        """Let the person choose a persona."""
+        """Let the user choose a persona."""
         if not self._led():
             windows.push_personas(self.app, self)
 
     def open_themes(self) -> None:
-        """Let the person choose a theme."""
+        """Let the user choose a theme."""
         windows.push_themes(self.app, self)
 
     def open_sessions(self) -> None:
-        """Let the person choose a conversation."""
+        """Let the user choose a session."""
         self.run_worker(windows.push_sessions(self.app, self), group="sessions", exclusive=True)
 
     def list_pending(self) -> None:
@@ -177,7 +183,7 @@ class ChatFace(Standing, Screen[None]):
         self.run_worker(windows.push_pending(self.app, self), group="sessions", exclusive=True)
 
     def use_theme(self, name: str) -> None:
-        """Draw in that theme."""
+        """Switch to a theme and store the choice."""
         if name not in self.app.available_themes:
             self.say(f"There is no theme {name}. /theme lists them.")
             return
@@ -191,7 +197,7 @@ class ChatFace(Standing, Screen[None]):
             self.say(f"{error} {error.advice}".strip())
 
     def copy(self, text: str) -> None:
-        """Put a text on the clipboard."""
+        """Copy a text to the clipboard."""
         self.app.copy_to_clipboard(text)
 
     def leave(self) -> None:
@@ -199,13 +205,13 @@ class ChatFace(Standing, Screen[None]):
         self.app.run_worker(self.app.action_quit(), group="quit")
 
     def action_take_over(self) -> None:
-        """F2: go on here with a conversation that is open elsewhere."""
+        """Take over a session that is open elsewhere (F2)."""
         raise NotImplementedError
 
     def open_pending(self) -> None:
-        """Show what waits for the person: calls, or a step of a run."""
+        """Open the dialog for what needs the user's decision: calls, or a step of a run."""
         raise NotImplementedError
 
     async def change_session(self, opening: "Awaitable[Conversation]") -> None:
-        """Show another conversation; the present one is left as it is and closed."""
+        """Show another session. The present one is closed as it is."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Keys of the message that are for the conversation on the screen: scrolling, cards, completion, stray letters."""
+"""Keys of the message field that act on the screen: scrolling, cards, completion, stray letters."""
 
 from typing import TYPE_CHECKING
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class ChatKeys(ChatFace):
-    """Hands keys on; what a message says is not looked at here."""
+    """Passes keys on. Does not look at what a message says."""
 
     def __init__(self) -> None:
         super().__init__()
         self._transcript: Transcript | None = None
         self._completer: Completer | None = None
         self.drafts = Drafts(self)
-        """What is typed and not sent."""
+        """The text typed and not sent yet."""
 
     @on(Composer.Leave)
     def leave_by_key(self, message: Composer.Leave) -> None:
-        """ctrl+d with nothing typed quits."""
+        """Quit on ctrl+d with nothing typed."""
         message.stop()
         self.leave()
 
     @on(Composer.Scroll)
     def scroll(self, message: Composer.Scroll) -> None:
-        """Scroll the conversation without leaving the message."""
+        """Scroll the transcript while the message field keeps the focus."""
         message.stop()
         transcript = self._transcript
         if transcript is None:
@@ -51,20 +51,20 @@ class ChatKeys(ChatFace):
                 transcript.action_scroll_end()
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
-        """Say how much came below the view while it is not at the end."""
+        """Show how many blocks arrived below the view."""
         message.stop()
         line = self.query_one("#unseen", Static)
         line.update(legend(f"↓ {message.count} new   ctrl+End shows the end"))
         line.display = message.count > 0
 
     def on_click(self, event: events.Click) -> None:
-        """A click on the line that counts what is new shows it."""
+        """Scroll to the end after a click on the line that counts new blocks."""
         if event.widget is not None and event.widget.id == "unseen" and self._transcript is not None:
             self._transcript.follow()
 
     @on(Composer.Card)
     def card(self, message: Composer.Card) -> None:
-        """Choose and open tool cards without leaving the message."""
+        """Select and open tool cards while the message field keeps the focus."""
         message.stop()
         transcript = self._transcript
         if transcript is None:
@@ -87,15 +87,17 @@ class ChatKeys(ChatFace):
         if self._completer is None:
             if not message.key and not any(sign in self.composer.text for sign in "/@"):
                 return
-            # Matching and the table of commands wait until someone types a sign that needs them.
+            # Import the matcher and the command table only when a sign that needs them is typed.
             from chatops.tui.screens.completing import Completer
 
             self._completer = Completer(self.composer, self.query_one(Completions), lambda: self.workspace, face=self)
         self._completer.handle(message.key)
 
     def on_key(self, event: events.Key) -> None:
-        """A letter or Esc that no field has taken belongs to the message: a click has put the focus elsewhere, or it
-        was typed before anything had it."""
+        """Send a letter or Esc that no field took to the message field.
+
+        It was typed after a click moved the focus away, or before any widget had the focus.
+        """
         if event.key == "escape":
             event.stop()
             self.composer.focus()
@@ -106,6 +108,6 @@ class ChatKeys(ChatFace):
             self.composer.take_typed(event.character)
 
     def on_paste(self, event: events.Paste) -> None:
-        """A paste that hits no field belongs to the message."""
+        """Insert a paste that no field took into the message field."""
         event.stop()
         self.composer.take_paste(event.text)

@@ -1,4 +1,4 @@
-"""From an empty frame to a conversation that can be talked to, and what is sent into it: messages and commands."""
+"""Sending messages and commands, including those sent before a session is open."""
 
 import asyncio
 import contextlib
@@ -22,48 +22,51 @@ if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
 
 SHOWN_S = 0.2
-"""Seconds after which what was sent and is not taken yet is shown by itself: most is taken sooner."""
+"""Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 _STORED = "Stored. Sent as soon as the session is open:"
 _NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 FIRST_KEYS_S = 0.1
-"""After the first paint, before anything else is loaded: what is typed at once shows at once."""
+"""Seconds after the first paint before anything else is imported, so that first keys show at once."""
 _DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
 
 
 class ChatSending(ChatKeys):
-    """Takes what is sent at any time: what comes before there is a conversation waits for it."""
+    """Accepts messages at any time. Those sent before a session is open wait for it."""
 
     def __init__(self, keep_unsent: "Callable[[Sequence[str]], bool]") -> None:
-        """`keep_unsent` stores what is sent and in no session yet, in place of what it stored before; it returns False
-        if that is not possible."""
+        """Create the screen.
+
+        `keep_unsent` stores the messages sent and in no session yet, replacing those it stored before. It returns False
+        if that is not possible.
+        """
         super().__init__()
         self._keep_unsent = keep_unsent
         self._hurry = asyncio.Event()
         self._unsent: list[str] = []
-        """What was sent while there is no conversation to take it, oldest first."""
+        """Messages sent before a session was open, oldest first."""
         self._unsent_stored = False
         self._sends_unsent = False
-        """True while these are sent, in their order."""
+        """True while `_unsent` is submitted in order."""
         self._failed = False
 
     @property
     def has_text(self) -> bool:
-        """Whether something is typed and not sent."""
+        """True if something is typed or sent that no session holds."""
         return bool(self.unkept)
 
     @property
     def unkept(self) -> str:
-        """What was typed and sent so far: all of it would be lost if there never were a conversation."""
+        """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         typed = self.composer.full_text if self.is_attached else ""
         return "\n\n".join(text for text in (*self._unsent, typed) if text)
 
     async def wait_for_first_keys(self) -> None:
-        """Let the person type first; over at once when something is sent."""
+        """Wait `FIRST_KEYS_S` so that first keys show at once. Return at once when a message is sent."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), FIRST_KEYS_S)
 
     async def furnish(self) -> None:
-        """Load what draws a conversation, beside the event loop, and put it in its place."""
+        """Import the modules that draw a session, in a thread, then mount the transcript."""
         for name in _DRAWING:
             await asyncio.to_thread(import_module, name)
         from chatops.tui.widgets.transcript import Transcript
@@ -76,12 +79,12 @@ class ChatSending(ChatKeys):
             self._transcript = transcript
 
     def warm_up(self) -> None:
-        """Load what draws Markdown, now that everything a person waits for is there."""
+        """Import the Markdown renderer, now that everything else is on screen."""
         if self._transcript is not None:
             self._transcript.start_warm_up()
 
     def failed_to_open(self, error: ChatopsError) -> None:
-        """Say why and what to do; what was sent meanwhile goes back into the message, before what was typed since."""
+        """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
         self._failed = True
         self.query_one(Banner).say(f"{error} {error.advice}".strip(), tone="error")
         self.query_one(StatusLine).say("no conversation, ctrl+q quits")
@@ -92,7 +95,7 @@ class ChatSending(ChatKeys):
 
     @on(Composer.Submitted)
     def submitted(self, message: Composer.Submitted) -> None:
-        """A message, or a command of the app."""
+        """Submit a message or a slash command."""
         message.stop()
         self._submit(message.text)
 
@@ -115,13 +118,13 @@ class ChatSending(ChatKeys):
         return self._command(text) if is_command(text) else self._send(text)
 
     def send_what_waited(self) -> None:
-        """There is a conversation now."""
+        """Submit the messages sent before the session was open."""
         if self._unsent:
             self._sends_unsent = True
             self.run_worker(self._send_unsent(), group="submit")
 
     async def _send_unsent(self) -> None:
-        """Send one after the other; what is sent meanwhile goes behind them."""
+        """Submit one message after the other. Messages sent meanwhile are added behind them."""
         try:
             while self._unsent:
                 await self._work(self._unsent[0])
@@ -163,18 +166,18 @@ class ChatSending(ChatKeys):
         self.update_now()
 
     def _show_end(self) -> None:
-        """Whoever sends something wants to see what comes of it, however far up they were reading."""
+        """Scroll to the end, because a user who sends a message wants to see the reply."""
         if self._transcript is not None:
             self._transcript.follow()
 
     def _give_back(self, text: str) -> None:
-        """Put what could not be sent where it can be corrected, unless the person has typed on."""
+        """Put text that could not be sent back into the message field, unless the user has typed on."""
         if text and not self.composer.text:
             self.composer.put(text)
 
     @on(Composer.TakeBack)
     def take_back(self, message: Composer.TakeBack) -> None:
-        """Up with nothing typed takes the newest queued message back into the composer."""
+        """Take the newest queued message back into the composer (Up with nothing typed)."""
         message.stop()
         if not self.drafts.taking_back:
             self.drafts.taking_back = True
@@ -198,7 +201,7 @@ class ChatSending(ChatKeys):
 
     @on(Composer.ResumeQueue)
     def resume_queue(self, message: Composer.ResumeQueue) -> None:
-        """Enter with nothing typed sends a queue that is on hold."""
+        """Resume a queue that is on hold (Enter with nothing typed)."""
         message.stop()
         if self._session is not None and self._session.snapshot().queued and not self.reads_along:
             self.run_worker(self._resume_queue(self._session), group="submit")
@@ -212,11 +215,11 @@ class ChatSending(ChatKeys):
 
     @on(Composer.Retry)
     def retry(self, message: Composer.Retry) -> None:
-        """R goes on with a turn that failed."""
+        """Retry a failed turn (R)."""
         message.stop()
         self._show_end()
         self.run_worker(self._command("/retry"), group="submit")
 
     def update_now(self) -> None:
-        """Status line, banner and dialog follow the conversation as it stands."""
+        """Update status line, banner and dialog from the session's current state."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Completion while typing: watches the message, fills the list, puts in what is chosen."""
+"""Completion while typing: watches the message, fills the list, inserts the chosen completion."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,8 +20,10 @@ from chatops.tui.widgets.composer import Composer
 
 
 class Completer:
-    """Between the message and the list above it. Files are looked for in a thread, at the first @, and what a command
-    takes is asked for when its place is reached."""
+    """Connects the message field with the list of completions above it.
+
+    Files are listed in a thread at the first @. A command's arguments are requested when the cursor reaches them.
+    """
 
     def __init__(
         self, composer: Composer, offered: Completions, workspace: Callable[[], Path | None], *, face: Face
@@ -30,7 +32,7 @@ class Completer:
         self._face = face
         self._asked: tuple[str, ...] = ()
         self._known: Sequence[Completion] = ()
-        """What may follow the words `_asked`."""
+        """Completions that may follow the words in `_asked`."""
         self._list = offered
         self._workspace = workspace
         self._files: tuple[str, ...] = ()
@@ -39,9 +41,9 @@ class Completer:
         self._offered_for = ""
 
     def handle(self, key: str) -> None:
-        """`key` is what was pressed while the list was open; empty when the text changed.
+        """Handle a key pressed while the list is open, or a changed text if `key` is empty.
 
-        What is taken is always an offer for what is written now: keys come faster than lists.
+        A completion is only taken if it was offered for the current text, because keys arrive faster than lists.
         """
         if key in ("tab", "enter") and self._composer.text != self._offered_for:
             self._look()
@@ -91,7 +93,7 @@ class Completer:
         return query_at(self._composer.document.get_line(row), row=row, column=column)
 
     def _is_known(self, query: Query) -> bool:
-        """Whether what may follow is known by now; else it is asked for."""
+        """Return True if the arguments that may follow are known. Otherwise request them."""
         if query.before == self._asked:
             return True
         self._asked, self._known = query.before, ()
@@ -103,7 +105,7 @@ class Completer:
             try:
                 known = await offers(self._face, query.before)
             except ChatopsError:
-                # Completion only helps; the command itself says what is wrong.
+                # Completion is optional; the command itself reports what is wrong.
                 known = ()
             if query.before == self._asked:
                 self._known = known
@@ -113,7 +115,7 @@ class Completer:
         return False
 
     def _enter(self) -> None:
-        """Enter runs a command that is written out; else it takes what is highlighted."""
+        """Run a command that is complete; otherwise take the highlighted completion."""
         current = self._list.current
         query = self._query()
         if current is None or query is None:

@@ -1,4 +1,4 @@
-"""The calls that a dialog shows, each with its own mark: a plain value without a terminal."""
+"""The calls that an approval dialog shows, each with its mark. Plain values that need no terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from chatops.domain.ids import CallId
 
 
 class Mark(StrEnum):
-    """How one call stands, in the word that is shown."""
+    """The state of one call, as the word that is shown."""
 
     UNDECIDED = "undecided"
     SENDING = "sending"
@@ -22,7 +22,7 @@ class Mark(StrEnum):
 
 
 def mark_of(decision: Decision) -> Mark:
-    """The mark that an answer leaves."""
+    """Return the mark for a decision."""
     match decision:
         case Approved():
             return Mark.APPROVED
@@ -36,7 +36,7 @@ def mark_of(decision: Decision) -> Mark:
 
 @dataclass(slots=True)
 class Item:
-    """One call of the list. `seen`: the end of what would run has been on screen, for this very digest."""
+    """One call of the list. `seen`: the end of the call has been on screen, for this exact digest."""
 
     pending: PendingCall
     mark: Mark = Mark.UNDECIDED
@@ -44,20 +44,20 @@ class Item:
 
     @property
     def waits(self) -> bool:
-        """Whether it still needs an answer from here."""
+        """True while the call still needs an answer from this dialog."""
         return self.mark is Mark.UNDECIDED
 
 
 @dataclass(slots=True)
 class Docket:
-    """All calls since the dialog opened, in order, decided ones included, and which one is shown."""
+    """All calls since the dialog opened, in order and including decided ones, and which one is shown."""
 
     items: list[Item] = field(default_factory=list)
     index: int = 0
 
     @property
     def current(self) -> Item | None:
-        """The call that is shown."""
+        """The shown call."""
         return self.items[self.index] if self.items else None
 
     @property
@@ -67,18 +67,18 @@ class Docket:
 
     @property
     def open(self) -> bool:
-        """Whether the dialog still has something to do: answers to give, on their way, or under check."""
+        """True while answers are to be given, are being sent, or are being checked."""
         return any(item.mark in (Mark.UNDECIDED, Mark.SENDING, Mark.CHECKING) for item in self.items)
 
     def find(self, call_id: CallId) -> Item | None:
-        """The item of that call."""
+        """Return the item of a call, or None."""
         return next((item for item in self.items if item.pending.call.id == call_id), None)
 
     def refresh(self, pending: Sequence[PendingCall]) -> bool:
-        """Take over what waits now. True: a call that was shown or decided here has changed under our eyes.
+        """Adopt the session's pending calls. Return True if a call that was shown or decided here has changed.
 
-        A new digest is a new question: nobody has seen it, nobody has answered it. A call that no longer waits
-        and got no answer from here was decided elsewhere.
+        A new digest is a new question: it counts as unseen and undecided. A call that is no longer pending and got no
+        answer from here was decided elsewhere.
         """
         changed = False
         shown = self.current
@@ -91,23 +91,23 @@ class Docket:
                 item.pending, item.mark, item.seen = call, Mark.UNDECIDED, False
                 changed = True
             else:
-                # The rights in force may have changed since; what would run has not.
+                # The rights may have changed since; what would run has not.
                 item.pending = call
         for item in self.items:
             if item.waits and item.pending.call.id not in waiting:
                 item.mark = Mark.ELSEWHERE
-        # As the model made them, not as their inspections ended; what is on screen stays there.
+        # Sort in the order the model made the calls, not the order their checks ended. The shown call stays shown.
         self.items.sort(key=lambda item: _place(item.pending.call.id))
         self.index = next((at for at, item in enumerate(self.items) if item is shown), self.index)
         return changed
 
     def step(self, by: int) -> None:
-        """Show the next or previous call, around the ends."""
+        """Show the next or previous call, wrapping around."""
         if self.items:
             self.index = (self.index + by) % len(self.items)
 
     def show_next_waiting(self) -> bool:
-        """Show the next call without an answer; False if there is none."""
+        """Show the next call without an answer. Return False if there is none."""
         for offset in range(len(self.items)):
             at = (self.index + offset) % len(self.items)
             if self.items[at].waits:
@@ -116,20 +116,20 @@ class Docket:
         return False
 
     def show_first_waiting(self) -> bool:
-        """Show the first call without an answer, in the order of the calls; True if another one was shown."""
+        """Show the first call without an answer, in call order. Return True if that is another one."""
         shown, self.index = self.index, 0
         self.show_next_waiting()
         return self.index != shown
 
     def unseen(self) -> list[Item]:
-        """Calls without an answer whose end has not been on screen."""
+        """Return the undecided calls whose end has not been on screen."""
         return [item for item in self.waiting if not item.seen]
 
     def approvable(self) -> list[Item]:
-        """What `approve the rest` may approve: no call whose earlier run may have taken effect, none that is denied."""
+        """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
         return [item for item in self.waiting if not item.pending.in_doubt and item.pending.denial is None]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:
-    """Turn, round and index, which the id of a call ends with."""
+    """Return turn, round and index, which a call id ends with."""
     return tuple(int(part) for part in call_id.split(".")[-3:] if part.isdecimal())

@@ -1,7 +1,7 @@
-"""What is typed and not sent is stored while it is typed, so that a killed window loses a moment of it at most.
+"""Drafts: text typed and not sent is stored while it is typed, so that a killed window loses little of it.
 
-A window that reads along keeps what is typed in it apart, so that two windows on one conversation take nothing from
-each other. Whoever drives it next finds both.
+A window that follows a session stores its draft apart, so that two windows on one session do not overwrite each other.
+The next owner of the session gets both.
 """
 
 from collections.abc import Iterator
@@ -20,25 +20,25 @@ _BETWEEN = "\n\n"
 
 
 class Drafts:
-    """The draft of the open conversation; that of one that was not stored yet moves with it when it is."""
+    """The draft of the open session. A draft of a session not stored yet moves with it when it is."""
 
     def __init__(self, chat: "ChatFace") -> None:
         self._chat = chat
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
-        """Where a text is kept: the conversation, and whether it is read along with."""
+        """Where a draft is stored: the session, and whether it is followed."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
         self._sending: list[tuple[Conversation, str]] = []
-        """What was sent and is not stored yet, oldest first, and into what."""
+        """Messages sent and not stored yet, oldest first, with their session."""
 
     @property
     def on_its_way(self) -> list[str]:
-        """What was sent and is not stored yet, oldest first."""
+        """The messages sent and not stored yet, oldest first."""
         return [text for _, text in self._sending]
 
     def recall(self) -> None:
-        """Put what was typed in the conversation that is open now, and is not here, before what is typed already."""
+        """Put stored drafts of the open session before the typed text, except those it already contains."""
         chat, reading = self._chat, self._chat.reads_along
         session_id, typed = chat.session.session_id, chat.composer.full_text
         places = (True,) if reading else (False, True)
@@ -52,14 +52,14 @@ class Drafts:
             chat.host.keep_draft(session_id, reading=True, text="")
 
     def changed(self) -> None:
-        """Something was typed or deleted."""
+        """Store the draft soon, after something was typed or deleted."""
         if not self._due:
             self._due = True
             self._chat.set_timer(KEEP_S, self.keep)
 
     @contextmanager
     def until_stored(self, text: str) -> Iterator[None]:
-        """Within this block `text` is on its way and not stored yet: until it is, it stays a draft."""
+        """Treat `text` as part of the draft within this block, until the session has stored it."""
         session, reading = self._chat.session, self._chat.reads_along
         self._sending.append((session, text))
         try:
@@ -71,7 +71,7 @@ class Drafts:
             self._forget(text, session.session_id, reading=reading)
 
     def _forget(self, text: str, session_id: "SessionId", *, reading: bool) -> None:
-        """It was kept with a conversation that was left meanwhile, and is in it by now."""
+        """Remove a sent text from the draft of a session that was left while the text was being stored."""
         kept = self._chat.host.draft(session_id, reading=reading)
         if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
             self._chat.host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
@@ -82,11 +82,11 @@ class Drafts:
         self.keep()
 
     def leave(self, text: str, session: "Conversation") -> None:
-        """Keep `text` as a draft of a session that is no longer shown."""
+        """Add `text` to the draft of a session that is no longer shown."""
         leave_behind(text, self._chat.host, session)
 
     def keep(self) -> None:
-        """Store what there is now; what was sent is forgotten."""
+        """Store the current draft. Sent messages are no longer part of it."""
         self._due = False
         if not self._chat.opened or self.taking_back:
             return
@@ -94,7 +94,8 @@ class Drafts:
         text = _together(*sent, self._chat.composer.full_text)
         host, session_id, reading = self._chat.host, self._chat.session.session_id, self._chat.reads_along
         before, now = self._under, (session_id, reading)
-        # It has a name now, or is driven from here; what was kept where it was driven is for whoever drives it now.
+        # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
+        # new owner.
         if before is not None and before in (("", False), (session_id, True)) and before != now:
             host.keep_draft(before[0], reading=before[1], text="")
         if text or before == now:
@@ -103,7 +104,7 @@ class Drafts:
 
 
 def leave_behind(text: str, host: "Host", session: "Conversation") -> None:
-    """Store `text` behind what is kept for a conversation that is not shown here."""
+    """Append `text` to the stored draft of a session that is not shown here."""
     from chatops.runtime.reading import ReadAlong
 
     session_id, reading = session.session_id, isinstance(session, ReadAlong)
@@ -113,7 +114,7 @@ def leave_behind(text: str, host: "Host", session: "Conversation") -> None:
 
 
 def _holds(whole: str, text: str) -> bool:
-    """Whether `text` is one of those that `whole` was put together from."""
+    """Return True if `text` is one of the parts that `whole` was joined from."""
     return f"{_BETWEEN}{text}{_BETWEEN}" in f"{_BETWEEN}{whole}{_BETWEEN}"
 
 

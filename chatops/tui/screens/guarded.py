@@ -1,7 +1,7 @@
-"""What dialogs that wait for a person's word have in common: frame, payload, and keys that act only when meant.
+"""Base of the dialogs that need a decision: frame, payload, and keys that act only when meant.
 
-No key acts before a pause of half a second. Typing that began before the dialog opened, and pastes, go to the message.
-After the pause a key that means nothing does nothing, except that the pause begins again: it may begin a word.
+No key acts before a pause of half a second. Typing that began before the dialog opened, and pastes, go to the message
+field. After the pause, a key without a meaning restarts the pause, because it may be the start of a word.
 """
 
 import math
@@ -24,29 +24,29 @@ from chatops.tui.screens.modal import Modal
 from chatops.tui.screens.payload import PayloadView
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
-"""Cells below which nothing can be shown, and so nothing approved."""
+"""Cells below which nothing can be shown, and therefore nothing approved."""
 
 
 @runtime_checkable
 class ShowsLate(Protocol):
-    """An app on a terminal that may take its time."""
+    """Protocol of an app whose terminal may show output late."""
 
     def shown_for(self) -> float:
-        """For how many seconds the person can have seen what was drawn last."""
+        """Return for how many seconds the user can have seen what was drawn last."""
 
 
 class GuardedDialog(Modal[None]):
-    """Title, what it is about, a line for what happened, keys. Subclasses say what stands there and what keys do."""
+    """Title, payload, a line for notes, keys. Subclasses define the texts and what keys do."""
 
     CSS_PATH = "windows.tcss"
     AUTO_FOCUS = ""
     DECIDING: ClassVar[frozenset[str]] = frozenset()
     """Keys that answer."""
     AT_ONCE: ClassVar[frozenset[str]] = frozenset("jk ")
-    """Characters that act as soon as they come. All others wait for `STROKE_S`: they may begin a paste."""
+    """Characters that act at once. All others wait `STROKE_S` seconds, because they may start a paste."""
 
     PLACE: ClassVar[Place] = "dialog"
-    """Which keys F1 shows first."""
+    """The place whose keys F1 lists first."""
 
     def __init__(
         self,
@@ -57,28 +57,31 @@ class GuardedDialog(Modal[None]):
         pasted: Callable[[str], None],
         classes: str,
     ) -> None:
-        """`typed_at`: when the last key was typed elsewhere. Keys and pastes not meant for the dialog go on
-        to `typed_ahead` and `pasted`, so that nothing typed is lost."""
+        """Create the dialog.
+
+        `typed_at` is when the last key was typed elsewhere. Keys and pastes not meant for the dialog are passed to
+        `typed_ahead` and `pasted`, so that nothing typed is lost.
+        """
         super().__init__(classes=classes)
         self._guard = KeyGuard(clock)
         self._typed_at = typed_at
         self._typed_ahead = typed_ahead
         self._pasted = pasted
         self._typing = True
-        """Whether a key that comes too early belongs to the message: it goes on what was begun before, or a paste."""
+        """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
         self._note = ""
         self._rearmed: Timer | None = None
         self._held = ""
-        """An answering key that has just been pressed, until it is clear that nothing follows at once."""
+        """An answering key that was just pressed, until it is clear that no other key follows at once."""
         self._releasing: Timer | None = None
         self._drawn = False
-        """Whether there is something to draw on: a conversation goes on while the dialog is being built."""
+        """True once there are widgets to draw on. The session continues while the dialog is being built."""
         self._finished = False
         self._fitted_below = 0
-        """Lines above it that were taken when it was fitted into the window."""
+        """Lines above the dialog that were taken when it was fitted into the window."""
 
     def compose(self) -> ComposeResult:
-        """Title, list of calls, the payload, a line for what happened, keys."""
+        """Yield title, list of calls, payload, note and keys."""
         with Vertical(id="approval"):
             yield Static("", id="approval-title", markup=False)
             yield Static("", id="approval-calls", markup=False)
@@ -92,13 +95,13 @@ class GuardedDialog(Modal[None]):
         raise NotImplementedError
 
     def answer(self, key: str, *, typed: bool) -> None:
-        """Do what `key` says. `typed`: it is a character, which means the message if it means nothing here."""
+        """Handle a key. `typed`: it is a character, which goes to the message if it has no meaning here."""
         raise NotImplementedError
 
     # Keys
 
     def on_key(self, event: events.Key) -> None:
-        """One key, one answer; a key that was not meant for the dialog goes to the message."""
+        """Handle one key. A key not meant for the dialog goes to the message field."""
         event.stop()
         event.prevent_default()
         typed = event.character if event.is_printable and event.character else ""
@@ -124,18 +127,20 @@ class GuardedDialog(Modal[None]):
         self.answer(typed or event.key, typed=bool(typed))
 
     def _meant(self, event: events.Key, *, decides: bool) -> bool:
-        """Whether the person had the dialog before them, and long enough, when the key was pressed: the loop may have
-        been busy since, and the terminal may not have taken yet what was drawn."""
+        """Return True if the user had seen the dialog for long enough when the key was pressed.
+
+        The event loop may have been busy since then, and the terminal may not have shown yet what was drawn.
+        """
         age = max(0.0, time.monotonic() - event.time)
         return self._guard.armed_at <= self._guard.clock() - age and not (decides and self._shown_for - age < GRACE_S)
 
     @property
     def _shown_for(self) -> float:
-        """For how many seconds the person can have seen what was drawn last."""
+        """Seconds for which the user can have seen what was drawn last."""
         return self.app.shown_for() if isinstance(self.app, ShowsLate) else math.inf
 
     def on_mount(self) -> None:
-        """Whenever the screen had to be drawn anew, as after ``fg``, nobody has read it yet."""
+        """Rearm after every redraw of the whole screen, as after ``fg``, because it has not been read yet."""
         self.app.app_resume_signal.subscribe(self, lambda _: self._seen_anew())
         self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
 
@@ -146,11 +151,11 @@ class GuardedDialog(Modal[None]):
 
     @property
     def considers(self) -> bool:
-        """Whether a key has been pressed that will act unless another one follows at once."""
+        """True if a key was pressed that will act unless another one follows at once."""
         return bool(self._held)
 
     def _release(self) -> None:
-        """Nothing followed: the key was meant, if what it was pressed for is still there."""
+        """Act on the held key, if what it was pressed for is still shown. No other key followed it."""
         key, self._held = self._held, ""
         if not key or not self.can_draw:
             return
@@ -161,7 +166,7 @@ class GuardedDialog(Modal[None]):
         self.answer(key, typed=True)
 
     def _take_back(self) -> bool:
-        """Something follows the key that was pressed last: it was text, for the message. False if there is none."""
+        """Treat the held key as text for the message, because another key follows it. Return False if there is none."""
         key, self._held = self._held, ""
         if self._releasing is not None:
             self._releasing.stop()
@@ -171,7 +176,7 @@ class GuardedDialog(Modal[None]):
         return bool(key)
 
     def on_paste(self, event: events.Paste) -> None:
-        """A paste never answers: it belongs to the message."""
+        """Put a paste into the message field. A paste never answers."""
         event.stop()
         self._take_back()
         self._pasted(event.text)
@@ -181,23 +186,23 @@ class GuardedDialog(Modal[None]):
         self.show_frame()
 
     def on_screen_resume(self) -> None:
-        """What lay on top, the help or a question, is closed: the keys that closed it are not for here."""
+        """Rearm after the help or a question on top was closed: keys that closed it are not meant for this dialog."""
         self._seen_anew()
 
     def too_early(self, character: str | None) -> None:
-        """Take a key that came before the pause was over: it goes to the message if it is typing, else nowhere."""
+        """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
         if character and self._typing:
             self._typed_ahead(character)
             self._note = "You were typing: it is in the message. The keys here act after a pause."
         self.arm_again()
 
     def arm_again(self) -> None:
-        """Begin the grace period again and say so."""
+        """Start the grace period again and show that."""
         self.arm()
         self.show_frame()
 
     def arm(self) -> None:
-        """Begin the grace period: nobody has read yet what is shown now."""
+        """Start the grace period, because what is shown now has not been read yet."""
         self._guard.rearm()
         if self._rearmed is not None:
             self._rearmed.stop()
@@ -205,7 +210,7 @@ class GuardedDialog(Modal[None]):
             self._rearmed = self.set_timer(self._guard.left + 0.02, self._ready)
 
     def _ready(self) -> None:
-        """The grace period is over, unless the terminal has shown the dialog later than it was drawn."""
+        """End the grace period, unless the terminal showed the dialog later than it was drawn."""
         if self._shown_for < GRACE_S:
             self.arm()
         else:
@@ -213,7 +218,7 @@ class GuardedDialog(Modal[None]):
             self.show_frame()
 
     def begin(self) -> None:
-        """The dialog is on screen: whoever is typing has not read it yet."""
+        """Start the grace period for a dialog that has just appeared, counting keys typed before it."""
         self.arm()
         if self._typed_at is not None:
             self._guard.typed_elsewhere(self._typed_at)
@@ -242,47 +247,47 @@ class GuardedDialog(Modal[None]):
 
     @property
     def payload(self) -> PayloadView:
-        """What it is about."""
+        """The view of what is to be decided."""
         return self.query_one(PayloadView)
 
     @property
     def can_draw(self) -> bool:
-        """Whether the dialog is on screen and stays there."""
+        """True while the dialog is on screen and stays there."""
         return self._drawn and self.is_attached and not self._finished
 
     @property
     def too_small(self) -> bool:
-        """Whether the window is too small to show anything in."""
+        """True if the window is too small to show anything."""
         return self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT
 
     def on_resize(self) -> None:
-        """Leave out what is nice to have when there is little room; what is elsewhere now has to be found first."""
+        """Leave out decoration when there is little room, and rearm, because texts have moved."""
         self.fit()
         self._seen_anew()
 
     @property
     def _said_above(self) -> int:
-        """Lines at the top of the window that are taken by what is said in passing."""
+        """Lines at the top of the window that notices take."""
         return sum(one.outer_size.height for one in self.children if isinstance(one, ToastRack) and one.display)
 
     def _laid_out(self, _: object) -> None:
-        """More or less is said above the dialog: its keys stay on screen."""
+        """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
         if self._said_above != self._fitted_below and self.can_draw:
             self.call_later(self.show_frame)
 
     @on(PayloadView.Wrapped)
     def wrapped_anew(self, event: PayloadView.Wrapped) -> None:
-        """Another width has other lines."""
+        """Redraw the frame for another number of payload lines."""
         event.stop()
         self.show_frame()
 
     def fit(self) -> None:
-        """Take over the size of the window."""
+        """Adapt to the size of the window."""
         self.set_class(self.size.width < 50 or self.size.height < 16, "-narrow")
         self.set_class(self.too_small, "-too-small")
 
     def fit_payload(self, *, around: int) -> None:
-        """As high as it needs, as long as the `around` lines beside it stay on screen: keys are never pushed off."""
+        """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
         view, self._fitted_below = self.payload, self._said_above
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
@@ -290,18 +295,18 @@ class GuardedDialog(Modal[None]):
         view.styles.height = max(1, min(view.total_lines, self.size.height - self._fitted_below - around))
 
     def put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
-        """Show a text in one of the places of the frame."""
+        """Show a text in one of the frame's widgets."""
         part = self.query_one(where, Static)
         part.update(text if isinstance(text, Content) else Content(text))
         part.display = shown
 
     def say(self, text: str) -> None:
-        """Tell what happened, inside the dialog."""
+        """Show a note inside the dialog."""
         self._note = text
         self.show_frame()
 
     def finish(self) -> None:
-        """Close, with any question of its own that lies on top: it has nothing to be about any more."""
+        """Close the dialog and any question on top of it, which has lost its subject."""
         if not self.is_attached or self._finished:
             return
         self._finished = True

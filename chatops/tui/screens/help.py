@@ -1,11 +1,11 @@
-"""The help text, made from the same tables as the keys and the commands themselves."""
+"""The help text, made from the tables of keys and commands."""
 
 from chatops.tui.commands.table import visible_commands
 from chatops.tui.keys import KEYS, PLACES, Place
 
 
 def help_text(*, first: Place = "message") -> str:
-    """All keys and commands, in aligned columns, those of the place `first` before the others."""
+    """Return all keys and commands in aligned columns, those of the place `first` before the others."""
     lines: list[str] = []
     for place in (first, *(one for one in PLACES if one != first)):
         rows = [(entry.keys, entry.does) for entry in KEYS if entry.where == place]

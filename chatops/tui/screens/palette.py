@@ -1,4 +1,4 @@
-"""The list of all commands, which is Textual's."""
+"""The command palette, based on Textual's."""
 
 import contextlib
 from typing import Any
@@ -12,7 +12,7 @@ from chatops.tui.screens.modal import Modal, Standing
 
 
 class Palette(Standing, CommandPalette):
-    """Opened by ctrl+p. Paging, clicking and closing while its list is being made is nothing to stumble over."""
+    """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
 
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
 

@@ -1,6 +1,6 @@
-"""A scrollable view of what would run, drawn line by line: a megabyte is shown as easily as one line.
+"""A scrollable view of what would run, drawn line by line: a megabyte is as cheap as one line.
 
-It knows whether the end of the payload has been on screen, which is what an approval depends on.
+The view knows if the end of the payload has been on screen. An approval requires that.
 """
 
 import textwrap
@@ -26,7 +26,7 @@ _TONES: tuple[Tone, ...] = ("plain", "heading", "code", "add", "remove", "hunk",
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of the screen: what stands left of the text, the text, its tone."""
+    """One line of the screen: what is left of the text, the text, its tone."""
 
     left: str
     text: str
@@ -34,7 +34,7 @@ class _Line:
 
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:
-    """The screen lines of a row. Exact rows break at the last cell and mark what continues them with ``» ``."""
+    """Return the screen lines of a row. Exact rows break at the last cell; continuation lines start with ``» ``."""
     if row.tone == "plain" and row.text:
         return _labelled(row, width=width)
     if row.exact:
@@ -44,7 +44,7 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
 
 
 def _labelled(row: Row, *, width: int) -> list[_Line]:
-    """A value beside its label. An exact one is broken at cells, not words: two spaces in a path stay two spaces."""
+    """Return a value beside its label. An exact value is broken at cells, so that two spaces in a path stay two."""
     broken = _chopped if row.exact else _by_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
@@ -67,18 +67,18 @@ def _chopped(text: str, width: int) -> list[str]:
 
 
 class PayloadView(ScrollView, can_focus=False):
-    """Shows a `Description` and tells when its end comes on screen."""
+    """Shows a `Description` and reports when its end comes on screen."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"payload--label", *(f"payload--{tone}" for tone in _TONES)}
 
     end_seen: reactive[bool] = reactive(False, init=False)
-    """Whether the last line of the payload is or was on screen since `show`."""
+    """True if the last line of the payload is or was on screen since `show`."""
 
     class Wrapped(Message):
-        """The number of lines has changed with the width."""
+        """Posted when the number of lines has changed with the width."""
 
     class EndSeen(Message):
-        """The end of the payload is on screen; `key` is what `show` was given."""
+        """Posted when the end of the payload is on screen; `key` is the argument of `show`."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -93,7 +93,7 @@ class PayloadView(ScrollView, can_focus=False):
         self._key = ""
 
     def show(self, description: Description, *, key: str, seen: bool) -> None:
-        """Show another payload (`key` names it) from its top; the same key keeps the place."""
+        """Show another payload, named `key`, from its top. The same key keeps the scroll position."""
         same = key == self._key
         charset = getattr(self.app, "charset", "utf-8")
         rows = tuple(replace(row, text=exact(row.text, charset)) for row in description.rows)
@@ -101,7 +101,7 @@ class PayloadView(ScrollView, can_focus=False):
         self._key = key
         self._wrap()
         if not same or not seen:
-            # Also for the same payload when it has to be looked at again, as after an edit.
+            # Also for the same payload when it must be looked at again, as after an edit.
             self.end_seen = seen
         if not same:
             self.scroll_to(0, 0, animate=False, force=True)
@@ -110,34 +110,34 @@ class PayloadView(ScrollView, can_focus=False):
 
     @property
     def lines_below(self) -> int:
-        """Payload lines that are still below the last visible one."""
+        """Payload lines below the last visible one."""
         visible = self.scrollable_content_region.height
         return max(0, self._payload_lines - (self.scroll_offset.y + visible))
 
     @property
     def total_lines(self) -> int:
-        """Lines at this width, the model's words included."""
+        """Lines at this width, including the model's words."""
         return len(self._lines)
 
     def page(self, by: int) -> None:
-        """Scroll by what is visible, without animation: what is counted as seen must have been drawn."""
+        """Scroll by one page without animation: a line counted as seen must have been drawn."""
         page = max(1, self.scrollable_content_region.height)
         self.scroll_to(y=self.scroll_offset.y + by * page, animate=False, force=True)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Wrap anew: the width decides where lines break."""
+        """Wrap again for a new width."""
         if event.size.width != self._wrapped_at:
             self._wrap()
             self.post_message(self.Wrapped())
         self.call_after_refresh(self._look)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling may bring the end on screen."""
+        """Check if scrolling has brought the end on screen."""
         super().watch_scroll_y(old_value, new_value)
         self.call_after_refresh(self._look)
 
     def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
+        """Return one line of the screen."""
         index = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         base = self.rich_style

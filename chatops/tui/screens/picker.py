@@ -1,4 +1,4 @@
-"""A list to choose from, filtered by what is typed; the base of the role switcher and the session list."""
+"""A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from chatops.tui.widgets.legend import legend
 from chatops.tui.widgets.line_field import LineField
 
 MOST_SHOWN = 200
-"""Rows in the list: more are not looked through but filtered, and would make every key wait."""
+"""Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
 
 _AROUND = 14
-"""Lines of the dialog beside its list, and one for what is said in passing."""
+"""Lines of the dialog outside its list, plus one for notices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One thing to choose. `find` is what the filter searches; `preview` is shown while it is highlighted."""
+    """One choice. The filter searches `find`; `preview` is shown while the choice is highlighted."""
 
     key: str
     text: str
@@ -35,7 +35,7 @@ class Choice:
 
 
 class Picker(Modal[str | None]):
-    """Up and Down choose, Enter takes, Esc leaves everything as it is (result None)."""
+    """Up and Down move, Enter chooses, Esc cancels (result None)."""
 
     CSS_PATH = "windows.tcss"
     AUTO_FOCUS = "#picker-filter"
@@ -50,7 +50,7 @@ class Picker(Modal[str | None]):
         self._search = FuzzySearch()
 
     def compose(self) -> ComposeResult:
-        """Title, filter, list, preview, keys."""
+        """Yield title, filter, list, preview and keys."""
         with Vertical(id="picker"):
             yield Static(Content(self._title), id="picker-title")
             yield LineField(placeholder="type to filter", id="picker-filter", compact=True)
@@ -60,40 +60,40 @@ class Picker(Modal[str | None]):
             yield Static(legend(keys), id="picker-keys")
 
     def on_mount(self) -> None:
-        """Begin at what is in force."""
+        """Highlight the current choice."""
         self.query_one(Input).cursor_blink = False
         self.query_one(OptionList).can_focus = False
         self._fill("")
 
     def on_resize(self) -> None:
-        """However low the window, preview and keys stay on screen."""
+        """Limit the list's height, so that preview and keys stay on screen."""
         tall = self.size.height >= TALL
         self.query_one(OptionList).styles.max_height = min(12, self.size.height - _AROUND) if tall else None
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:
-        """Keep what matches, the best match first."""
+        """Show the matching choices, best match first."""
         self._fill(event.value.strip())
 
     @on(Input.Submitted)
     def take(self) -> None:
-        """Enter takes what is highlighted."""
+        """Choose the highlighted row (Enter)."""
         at = self.query_one(OptionList).highlighted
         if at is not None and at < len(self._shown):
             self.dismiss(self._shown[at].key)
 
     @on(OptionList.OptionSelected)
     def clicked(self, event: OptionList.OptionSelected) -> None:
-        """A click takes what it hits."""
+        """Choose the clicked row."""
         self.dismiss(self._shown[event.option_index].key)
 
     @on(OptionList.OptionHighlighted)
     def highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show what choosing this would change."""
+        """Show what this choice would change."""
         self._preview(event.option_index)
 
     def on_key(self, event: events.Key) -> None:
-        """Arrow keys move in the list while the filter has the cursor."""
+        """Move in the list with arrow keys while the filter has the cursor."""
         options = self.query_one(OptionList)
         match event.key:
             case "escape":
@@ -138,7 +138,7 @@ class Picker(Modal[str | None]):
 
 
 def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
-    """As many as are shown, what is in force among them."""
+    """Return the choices that are shown, including the current one."""
     shown = tuple(found[:MOST_SHOWN])
     current = next((choice for choice in found[MOST_SHOWN:] if choice.current), None)
     return shown if current is None else (current, *shown[:-1])
@@ -150,7 +150,7 @@ def _row(choice: Choice) -> Content:
 
 
 def columns(*cells: tuple[str, int]) -> str:
-    """Texts padded or cut to their widths, with two spaces between."""
+    """Return the texts padded or cut to their widths, two spaces apart."""
     parts = []
     for text, width in cells:
         flat = sanitize(text, newlines=False)

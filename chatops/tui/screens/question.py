@@ -20,10 +20,10 @@ Answer = TypeVar("Answer")
 
 
 class Question(Modal[Answer | None], Generic[Answer]):
-    """Asks for a text until `check` takes it; the result is what `check` made of it, None after Esc.
+    """Asks for a text until `check` accepts it. The result is what `check` returned, None after Esc.
 
-    `check` raises ValueError or ChatopsError with a sentence. ctrl+s answers; Enter does so only where
-    `enter_answers` says that nothing can be done by accident.
+    `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
+    `enter_answers` is set, for answers that are harmless if given by accident.
     """
 
     CSS_PATH = "windows.tcss"
@@ -51,7 +51,7 @@ class Question(Modal[Answer | None], Generic[Answer]):
         self._keys = f"{keys}   Esc back"
 
     def compose(self) -> ComposeResult:
-        """Title, explanation, the text, what is wrong with it, keys."""
+        """Yield title, explanation, text field, error and keys."""
         with Vertical(id="question", classes="-lines" if self._lines else ""):
             yield Static(Content(self._title), id="question-title")
             yield Static(Content(self._explain), id="question-explain")
@@ -63,7 +63,7 @@ class Question(Modal[Answer | None], Generic[Answer]):
             yield Static(legend(self._keys), id="question-keys")
 
     def on_mount(self) -> None:
-        """A resting cursor costs nothing when it does not blink."""
+        """Turn off the blinking cursor, which would redraw while idle."""
         if self._lines:
             self.query_one("#answer", TextArea).cursor_blink = False
         else:
@@ -72,18 +72,18 @@ class Question(Modal[Answer | None], Generic[Answer]):
     @on(TextArea.Changed)
     @on(Input.Changed)
     def forget_problem(self) -> None:
-        """What was wrong is being corrected."""
+        """Clear the error, because the text is being corrected."""
         self.query_one("#question-problem", Static).update("")
 
     @on(Input.Submitted)
     def answer_by_enter(self, event: Input.Submitted) -> None:
-        """Enter answers only where nothing can be done by accident."""
+        """Answer on Enter if that is allowed."""
         event.stop()
         if self._enter:
             self._answer()
 
     def on_key(self, event: events.Key) -> None:
-        """Esc goes back, ctrl+s answers."""
+        """Go back on Esc, answer on ctrl+s."""
         if event.key == "escape":
             event.stop()
             self.dismiss(None)

@@ -1,4 +1,4 @@
-"""A conversation that is open elsewhere, on the screen: what the banner says, how it is redrawn and taken over."""
+"""Viewer of a session that another process owns: its banner, redrawing, and taking it over."""
 
 from typing import TYPE_CHECKING
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class ReadingDesk:
-    """One conversation while it is read along with."""
+    """Shows one session while it is followed."""
 
     def __init__(self, chat: "ChatScreen", reader: "ReadAlong") -> None:
-        """`reader` is the chat's conversation."""
+        """Create the viewer. `reader` is the chat's session."""
         self._chat = chat
         self.reader = reader
-        """What is read."""
+        """The followed session."""
         self._shown: dict[str, Block] = {}
         self._getting = False
         self.board = RunBoard(chat, self._stand, clock=chat.clock) if reader.run is not None else None
-        """What can be seen of the run that it is, if it is one."""
+        """The display of its workflow run, or None."""
         reader.on_change(self._changed)
 
     def blocks(self) -> "list[Block]":
-        """The conversation as it stands, for a transcript that shows nothing of it yet."""
+        """Return the session's blocks, for a transcript that shows nothing of it yet."""
         found = self._blocks()
         self._shown = {block.id: block for block in found}
         return found
@@ -54,12 +54,12 @@ class ReadingDesk:
         return Stand(run=run, turn=self.reader.state, trouble=trouble)
 
     async def show(self) -> None:
-        """Put what can be seen of a run on the screen."""
+        """Show the panel of a run."""
         if self.board is not None:
             await self.board.show()
 
     def _changed(self) -> None:
-        """The store has something else to show, or the conversation changes hands."""
+        """Redraw after the store or the owner of the session changed."""
         found = self._blocks()
         self._chat.redraw(changes(self._shown, found))
         self._shown = {block.id: block for block in found}
@@ -73,7 +73,7 @@ class ReadingDesk:
     # Taking it over
 
     def take_over(self) -> None:
-        """F2: ask for it; a second time, take it all the same."""
+        """Ask the owner for the session (F2). A second time, seize it."""
         self._chat.run_worker(self._get(), group="take over", exclusive=True)
 
     async def _get(self) -> None:
@@ -86,7 +86,7 @@ class ReadingDesk:
         self._chat.refresh_soon()
 
     def open_here(self) -> None:
-        """It is ours: go on with it, with what is typed where it is."""
+        """Open the session here after its lease was obtained. Typed text stays in the message field."""
         if not self._getting:
             self._getting = True
             self._chat.run_worker(self._open(), group="open here")
@@ -100,7 +100,7 @@ class ReadingDesk:
             chat.say(f"{error} {error.advice}".strip())
 
     async def leave(self) -> None:
-        """Another conversation is shown now. If it is this one, gone on with here, it is kept."""
+        """Close the viewer because another session is shown. If it is the same one, now owned here, keep the lease."""
         if self.board is not None:
             await self.board.remove()
         if self._getting:
@@ -108,10 +108,10 @@ class ReadingDesk:
         else:
             await self.reader.aclose()
 
-    # Words
+    # Texts
 
     def banner(self, snapshot: "Snapshot") -> Said:
-        """Where it is open, what can be done about it, and what waits in it."""
+        """Return the banner: where the session is open, what the user can do, and what is pending in it."""
         said, tone = self._standing()
         if self.reader.run is not None and isinstance(self.reader.run.phase, AwaitingReview):
             said, tone = f"{said}\nA step waits for a review there.", "waiting"

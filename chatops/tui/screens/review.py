@@ -1,7 +1,7 @@
-"""The review dialog: a step of a run waits for a person's word, and each key is one.
+"""The review dialog: a step of a run needs a decision by the user, and each key is one.
 
-It holds no rule: words go to `WorkflowRun.review` with step and attempt as they were shown, and the run says whether
-they still apply.
+The dialog holds no rules. Reviews go to `WorkflowRun.review` with step and attempt as they were shown, and the run says
+if they still apply.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ReviewScreen(GuardedDialog):
-    """Asks how the run goes on, until somebody has said so or the person says later (Esc)."""
+    """Asks how the run continues, until it was decided or the user postpones it with Esc."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("aresX")
     PLACE: ClassVar[Place] = "review"
@@ -42,7 +42,10 @@ class ReviewScreen(GuardedDialog):
         pasted: Callable[[str], None],
         parting: Callable[[str], None],
     ) -> None:
-        """`wanted` is what the run waits for. `parting` says what fails after the dialog has closed."""
+        """Create the dialog.
+
+        `wanted` is the review the run waits for. `parting` shows errors that happen after the dialog has closed.
+        """
         super().__init__(
             clock=clock, typed_at=typed_at, typed_ahead=typed_ahead, pasted=pasted, classes="review-screen"
         )
@@ -52,7 +55,7 @@ class ReviewScreen(GuardedDialog):
         self._sending = False
 
     def on_mount(self) -> None:
-        """Begin the grace period: whoever is typing has not read this yet."""
+        """Start the grace period, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
         if self._run.review_wanted != self._wanted:
@@ -65,7 +68,7 @@ class ReviewScreen(GuardedDialog):
         self.call_after_refresh(self.show_frame)
 
     def follow(self) -> None:
-        """The run has moved: close when it no longer waits for this."""
+        """Close the dialog when the run no longer waits for this review."""
         if self.can_draw and self._run.review_wanted != self._wanted:
             if not self._sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
@@ -76,7 +79,7 @@ class ReviewScreen(GuardedDialog):
     # Answers
 
     def answer(self, key: str, *, typed: bool) -> None:
-        """One key, one word."""
+        """Handle one key."""
         review = self._wanted.reason is ReviewReason.REVIEW
         match key:
             case _ if self._sending:
@@ -116,7 +119,8 @@ class ReviewScreen(GuardedDialog):
     def _send(self, review: Review) -> None:
         self._sending = True
         self._note = ""
-        # Not a worker of this screen: closing the dialog must not cut a word off on its way to the disk.
+        # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the review is
+        # stored.
         self.app.run_worker(self._review(review), group="decide")
 
     async def _review(self, review: Review) -> None:
@@ -124,7 +128,7 @@ class ReviewScreen(GuardedDialog):
         try:
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
         except AlreadyDecided as error:
-            # The run has gone on: what is said outlives the dialog.
+            # The run has continued and the dialog may close: show the error outside it.
             self._parting(sanitize(str(error)))
             self.follow()
             return
@@ -147,7 +151,7 @@ class ReviewScreen(GuardedDialog):
     # Drawing
 
     def show_frame(self) -> None:
-        """Title, note and keys around the answer."""
+        """Draw title, note and keys around the answer."""
         if not self.can_draw:
             return
         narrow = self.has_class("-narrow")
@@ -171,6 +175,6 @@ class ReviewScreen(GuardedDialog):
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
-        """From now on the answer can be accepted."""
+        """Allow the answer to be accepted, now that all of it has been on screen."""
         event.stop()
         self.show_frame()

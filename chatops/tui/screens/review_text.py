@@ -1,4 +1,4 @@
-"""What the review dialog says about a step that waits for a person's word, and which word each key is."""
+"""Texts of the review dialog: the step that needs a decision, and which decision each key is."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ _TROUBLED = (ReviewReason.FAILED, ReviewReason.UNANSWERED)
 
 
 def describe_review(run: WorkflowState, wanted: AwaitingReview) -> Description:
-    """The answer to be accepted, or why there is none; all of it is what has to be on screen before it is accepted."""
+    """Return the answer to accept, or why there is none. All of it must have been on screen before it is accepted."""
     rows = (*_head(run, wanted), *_answer(wanted), *_before(run, wanted), *_labels(run, wanted))
     return Description(rows=rows, payload=len(rows))
 
 
 def review_title(run: WorkflowState, wanted: AwaitingReview) -> str:
-    """The dialog's first line."""
+    """Return the dialog's first line."""
     name = line(run.spec.step(wanted.step).name)
     match wanted.reason:
         case ReviewReason.REVIEW:
@@ -32,7 +32,7 @@ def review_title(run: WorkflowState, wanted: AwaitingReview) -> str:
 
 
 def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow: bool) -> str:
-    """What the keys do now; `left` lines of the answer have not been on screen yet."""
+    """Return the key legend. `left` is how many lines of the answer have not been on screen yet."""
     skips = may_skip(run, wanted)
     if wanted.reason is ReviewReason.REVIEW:
         if narrow:
@@ -46,12 +46,12 @@ def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow
 
 
 def may_skip(run: WorkflowState, wanted: AwaitingReview) -> bool:
-    """Whether the definition lets a person go on without this step now."""
+    """Return True if the definition lets the user skip this step now."""
     return run.spec.step(wanted.step).may_skip and wanted.reason is not ReviewReason.REVIEW
 
 
 def words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Review]:
-    """What the model is to be told in the next attempt."""
+    """Return the question for what to tell the model in the next attempt."""
     name = line(run.spec.step(wanted.step).name)
     if wanted.reason is ReviewReason.REVIEW:
         title, explain = f"Try step {name} again", "Say what is missing or wrong. The model sees its answer and this."
@@ -86,7 +86,7 @@ def _answer(wanted: AwaitingReview) -> Iterator[Row]:
 
 
 def _before(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
-    """Why earlier attempts were not accepted; the reason of the last one stands above already."""
+    """Yield why earlier attempts were not accepted. The last reason is shown above already."""
     earlier = attempts_text(run, wanted.step)
     if wanted.reason in _TROUBLED:
         earlier = earlier[:-1]

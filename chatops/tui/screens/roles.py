@@ -1,4 +1,4 @@
-"""The role switcher: what each role may use here, and what switching to it would change."""
+"""Pickers for roles, models, personas and themes. The role picker shows what switching would change."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from chatops.tui.screens.picker import Choice, Picker, columns
 
 
 def difference(before: RoleRow | None, after: RoleRow) -> str:
-    """What the model gains and loses in tools, in one line such as ``+ web_search − shell_exec``."""
+    """Return the tools the model gains and loses, in one line such as ``+ web_search − shell_exec``."""
     old = set(before.tools) if before else set()
     new = set(after.tools)
     parts = [f"+ {tool}" for tool in after.tools if tool not in old]
@@ -16,7 +16,7 @@ def difference(before: RoleRow | None, after: RoleRow) -> str:
 
 
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
-    """Choose the role that is in force from the next model call on."""
+    """Return the picker for the role that applies from the next model call on."""
     now = next((row for row in roles if row.name == current), None)
     choices = [
         Choice(
@@ -39,12 +39,12 @@ def _preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
 
 
 def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
-    """Pin a model until it is changed again; the first row lets the role choose."""
+    """Return the picker that pins a model. The first row leaves the choice to the role."""
     return Picker("Model", choices=model_choices(models, current=current), empty="No model of that name.")
 
 
 def model_choices(models: Sequence[ModelRow], *, current: str) -> list[Choice]:
-    """The rows of `model_picker`; a model that can answer nobody here is marked."""
+    """Return the rows of `model_picker`. A model that is not available here is marked."""
     by_role = Choice(key="", text="as the role says", find="role default", preview="Each role uses its own model.")
     return [by_role, *(_model(row, current=current) for row in models)]
 
@@ -60,6 +60,6 @@ def _model(row: ModelRow, *, current: str) -> Choice:
 
 
 def name_picker(title: str, *, names: Sequence[str], current: str) -> Picker:
-    """Choose among plain names (personas, themes)."""
+    """Return a picker for plain names (personas, themes)."""
     choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
     return Picker(title, choices=choices, empty="None of that name.")

@@ -1,6 +1,6 @@
-"""A run to look at beside its conversation: the panel, how long its steps have worked, what they gave.
+"""Display of a workflow run beside its session: panel, working time of each step, outputs of steps.
 
-It is the same for whoever leads the run and for whoever reads along with it.
+It is the same for a run that is executed here and for one that is followed.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,16 @@ class Stand:
 
     run: "WorkflowState"
     turn: "TurnState | None"
-    """The last turn of its conversation."""
+    """The last turn of the run's session."""
     trouble: str = ""
-    """What keeps it from going on."""
+    """The error that blocks the run, if any."""
 
 
 class RunBoard:
-    """Draws what `look` gives, when it is told to and while the run works."""
+    """Draws what `look` returns: on every `update`, and continually while the run works."""
 
     def __init__(self, chat: "ChatFace", look: Callable[[], Stand], *, clock: Callable[[], float]) -> None:
-        """`clock` gives monotonic seconds."""
+        """Create the display. `clock` returns monotonic seconds."""
         self._chat = chat
         self._look = look
         self._now = clock
@@ -47,25 +47,25 @@ class RunBoard:
 
     @property
     def run_id(self) -> "SessionId":
-        """The id of the run and of its conversation."""
+        """The id of the run and of its session."""
         return self._look().run.session_id
 
     def view(self) -> RunView:
-        """The run as it stands now."""
+        """Return the run's current view."""
         now = self._look()
         return view_of(now.run, now.turn, seconds=self._times.seconds(now=self._now()), trouble=now.trouble)
 
     async def show(self) -> None:
-        """Put the panel on the screen."""
+        """Mount the panel."""
         await self._chat.mount(self._panel, before=0)
 
     async def remove(self) -> None:
-        """Take the panel away."""
+        """Remove the panel."""
         if self._panel.is_attached:
             await self._panel.remove()
 
     def update(self) -> None:
-        """Draw the run as it stands."""
+        """Draw the run's current state."""
         self._follow_clock()
         self._panel.draw()
 
@@ -81,22 +81,22 @@ class RunBoard:
         """Store how long each step has worked."""
         self._chat.host.keep_step_times(self.run_id, self._times.seconds(now=self._now()))
 
-    # What can be asked of it
+    # Used by commands and keys
 
     def toggle(self) -> None:
         """Fold or open the panel."""
         self._panel.toggle()
 
     def open_step(self, index: int) -> None:
-        """Show what a step gave."""
+        """Show the output of a step."""
         step = self.view().steps[index]
         text = step_text(self._look().run, step)
         windows.push_text(self._chat.app, f"Step {step.number}: {step.name}", text=text)
 
     def step_names(self) -> list[str]:
-        """The names of its steps, in their order."""
+        """Return the names of the steps in order."""
         return [step.name for step in self._look().run.spec.steps]
 
     def open_steps(self) -> None:
-        """Let the person choose a step whose output is shown."""
+        """Let the user choose a step whose output is shown."""
         windows.push_steps(self._chat.app, self.view(), chosen=self.open_step)

@@ -1,6 +1,6 @@
-"""The run that a conversation is, led from here: its board, its dialog. The chat screen asks it, and it asks the run.
+"""Controller of a workflow run that is executed here: connects the chat screen with the run, its panel and dialog.
 
-A conversation that is no run has none of this, and nothing here is loaded for it.
+A session that is no run has no controller, and this module is not imported for it.
 """
 
 from collections.abc import Sequence
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 
 class RunDesk:
-    """One run while its conversation is open."""
+    """Controls one run while its session is open."""
 
     def __init__(self, chat: "ChatScreen", run: "WorkflowRun") -> None:
-        """`run` is that of the chat's conversation."""
+        """Create the controller. `run` is the run of the chat's session."""
         self._chat = chat
         self.run = run
-        """What leads, or led, the conversation."""
+        """The run that executes, or executed, the session."""
         self.board = RunBoard(chat, self._stand, clock=chat.clock)
-        """What can be seen of it."""
+        """The display of the run."""
         self._taken_up = False
         self._later: AwaitingReview | None = None
-        """What the person has put off."""
+        """The review that the user has postponed."""
 
-    # What is drawn
+    # Display
 
     @property
     def heads(self) -> dict[str, TurnHead]:
-        """The run's turns, for the transcript."""
+        """The heads of the run's turns, for the transcript."""
         return heads_of(self.run.state)
 
     @property
     def leads(self) -> bool:
-        """Whether the run says which turn comes next."""
+        """True while the run decides which turn comes next."""
         return not self.run.over
 
     @property
     def wanted(self) -> AwaitingReview | None:
-        """What a person has to say a word on."""
+        """The review that the run waits for, or None."""
         return self.run.review_wanted
 
     def _stand(self) -> Stand:
@@ -57,7 +57,7 @@ class RunDesk:
         return Stand(run=run.state, turn=run.session.state, trouble=told)
 
     async def show(self) -> None:
-        """Put the panel on the screen and go on with the run, now that somebody listens."""
+        """Show the panel and resume the run. Events are subscribed to by now."""
         await self.board.show()
         try:
             await self.run.go_on()
@@ -67,33 +67,33 @@ class RunDesk:
         self._chat.refresh_soon()
 
     def feed(self, events: Sequence["Event"]) -> None:
-        """Follow what has happened."""
+        """Update dialog and stored times after events of the run."""
         dialog = windows.open_review(self._chat.app)
         if dialog is not None:
             dialog.follow()
         if any(isinstance(event, StepFinished | TurnPaused | WorkflowFinished) for event in events):
             self.board.keep_times()
 
-    # What can be asked of it
+    # Used by the chat screen
 
     def open_review(self) -> None:
-        """Ask for the word that the run waits for."""
+        """Open the dialog for the review that the run waits for."""
         wanted = self.wanted
         if wanted is not None and windows.open_review(self._chat.app) is None:
             windows.push_review(self._chat.app, self._chat, self.run, wanted, closed=self._review_closed)
 
     def _review_closed(self, _: None) -> None:
-        """Esc means later: what waits is on the banner, and does not open again by itself."""
+        """Postpone the review: it stays on the banner and does not open again by itself."""
         self._later = self.wanted
         self._chat.refresh_soon()
 
     @property
     def asks_anew(self) -> bool:
-        """Whether a person is to be asked something that they have not put off."""
+        """True if the run waits for a review that the user has not postponed."""
         return self.wanted is not None and self.wanted != self._later
 
     def banner(self) -> str:
-        """What waits for the person, in one sentence; empty if nothing does."""
+        """Return the banner text for a pending review; empty if there is none."""
         wanted = self.wanted
         if wanted is None or windows.open_review(self._chat.app) is not None:
             return ""
@@ -109,9 +109,9 @@ class RunDesk:
                 return f"Step {name} waits: no model could be asked – ctrl+g"
 
     def hindrance(self) -> str:
-        """Why nobody can be asked anything yet: decided now, what waits would be judged by rights that are not there.
+        """Return why nothing can be decided yet; empty if all is well.
 
-        Empty if all is well.
+        Until the run is resumed, a decision would be judged by rights that are not loaded yet.
         """
         if not self._taken_up:
             return "The run is being taken up."
@@ -120,12 +120,12 @@ class RunDesk:
 
     @property
     def owns_last_turn(self) -> bool:
-        """Whether the last turn is one of the run, which is not tried again as one of a chat is."""
+        """True if the last turn belongs to the run, which is not retried like a turn of a chat."""
         state = self.run.session.state
         return state is not None and (state.contract is not None or state.gate is not None)
 
     def refusal(self) -> str:
-        """Why role, model and persona cannot be changed now; empty if they can."""
+        """Return why role, model and persona cannot be changed now; empty if they can."""
         if not self.leads:
             return ""
         return (
@@ -134,7 +134,7 @@ class RunDesk:
         )
 
     async def leave(self) -> None:
-        """The conversation is left: keep the times, take the panel away, stop what runs. The stored run stays."""
+        """Store the times, remove the panel and stop what runs. The stored run stays."""
         self.board.keep_times()
         await self.board.remove()
         await self.run.aclose()

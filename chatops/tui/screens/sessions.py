@@ -1,4 +1,4 @@
-"""The list of stored conversations, with those that wait for a person marked."""
+"""Pickers of stored sessions, with pending approvals marked."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from chatops.tui.screens.picker import Choice, Picker, columns
 
 
 def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
-    """Choose a conversation to go on with."""
+    """Return the picker for a session to resume."""
     choices = [
         Choice(
             key=row.id,
@@ -27,7 +27,7 @@ def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
 
 
 def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
-    """Choose a session with something to decide."""
+    """Return the picker for a session with something to decide."""
     choices = [
         Choice(
             key=row.id,

@@ -1,4 +1,4 @@
-"""The list of a run's steps, to open what one of them gave."""
+"""The list of a run's steps, for opening the output of one."""
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.blocks.summary import count
@@ -10,7 +10,7 @@ _LONGEST_PREVIEW = 120
 
 
 def step_picker(view: RunView) -> Picker:
-    """Choose a step whose output is to be shown; the key is its index."""
+    """Return the picker for a step whose output is shown. The key is the step's index."""
     choices = [
         Choice(
             key=str(one.number - 1),

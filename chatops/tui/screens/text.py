@@ -13,7 +13,7 @@ from chatops.tui.widgets.legend import legend
 
 
 class TextScreen(Modal[None]):
-    """Shows a text; nothing in it is markup and nothing can be done to it."""
+    """Shows a read-only text, which is never read as markup."""
 
     CSS_PATH = "windows.tcss"
     AUTO_FOCUS = "#text-body"
@@ -24,7 +24,7 @@ class TextScreen(Modal[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Title, text, keys."""
+        """Yield title, text and keys."""
         with Vertical(id="text"):
             yield Static(Content(sanitize(self._title, newlines=False)), id="text-title")
             with VerticalScroll(id="text-body"):
@@ -32,7 +32,7 @@ class TextScreen(Modal[None]):
             yield Static(legend("PgUp PgDn scroll   c copies   Esc back"), id="text-keys")
 
     def on_key(self, event: events.Key) -> None:
-        """Esc or q closes, c copies."""
+        """Close on Esc, q or Enter, copy on c."""
         match event.key:
             case "escape" | "q" | "enter":
                 self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Opens the other screens. They are imported when they are first shown, so that the first paint does not wait."""
+"""Functions that open the other screens. Each screen is imported when first shown, to keep the first paint fast."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def open_approval(app: "App[Any]") -> "ApprovalScreen | None":
-    """The dialog, if it is open (a question of its own may lie on top of it)."""
+    """Return the approval dialog if it is open, even below a question of its own."""
     for screen in app.screen_stack:
         if screen.has_class("approval-screen"):
             return screen  # type: ignore[return-value]
@@ -29,7 +29,7 @@ def open_approval(app: "App[Any]") -> "ApprovalScreen | None":
 
 
 def push_approval(app: "App[Any]", chat: "ChatScreen", *, closed: Callable[[None], None]) -> None:
-    """Open the dialog over the chat."""
+    """Open the approval dialog over the chat."""
     from chatops.tui.screens.approval import ApprovalScreen
 
     composer = chat.composer
@@ -45,7 +45,7 @@ def push_approval(app: "App[Any]", chat: "ChatScreen", *, closed: Callable[[None
 
 
 def open_review(app: "App[Any]") -> "ReviewScreen | None":
-    """The review dialog, if it is open (a question of its own may lie on top of it)."""
+    """Return the review dialog if it is open, even below a question of its own."""
     for screen in app.screen_stack:
         if screen.has_class("review-screen"):
             return screen  # type: ignore[return-value]
@@ -60,7 +60,7 @@ def push_review(
     *,
     closed: Callable[[None], None],
 ) -> None:
-    """Ask how a run goes on."""
+    """Open the review dialog: ask how a run continues."""
     from chatops.tui.screens.review import ReviewScreen
 
     composer = chat.composer
@@ -77,14 +77,14 @@ def push_review(
 
 
 def close_dialogs(app: "App[Any]") -> None:
-    """Close what asks about the conversation before: nothing of it is to be decided any more."""
+    """Close the dialogs about the previous session, because they can no longer decide anything."""
     for dialog in (open_approval(app), open_review(app)):
         if dialog is not None:
             dialog.finish()
 
 
 def push_steps(app: "App[Any]", view: "RunView", *, chosen: Callable[[int], None]) -> None:
-    """Choose a step of a run."""
+    """Let the user choose a step of a run."""
     from chatops.tui.screens.steps import step_picker
 
     def taken(key: str | None) -> None:
@@ -109,7 +109,7 @@ def push_help(app: "App[Any]", *, first: Place = "message") -> None:
 
 
 async def push_roles(app: "App[Any]", face: Face) -> None:
-    """Choose a role. What each of them may use is worked out beside the event loop: there may be thousands."""
+    """Let the user choose a role. Their tools are computed in a thread, because there may be thousands of roles."""
     from chatops.tui.screens.roles import role_picker
 
     current = face.session.snapshot().role
@@ -123,7 +123,7 @@ async def push_roles(app: "App[Any]", face: Face) -> None:
 
 
 def push_models(app: "App[Any]", face: Face) -> None:
-    """Choose a model."""
+    """Let the user choose a model."""
     from chatops.tui.commands.handlers import choose_model
     from chatops.tui.screens.roles import model_picker
 
@@ -135,7 +135,7 @@ def push_models(app: "App[Any]", face: Face) -> None:
 
 
 def push_personas(app: "App[Any]", face: Face) -> None:
-    """Choose a persona."""
+    """Let the user choose a persona."""
     from chatops.tui.screens.roles import name_picker
 
     async def chosen(name: str) -> None:
@@ -147,7 +147,7 @@ def push_personas(app: "App[Any]", face: Face) -> None:
 
 
 def push_themes(app: "App[Any]", face: Face) -> None:
-    """Choose a theme."""
+    """Let the user choose a theme."""
     from chatops.tui.screens.roles import name_picker
 
     async def chosen(name: str) -> None:
@@ -158,7 +158,7 @@ def push_themes(app: "App[Any]", face: Face) -> None:
 
 
 async def push_sessions(app: "App[Any]", face: Face) -> None:
-    """Choose a conversation."""
+    """Let the user choose a session."""
     from chatops.tui.screens.sessions import session_picker
 
     current = face.session.snapshot().session_id
@@ -176,7 +176,7 @@ async def push_sessions(app: "App[Any]", face: Face) -> None:
 
 
 async def push_pending(app: "App[Any]", face: Face) -> None:
-    """Choose a session with something to decide; without a choice to make, decide here."""
+    """Let the user choose a session with something to decide. If only this one has, open its dialog."""
     from chatops.tui.screens.sessions import pending_picker
 
     current = face.session.snapshot().session_id
@@ -198,7 +198,7 @@ async def push_pending(app: "App[Any]", face: Face) -> None:
 
 
 def _then(app: "App[Any]", face: Face, chosen: Callable[[str], Awaitable[None]]) -> Callable[[str | None], None]:
-    """What to do with a picker's result; an error is a sentence for the person."""
+    """Return the callback for a picker's result. It shows an error as a notice."""
 
     async def act(key: str) -> None:
         try:
