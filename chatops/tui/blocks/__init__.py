@@ -1,1 +1,1 @@
-"""What a transcript is made of: frozen blocks, and how each becomes lines on the screen."""
+"""The blocks of a transcript as frozen values, and how each is drawn as lines."""

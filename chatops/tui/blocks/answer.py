@@ -1,4 +1,7 @@
-"""Draws an answer while it grows: finished pieces when looked at, the open one again, a long open one by its end."""
+"""Draws an answer while it grows.
+
+Finished pieces are drawn when looked at. The open piece is drawn again at each change, only its end if it is long.
+"""
 
 from rich.text import Text
 from textual.strip import Strip
@@ -11,11 +14,11 @@ from chatops.tui.blocks.theme import BlockTheme
 
 _TAIL_LINES = 60
 _TAIL_CHARS = 6_000
-"""Of an open piece longer than this only the end is drawn until it is finished."""
+"""Only the end of an open piece longer than this is drawn until it is finished."""
 
 
 class AnswerDrawing:
-    """The strips of one answer at one width. Drawn in pieces or at once, the finished result is the same."""
+    """The strips of one answer at one width. The finished result does not depend on how the text arrived."""
 
     def __init__(self, *, width: int, theme: BlockTheme) -> None:
         self._width = width
@@ -29,16 +32,16 @@ class AnswerDrawing:
         self._segmenter.feed(text)
 
     def close(self, *, incomplete: bool = False) -> None:
-        """No more text comes. `incomplete`: say that it was cut off."""
+        """Mark the answer as complete. `incomplete`: show that it was cut off."""
         self._segmenter.close()
         self._incomplete = incomplete
 
     def strips(self) -> list[Strip]:
-        """All lines as of now."""
+        """Return all current lines."""
         return [*self.finished(), *self.open_strips()]
 
     def finished(self) -> Pieces:
-        """The lines that will not change any more; the same value each time, it only grows."""
+        """Return the lines that will not change any more. It is the same object each time and only grows."""
         while self._finished.added < len(self._segmenter.closed) + self._incomplete:
             self._finished.add()
         return self._finished
@@ -51,14 +54,14 @@ class AnswerDrawing:
         return self._strips([mark])
 
     def open_strips(self) -> list[Strip]:
-        """The lines after `finished`."""
+        """Return the lines after `finished`."""
         source = self._segmenter.tail
         if not source.strip():
             return []
         return self._draw(self._end_of(source), gap=self._segmenter.tail_gap and bool(self._finished))
 
     def _end_of(self, source: str) -> str:
-        """A long open piece cut to its last lines; a code block keeps its opening line."""
+        """Return the last lines of a long open piece. A code block keeps its opening line."""
         if len(source) > _TAIL_CHARS or source.count("\n") > _TAIL_LINES:
             lines = source[-_TAIL_CHARS:].splitlines(keepends=True)[-_TAIL_LINES:]
             if self._segmenter.tail_is_code:

@@ -1,6 +1,6 @@
-"""Draws a tool call: one line that says what became of it, and its details when it is opened.
+"""Draws a tool call: one line with its state, and its details when opened.
 
-A call that did not run never looks as if it had: its words say so, beside its sign and colour.
+A call that did not run never looks as if it had. Its words say so, in addition to sign and colour.
 """
 
 from typing import assert_never
@@ -19,12 +19,12 @@ from chatops.tui.blocks.theme import BlockTheme
 _LONGEST_REASON = 100
 _LONGEST_FAILURE = 300
 _MOST_LINES = 400
-"""An opened card shows so many lines of a result at most, the first and the last of them."""
+"""Maximum lines of a result in an opened card, taken from its start and end."""
 _LEAST_SUMMARY = 14
 
 
 def card_lines(card: ToolCardBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
-    """The card in `width` columns, without the gutter."""
+    """Return the card in `width` columns, without the gutter."""
     lines = _headline(card, width=width, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
@@ -124,7 +124,7 @@ def _failure(card: ToolCardBlock) -> str:
     ended = one_line(card.reason)
     if not ended:
         return f"failed after {duration(card.duration_ms)}{_further(card, ': ')}"
-    # At the time limit the words say how long it was already.
+    # The text at the time limit already says how long it took.
     words = ended if " after " in ended else f"{ended} after {duration(card.duration_ms)}"
     return words + _further(card, ", ")
 

@@ -1,4 +1,4 @@
-"""From one list of blocks to another, for a conversation that is read anew as a whole."""
+"""Difference between two lists of blocks, for a followed session that is read again as a whole."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from chatops.tui.blocks.model import Append, Block, Op, Remove, Replace
 
 
 def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
-    """What makes a transcript that shows `before` show `after`; blocks in both keep their order."""
+    """Return the operations that turn a transcript of `before` into `after`. Blocks in both keep their order."""
     wanted = {block.id for block in after}
     ops: list[Op] = [Remove(id=key) for key in before if key not in wanted]
     following = ""

@@ -1,7 +1,7 @@
-"""Colours for code. Imported late, with the Markdown parser; colours come from the theme, not from pygments.
+"""Syntax highlighting. Imported late, with the Markdown parser. Colours come from the theme, not from pygments.
 
-Lexers are regular expressions over hostile text, hundreds of them, and many take the square of a line's length or more.
-So each has a moment of the processor, after which its language stays without colours.
+Lexers are hundreds of regular expressions applied to untrusted text, and many take quadratic time or worse in a line's
+length. Each therefore has a CPU time limit. A language whose lexer exceeds it is no longer highlighted.
 """
 
 import logging
@@ -22,15 +22,15 @@ from chatops.tui.blocks.theme import BlockTheme
 log = logging.getLogger(__name__)
 
 _LONGEST = 20_000
-"""Longer code (in characters) stays plain."""
+"""Longer code (in characters) is not highlighted."""
 _SECONDS = 0.25
-"""Of the processor, for one piece of code; ordinary code of that length takes a tenth of it."""
+"""CPU seconds for one piece of code. Ordinary code of that length takes a tenth of it."""
 _given_up: set[str] = set()
-"""Languages whose lexers did not come to an end, or failed, once."""
+"""Lexers that exceeded the limit or failed once."""
 
 
 def highlight(code: str, *, language: str, theme: BlockTheme) -> Text:
-    """`code` (already sanitised) with colours; its text is never changed."""
+    """Return `code` (already sanitised) with colours. Its text is never changed."""
     plain = Text(code, theme.text, end="")
     lexer = _lexer(language)
     if lexer is None or len(code) > _LONGEST or lexer.name in _given_up:
@@ -49,17 +49,17 @@ def highlight(code: str, *, language: str, theme: BlockTheme) -> Text:
 
 
 class _OutOfTime(Exception):
-    """The lexer has had its time."""
+    """The lexer has used up its CPU time."""
 
 
 class _Alarm:
-    """Rings in the middle of an expression, which nothing but a signal interrupts."""
+    """Signal handler that interrupts a lexer. Only a signal interrupts a running regular expression."""
 
     def __init__(self) -> None:
         self.armed = False
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        # One that comes late, when the lexer is through, must not hit anybody else.
+        # A late alarm, after the lexer has finished, must not hit other code.
         if self.armed:
             raise _OutOfTime
 
@@ -68,13 +68,13 @@ _alarm = _Alarm()
 
 
 def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
-    """All tokens; none outside of the main thread, where all is drawn: only that one gets signals.
+    """Return all tokens; none outside the main thread, because only the main thread gets signals.
 
     Raises _OutOfTime, and whatever a lexer raises.
     """
     if threading.current_thread() is not threading.main_thread():
         return []
-    # It stays in place: a signal without anybody who takes it would end the program.
+    # The handler stays installed: an unhandled signal would end the program.
     signal.signal(signal.SIGVTALRM, _alarm)
     try:
         _alarm.armed = True

@@ -1,4 +1,4 @@
-"""Keeps the Markdown parser and pygments away until the first paint is done; plain text stands in for them."""
+"""Deferred import of the Markdown parser and pygments. Until the first paint is done, text is drawn plain."""
 
 import importlib
 import re
@@ -11,7 +11,7 @@ from chatops.tui.blocks.lines import styled, wrap
 from chatops.tui.blocks.theme import PLAIN, BlockTheme
 
 LONGEST = 16_000
-"""A piece of Markdown longer than this (in characters) is shown as it is written: parsing is not linear."""
+"""Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
 
 _OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 
@@ -25,7 +25,7 @@ _loaded: list[_MarkdownModule] = []
 
 
 def warm_up() -> None:
-    """Import what draws Markdown; call it in a thread after the first paint. Takes about 0.1 s once."""
+    """Import the Markdown renderer. Call it in a thread after the first paint; takes about 0.1 s once."""
     if _loaded:
         return
     module = cast(_MarkdownModule, importlib.import_module("chatops.tui.blocks.markdown"))
@@ -34,12 +34,15 @@ def warm_up() -> None:
 
 
 def is_warm() -> bool:
-    """Whether Markdown is drawn as such by now."""
+    """Return True if Markdown is rendered by now."""
     return bool(_loaded)
 
 
 def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
-    """A piece of Markdown as lines. A single code block may be of any length; other long pieces stay plain."""
+    """Return a piece of Markdown as lines.
+
+    A single code block may have any length. Other pieces longer than `LONGEST` stay plain.
+    """
     source = source.strip("\n")
     head, _, body = source.partition("\n")
     opening = _OPENING.fullmatch(head.rstrip("\r"))

@@ -1,4 +1,4 @@
-"""From styled text to `Strip`s: wrapping, cutting and padding, by cells and never by markup."""
+"""Turns styled text into `Strip`s: wrapping, cutting and padding, by cells and never by markup."""
 
 import io
 import re
@@ -15,15 +15,15 @@ from textual.strip import Strip
 from chatops.domain.sanitize import JOINED_EMOJI, sanitize
 
 _BEGINS = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
-"""What is no further line of a paragraph: the start of a line in a list, a heading, a quotation, a table, code."""
+"""Start of a line that does not continue a paragraph: in a list, a heading, a quotation, a table, code."""
 _PROSE = 60
-"""Characters of a line that was broken because it was full, and not because something else begins."""
+"""Characters from which on a line counts as broken because it was full, not because a new element starts."""
 GUTTER = 2
 """Columns kept free at the left of every block for its sign."""
 
 
 def styled(*parts: tuple[str, Style], prose: bool = False) -> Text:
-    """One text out of foreign or own pieces. Each is sanitised here; line feeds stay."""
+    """Return one text from several parts. Each is sanitised here; line feeds stay."""
     text = Text(end="", no_wrap=False, overflow="fold")
     for content, style in parts:
         text.append(sanitize(content, prose=prose), style)
@@ -31,12 +31,12 @@ def styled(*parts: tuple[str, Style], prose: bool = False) -> Text:
 
 
 def one_line(content: str) -> str:
-    """`content` on a single line: runs of white space become one space, all else is sanitised."""
+    """Return `content` on a single line: runs of white space become one space, the rest is sanitised."""
     return sanitize(" ".join(content.split()), newlines=False)
 
 
 def truncated(content: str, *, width: int, ellipsis: str) -> str:
-    """`content` in at most `width` cells; what is cut is marked."""
+    """Return `content` in at most `width` cells, with an ellipsis if it was cut."""
     if cell_len(content) <= width:
         return content
     if width <= cell_len(ellipsis):
@@ -45,7 +45,7 @@ def truncated(content: str, *, width: int, ellipsis: str) -> str:
 
 
 def wrap(text: Text, *, width: int) -> list[Text]:
-    """`text` in lines of at most `width` cells (at least one line)."""
+    """Return `text` in lines of at most `width` cells (at least one line)."""
     width = max(1, width)
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
@@ -59,7 +59,7 @@ def wrap(text: Text, *, width: int) -> list[Text]:
 
 
 def unbroken(text: str) -> str:
-    """Prose with each paragraph on one line; short lines and what begins with a sign (lists, code, tables) stay."""
+    """Return prose with each paragraph on one line. Short lines and lists, code or tables are left alone."""
     lines: list[str] = []
     for line in text.split("\n"):
         if lines and len(lines[-1]) >= _PROSE and line and not _BEGINS.match(line):
@@ -70,7 +70,7 @@ def unbroken(text: str) -> str:
 
 
 def fold(text: Text, *, width: int) -> list[Text]:
-    """`text` broken at exactly `width` cells, as a terminal breaks it: for code, where spaces matter."""
+    """Return `text` broken at exactly `width` cells, as a terminal breaks it: for code, where spaces matter."""
     width = max(1, width)
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
@@ -88,7 +88,7 @@ def fold(text: Text, *, width: int) -> list[Text]:
 
 
 def prefixed(lines: Iterable[Text], *, first: Text, rest: Text) -> list[Text]:
-    """`lines` with `first` before the first one and `rest` before the others."""
+    """Return `lines` with `first` before the first one and `rest` before the others."""
     result = []
     for index, line in enumerate(lines):
         joined = Text(end="").append_text(rest if index else first).append_text(line)
@@ -97,7 +97,7 @@ def prefixed(lines: Iterable[Text], *, first: Text, rest: Text) -> list[Text]:
 
 
 def strips_of(lines: Iterable[Text], *, width: int, base: Style | None) -> list[Strip]:
-    """Lines as Strips, filled up to `width` in the style `base` if there is one.
+    """Return lines as Strips, filled up to `width` in the style `base` if there is one.
 
     A line wider than `width` (a sign on a very narrow screen) is broken, never cut.
     """
@@ -121,7 +121,10 @@ def _strip_of(line: Text, *, width: int, base: Style | None) -> Strip:
 
 
 def _joined_apart(segment: Segment) -> Iterable[Segment]:
-    """`segment` with each joined emoji by itself. Rich measures one right, and cuts a text that holds one wrong."""
+    """Return `segment` split so that each joined emoji is alone.
+
+    Rich measures a joined emoji alone correctly, but cuts a text that contains one wrongly.
+    """
     text, style, control = segment
     if "\u200d" not in text:
         return [segment]
@@ -130,7 +133,7 @@ def _joined_apart(segment: Segment) -> Iterable[Segment]:
 
 
 def padded(line: Text, *, width: int, style: Style) -> Text:
-    """`line` filled up to `width` cells with `style` under all of it."""
+    """Return `line` filled up to `width` cells with `style` under all of it."""
     result = Text(end="", style=style)
     result.append_text(line)
     result.append(" " * max(0, width - cell_len(line.plain)))
@@ -139,5 +142,5 @@ def padded(line: Text, *, width: int, style: Style) -> Text:
 
 @cache
 def _console() -> Console:
-    """Rich asks for a console to render and wrap; this one never writes."""
+    """Return the console that Rich needs to render and wrap. It never writes."""
     return Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})

@@ -1,8 +1,8 @@
 """Draws a piece of Markdown as lines. Imported late: the parser is not needed for the first paint.
 
-What the model wrote stays in sight: HTML is shown as it is written, link and image targets are printed
-beside their text and are never live, reference definitions are ordinary text. Character references are
-resolved by the parser, so text is sanitised after parsing, token by token.
+Everything the model wrote stays visible. HTML is shown as source, link and image targets are printed beside their text
+and are never live, and reference definitions are ordinary text. The parser resolves character references, so text is
+sanitised after parsing, token by token.
 """
 
 import re
@@ -23,7 +23,7 @@ from chatops.tui.blocks.theme import BlockTheme
 _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
 _NARROWEST = 12
-"""Nested content gets at least so many columns."""
+"""Minimum columns for nested content."""
 
 
 @cache
@@ -33,10 +33,10 @@ def _parser() -> MarkdownIt:
 
 
 def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
-    """`source` drawn in `width` columns. Never raises for anything in it.
+    """Return `source` drawn in `width` columns. Never raises for any source.
 
-    CommonMark drops some text: what is nested too deep, cells beyond a table's heading. Where letters or digits
-    would get lost the source is shown as it is written.
+    CommonMark drops some text: content that is nested too deep, cells beyond a table's heading. If letters or digits
+    would get lost, the source is shown as it is.
     """
     source = sanitize(source, prose=True)
     lines = _Drawing(theme).flow(_parser().parse(source), width=width)
@@ -57,7 +57,7 @@ class _Drawing:
         self.theme = theme
 
     def flow(self, tokens: Sequence[Token], *, width: int, tight: bool = False) -> list[Text]:
-        """The lines of a run of blocks, an empty line between two of them unless the list is tight."""
+        """Return the lines of consecutive blocks, separated by an empty line unless the list is tight."""
         lines: list[Text] = []
         for node in _nodes(tokens):
             drawn = self._block(node, width=max(_NARROWEST, width))
@@ -120,14 +120,14 @@ class _Drawing:
 
 
 class _Inline:
-    """Appends inline tokens to a text, keeping the styles that are open."""
+    """Appends inline tokens to a text, tracking the open styles."""
 
     def __init__(self, theme: BlockTheme, text: Text, base: Style) -> None:
         self.theme = theme
         self.text = text
         self.styles = [base]
         self.links: list[tuple[str, int]] = []
-        """Target and where the link's text begins."""
+        """Each open link: its target and where its text starts."""
 
     def add(self, tokens: Sequence[Token]) -> None:
         """Append all of `tokens`."""
@@ -184,7 +184,7 @@ def _target_of(token: Token, attribute: str) -> str:
 
 
 def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> list[Text]:
-    """A code block: its language, then the code broken at the width, every character kept."""
+    """Return a code block: its language, then the code broken at the width, every character kept."""
     indent = Text("  ", end="")
     shown = highlight(sanitize(code.rstrip("\n")), language=language.split(" ", 1)[0], theme=theme)
     lines = prefixed(fold(shown, width=width - 3), first=indent, rest=indent)
@@ -195,7 +195,7 @@ def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> li
 
 
 def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
-    """The direct children: each a slice from an opening token to its closing one, or a single token."""
+    """Return the direct children: each a slice from an opening token to its closing one, or a single token."""
     nodes: list[Sequence[Token]] = []
     depth = start = 0
     for index, token in enumerate(tokens):

@@ -1,6 +1,6 @@
 """The blocks of a transcript as values, and the operations that change a list of them.
 
-Blocks hold text as it came: whoever draws it sanitises it. Ids are unique within a transcript.
+Blocks hold unsanitised text. The code that draws a block sanitises it. Ids are unique within a transcript.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from chatops.domain.tools import Outcome
 
 
 class CardStatus(StrEnum):
-    """Where a tool call stands, as far as a person has to know."""
+    """The state of a tool call, as far as the user needs to know it."""
 
     UNSETTLED = "unsettled"
-    """There is no result yet and nobody is asked: it is checked, queued or about to run."""
+    """It has no result and no request yet: it is checked, queued or about to run."""
     WAITING = "waiting"
-    """It waits for a person."""
+    """It waits for the user's approval."""
     UNKNOWN_WAITING = "unknown_waiting"
-    """It was started once, nothing tells whether it took effect, and a person has to say."""
+    """It was started once, its outcome is unknown, and the user has to decide."""
     PERMITTED = "permitted"
-    """It may run and waits for earlier calls of its round; `decided_by` says who or what allowed it."""
+    """It may run and waits for earlier calls of its round. `decided_by` says who or what allowed it."""
     RUNNING = "running"
     SETTLED = "settled"
     """It has its result, see `outcome`."""
@@ -28,7 +28,7 @@ class CardStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserBlock:
-    """What the person wrote."""
+    """A message by the user."""
 
     id: str
     text: str
@@ -37,19 +37,19 @@ class UserBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerBlock:
-    """What the model said; `open` while more may come."""
+    """Text of the model; `open` while more may come."""
 
     id: str
     text: str
     open: bool = False
     incomplete: bool = False
-    """It was cut off."""
+    """The answer was cut off."""
     kind: Literal["answer"] = "answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningBlock:
-    """What the model thought; one line until it is opened."""
+    """Reasoning of the model; one line until it is opened."""
 
     id: str
     text: str
@@ -59,7 +59,7 @@ class ReasoningBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCardBlock:
-    """A tool call and what came of it; one line until it is opened."""
+    """A tool call and its result; one line until it is opened."""
 
     id: str
     tool: str
@@ -68,22 +68,22 @@ class ToolCardBlock:
     status: CardStatus = CardStatus.UNSETTLED
     outcome: Outcome | None = None
     output: str = ""
-    """The result, or the last of what it has printed while it runs."""
+    """The result, or the last output while the call runs."""
     truncated: bool = False
     duration_ms: int = 0
     decided_by: str = ""
     why: str = ""
-    """Why it waits for a person."""
+    """Why the call needs an approval."""
     reason: str = ""
-    """Why it did not run, or what ended it; empty if it ended by itself, or if nothing more is known."""
+    """Why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
     also: str = ""
-    """What else there is to say of its end: what was stopped behind it, or how it failed."""
+    """More about its end: what was stopped afterwards, or how it failed."""
     kind: Literal["tool"] = "tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleDividerBlock:
-    """The line that a role switch leaves."""
+    """The line of a role switch."""
 
     id: str
     before: str
@@ -97,7 +97,7 @@ class RoleDividerBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeBlock:
-    """Something the person has to know, with the next step."""
+    """Something the user has to know, with the next step."""
 
     id: str
     text: str
@@ -108,7 +108,7 @@ class NoticeBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBlock:
-    """The line at which a turn of a workflow's run begins; what its model was told is shown when it is opened."""
+    """The line that starts a turn of a workflow run. Opened, it shows the message to the model."""
 
     id: str
     title: str
@@ -121,7 +121,7 @@ Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleDividerBl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Put `block` at the end, or in front of the block `before`."""
+    """Add `block` at the end, or in front of the block `before`."""
 
     block: Block
     before: str = ""
@@ -129,7 +129,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Put `block` in the place of the one with its id."""
+    """Replace the block that has the same id."""
 
     block: Block
 
@@ -144,14 +144,14 @@ class Extend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """No more text will come."""
+    """Mark a text as complete."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Take the block away."""
+    """Remove the block."""
 
     id: str
 

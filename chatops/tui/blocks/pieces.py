@@ -1,4 +1,7 @@
-"""The finished pieces of one answer as lines. How many there are is kept of all, the lines of those looked at last."""
+"""The finished pieces of one answer as lines.
+
+Line counts are kept for all pieces, lines only for those looked at last.
+"""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -8,11 +11,14 @@ from typing import overload
 from textual.strip import Strip
 
 MOST_LINES = 3_000
-"""Drawn lines of one answer kept at most, roughly 5 MB; a single piece that is longer is kept whole."""
+"""Maximum drawn lines kept of one answer, roughly 5 MB. A single longer piece is kept in full."""
 
 
 class Pieces(Sequence[Strip]):
-    """`draw(number, gap)` gives the lines of a piece, as many each time; `gap`: there are lines before it."""
+    """The lines of all pieces, as a sequence.
+
+    `draw(number, gap)` returns the lines of a piece, the same number each time. `gap` is True if lines precede it.
+    """
 
     def __init__(self, draw: Callable[[int, bool], list[Strip]]) -> None:
         self._draw = draw
@@ -20,25 +26,25 @@ class Pieces(Sequence[Strip]):
         self._near: OrderedDict[int, list[Strip]] = OrderedDict()
         """Drawn pieces by number, the one looked at last at the end."""
         self.kept = 0
-        """Lines that are drawn now."""
+        """Number of lines held in memory."""
 
     @property
     def added(self) -> int:
-        """How many pieces there are."""
+        """Number of pieces."""
         return len(self._starts) - 1
 
     def add(self) -> None:
-        """Draw the next piece and put it at the end."""
+        """Draw the next piece and append it."""
         number = self.added
         self._starts.append(self._starts[-1] + len(self._drawn(number)))
 
     def give_up(self) -> None:
-        """Keep no line: nobody looks at them."""
+        """Drop all lines. They are drawn again when needed."""
         self._near.clear()
         self.kept = 0
 
     def __len__(self) -> int:
-        """Lines of all pieces."""
+        """Return the number of lines of all pieces."""
         return self._starts[-1]
 
     @overload
@@ -46,14 +52,18 @@ class Pieces(Sequence[Strip]):
     @overload
     def __getitem__(self, at: slice) -> list[Strip]: ...
     def __getitem__(self, at: int | slice) -> Strip | list[Strip]:
-        """A line, or some, drawn again if they are not kept."""
+        """Return a line or a slice of lines, drawn again if they are not kept.
+
+        Raises IndexError if there is no such line.
+        """
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(len(self)))]
         if not 0 <= at < len(self):
             raise IndexError(at)
         number = bisect_right(self._starts, at) - 1
         lines, place = self._drawn(number), at - self._starts[number]
-        # What draws Markdown has just been loaded, and all is about to be drawn anew: it may have fewer lines by now.
+        # The Markdown renderer has just been imported and everything is about to be redrawn: the piece may have fewer
+        # lines.
         return lines[place] if place < len(lines) else Strip([])
 
     def _drawn(self, number: int) -> list[Strip]:

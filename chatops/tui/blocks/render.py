@@ -1,4 +1,4 @@
-"""One block in, its lines out: every kind of block but the streaming of answers, which `answer` adds."""
+"""Draws one block as lines. Answers that are still streaming are drawn by `answer`."""
 
 from dataclasses import fields
 from typing import assert_never
@@ -24,13 +24,16 @@ from chatops.tui.blocks.theme import BlockTheme
 
 _BLANK = Text(" " * GUTTER, end="")
 _LAST_THOUGHTS = 12
-"""Lines of a thought that is still growing are shown so far back."""
+"""Lines shown of the end of reasoning that is still growing."""
 
 
 def render_block(
     block: Block, width: int, theme: BlockTheme, *, expanded: bool = False, selected: bool = False
 ) -> list[Strip]:
-    """`block` in `width` columns, gutter included, without empty lines around it. No foreign text acts or hides."""
+    """Return `block` in `width` columns, gutter included, without empty lines around it.
+
+    Untrusted text is sanitised: no control character acts, and none is hidden.
+    """
     if isinstance(block, AnswerBlock):
         drawing = AnswerDrawing(width=width, theme=theme)
         drawing.extend(block.text)
@@ -42,7 +45,7 @@ def render_block(
 
 
 def as_written(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
-    """The text of a block that could not be drawn, plainly: an error of ours must not hide what was said."""
+    """Return the plain source text of a block that could not be drawn, because a bug must not hide it."""
     values = [getattr(block, one.name) for one in fields(block) if one.name not in ("id", "kind", "level", "status")]
     text = "\n".join(value for value in values if isinstance(value, str) and value)
     told = styled(("! This could not be drawn; as it was written:\n", theme.warn), (text, theme.text))
@@ -52,7 +55,7 @@ def as_written(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
 
 
 def can_open(block: Block) -> bool:
-    """Whether the block has details that it shows only on demand."""
+    """Return True if the block has details that are shown only on demand."""
     return isinstance(block, ToolCardBlock | ReasoningBlock) or (isinstance(block, StepBlock) and bool(block.text))
 
 

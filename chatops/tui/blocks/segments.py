@@ -1,8 +1,8 @@
-"""Cuts a growing Markdown text into pieces that are final, so that only the last one is drawn again.
+"""Splits a growing Markdown text into final pieces, so that only the last piece is drawn again.
 
-A cut depends on complete lines only, never on how the text arrived: any chunking gives the same pieces. Cuts
-lie before a line at column 0 after a blank line, around top-level code fences, before headings, and between
-items of long lists. A piece is therefore a block of its own in CommonMark (sections 2 to 5) too.
+A cut depends on complete lines only, never on how the text arrived: any chunking gives the same pieces. Cuts are made
+before a line at column 0 after a blank line, around top-level code fences, before headings, and between items of long
+lists. A piece is therefore also a block of its own in CommonMark (sections 2 to 5).
 """
 
 import re
@@ -18,20 +18,20 @@ _LONG_LIST = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A final piece. `gap`: an empty line stands before it when it is not the first."""
+    """A final piece. `gap`: an empty line precedes it unless it is the first."""
 
     source: str
     gap: bool = True
 
 
 class Segmenter:
-    """Takes text piece by piece; `closed` grows, `tail` is what is still open."""
+    """Splits text that is fed in chunks. `closed` holds the final pieces, `tail` the open one."""
 
     def __init__(self) -> None:
         self.closed: list[Segment] = []
         self._buffer = ""
         self._scanned = 0
-        """End of the complete lines of the buffer that have been looked at."""
+        """End of the complete lines of the buffer that have been scanned."""
         self._gap = True
         self._reset()
 
@@ -46,17 +46,17 @@ class Segmenter:
 
     @property
     def tail(self) -> str:
-        """The open piece, an incomplete last line included."""
+        """The open piece, including an incomplete last line."""
         return self._buffer
 
     @property
     def tail_gap(self) -> bool:
-        """Whether an empty line stands before the open piece."""
+        """True if an empty line precedes the open piece."""
         return self._gap
 
     @property
     def tail_is_code(self) -> bool:
-        """Whether the open piece is a top-level code block."""
+        """True if the open piece is a top-level code block."""
         return self._fence_is_block and bool(self._fence)
 
     def feed(self, text: str) -> None:
@@ -69,11 +69,11 @@ class Segmenter:
             self._scanned = stop
             self._line(self._buffer[start : stop - 1].rstrip("\r"), start, stop)
             if self._scanned == 0:
-                # A cut has shortened the buffer to begin at this line or after it.
+                # A cut has removed the start of the buffer, up to this line or further.
                 end = self._buffer.rfind("\n") + 1
 
     def close(self) -> None:
-        """No more text comes: the rest is final."""
+        """Close the last piece, because no more text comes."""
         if self._buffer and not self._buffer.endswith("\n"):
             self.feed("\n")
         self._cut(len(self._buffer), gap=True)
@@ -91,7 +91,7 @@ class Segmenter:
             fence = None
         if self._lines and (gap := self._cut_before(line, indent=indent, fence=fence is not None)) is not None:
             self._cut(start, gap=gap)
-            return  # The line is looked at again as the first of the next piece.
+            return  # The line is scanned again as the first one of the next piece.
         self._begin_or_go_on(line)
         if fence is not None:
             self._fence = fence[1]
@@ -108,7 +108,7 @@ class Segmenter:
         self._blank = False
 
     def _cut_before(self, line: str, *, indent: int, fence: bool) -> bool | None:
-        """None: no cut; else whether an empty line belongs between."""
+        """Return None for no cut before this line, else True if an empty line belongs between the pieces."""
         if fence and indent <= 3 and not self._list and not self._quote:
             return True
         if indent:
@@ -122,7 +122,7 @@ class Segmenter:
             return None
         if number is None or int(number[1]) > (self._first_number or 0):
             return False
-        return None  # Every item bears the same number: only the whole list can be counted.
+        return None  # Every item has the same number: only the whole list can be numbered.
 
     def _in_fence(self, line: str, stop: int) -> None:
         self._lines += 1

@@ -1,4 +1,4 @@
-"""What the turns of a workflow's run look like in a transcript, told and stored alike."""
+"""Blocks for the turns of a workflow run, the same for live events and stored runs."""
 
 import re
 from dataclasses import dataclass, replace
@@ -17,23 +17,23 @@ from chatops.tui.blocks.model import NoticeBlock, StepBlock
 
 _OURS = "[chatops] "
 _LONGEST_ANSWER = 100_000
-"""Characters of an answer that is laid out anew; a longer one is shown as it was written."""
+"""Characters. A longer answer is shown as it was written instead of as fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHead:
-    """A turn of a run: which step and attempt it is, how it ended, and what follows it."""
+    """A turn of a run: its step and attempt, how it ended, and what follows it."""
 
     title: str = ""
     """Empty for the turn of a gate, which is named by its own message."""
     status: TurnStatus | None = None
-    """None while it is not over."""
+    """None while the turn is not over."""
     detail: str = ""
     after: NoticeBlock | None = None
 
 
 def heads_of(run: WorkflowState) -> dict[str, TurnHead]:
-    """Every turn of a run by its id."""
+    """Return the head of every turn of a run, by turn id."""
     heads: dict[str, TurnHead] = {one.turn_id: _recorded(run, one) for one in run.attempts}
     phase = run.phase
     if isinstance(phase, RunningStep):
@@ -41,7 +41,7 @@ def heads_of(run: WorkflowState) -> dict[str, TurnHead]:
     elif isinstance(phase, CheckingGate):
         heads[phase.turn_id] = TurnHead()
     for number in range(1, run.turns + 1):
-        # A turn that was under way when the run was cancelled is in no record.
+        # A turn that was running when the run was cancelled is in no record.
         heads.setdefault(f"{run.session_id}.{number}", TurnHead(title=_title(run, len(run.outputs), 1)))
     if isinstance(phase, RunFinished) and run.turns:
         last = f"{run.session_id}.{run.turns}"
@@ -50,24 +50,24 @@ def heads_of(run: WorkflowState) -> dict[str, TurnHead]:
 
 
 def head_of(event: StepStarted) -> TurnHead:
-    """The turn that an attempt begins as."""
+    """Return the head of the turn with which an attempt starts."""
     return TurnHead(title=_named(event.step, event.name, event.attempt, event.attempts))
 
 
 def head_alone(text: str) -> TurnHead:
-    """A turn of a run that is not known here, as in a copy of its conversation."""
+    """Return the head of a turn whose run is not known here, as in a copy of its session."""
     return TurnHead() if text.startswith(_OURS) else TurnHead(title="A step of a workflow")
 
 
 def opening_of(turn: str, head: TurnHead, text: str) -> StepBlock:
-    """The line at which the turn begins; `text` is the message that opens it."""
+    """Return the line that starts a turn. `text` is the message that opens it."""
     if head.title:
         return StepBlock(id=f"{turn}.user", title=head.title, text=text)
     return StepBlock(id=f"{turn}.user", title=text.removeprefix(_OURS))
 
 
 def refused_of(block_id: str, told: str) -> NoticeBlock:
-    """What the model was told about an answer that was not accepted."""
+    """Return the notice for a refused answer, with what the model was told."""
     text = f"The answer is not accepted. The model is told: {told.removeprefix(_OURS)}"
     return NoticeBlock(id=block_id, text=text, level="warning")
 
@@ -75,7 +75,10 @@ def refused_of(block_id: str, told: str) -> NoticeBlock:
 def end_of_attempt(
     turn: str, head: TurnHead, status: TurnStatus, detail: str, said: frozenset[str]
 ) -> NoticeBlock | None:
-    """The line under an attempt that was not accepted, unless one of the notices `said` in its turn says why."""
+    """Return the line under an attempt that was not accepted.
+
+    Returns None if one of the notices `said` in its turn gives the reason already.
+    """
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.")
@@ -86,14 +89,14 @@ def end_of_attempt(
 
 
 def end_of_run(run_id: str, result: str, detail: str) -> NoticeBlock:
-    """The line under a run."""
+    """Return the line under a run."""
     advice = "/workflow show STEP shows what a step gave."
     block = NoticeBlock(id=f"{run_id}.run", text=f"The run has ended: {result}. {detail}".rstrip(), advice=advice)
     return replace(block, level="error") if result == RunResult.FAILED else block
 
 
 def laid_out(text: str) -> str:
-    """An answer that is one JSON value with its fields as lines, in a code block; anything else as it is."""
+    """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
     if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
         return text
     # Longer than any in the text, so that nothing in it ends the block.

@@ -1,4 +1,4 @@
-"""Blocks out of what is stored, and the pieces that events make in the same way."""
+"""Blocks made from stored messages, and the parts that live events share with them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,15 +33,15 @@ from chatops.tui.blocks.model import (
 from chatops.tui.blocks.steps import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
 
 _REASONS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
-"""What stands before and after the reason for a denial."""
+"""The text before and after the reason of a denial."""
 
 
 def stored_blocks(
     messages: Sequence[Message], pending: Sequence[PendingCall], heads: Mapping[str, TurnHead]
 ) -> Iterable[Block]:
-    """The blocks of a conversation, each card with its result, its question, or neither.
+    """Yield the blocks of a session, each card with its result, its pending request, or neither.
 
-    `heads`: the turns of the run of a workflow, if the conversation is one.
+    `heads` are the turns of the workflow run if the session is one.
     """
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
@@ -61,7 +61,7 @@ def stored_blocks(
                 cards = _cards(message, results.get(place, ()), asked, drawn)
                 yield from _said(message, cards, led=led)
             case ToolMessage():
-                continue  # Drawn with the message that asked for it.
+                continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
                 yield divider_of(message)
             case NoticeMessage():
@@ -73,7 +73,7 @@ def stored_blocks(
 
 
 def _opened(message: UserMessage, head: TurnHead | None) -> Block:
-    """A person's message; in a run, the line at which an attempt begins."""
+    """Return the block of a user's message. In a run, it is the line that starts an attempt."""
     turn = turn_of(message)
     if message.by is Speaker.PERSON:
         return UserBlock(id=f"{turn}.user", text=message.text)
@@ -81,7 +81,7 @@ def _opened(message: UserMessage, head: TurnHead | None) -> Block:
 
 
 def _ended(turn: str, heads: Mapping[str, TurnHead], said: set[str]) -> Iterator[Block]:
-    """What stands under a turn of a run."""
+    """Yield the blocks at the end of a turn of a run."""
     head = heads.get(turn)
     if head is None:
         return
@@ -109,7 +109,7 @@ def _cards(
             surplus.append(call.id)
             continue
         drawn[call.id] += 1
-        # Ids of stored calls repeat only where a store was damaged; those of blocks must not.
+        # Ids of stored calls repeat only if a store was damaged. Block ids must be unique.
         card_id = call.id if drawn[call.id] == 1 else f"{call.id}#{drawn[call.id]}"
         card = ToolCardBlock(id=card_id, tool=call.name, arguments=call.arguments)
         if result is not None:
@@ -132,12 +132,12 @@ def _cards(
 
 
 def is_surplus(outcome: Outcome | None, content: str) -> bool:
-    """Whether a call was one of too many in its reply, which nobody has looked at: they share one card."""
+    """Return True for one of too many calls in a reply. They were not looked at and share one card."""
     return outcome is Outcome.INVALID and content == feedback.TOO_MANY
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
-    """The card of `count` calls that were too many."""
+    """Return the shared card of `count` calls that were too many."""
     return settled_card(
         f"{round_id}.surplus",
         tool=f"{count} more call{'s' if count > 1 else ''}",
@@ -151,7 +151,7 @@ def surplus_card(round_id: str, count: int) -> ToolCardBlock:
 
 
 def asked_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
-    """A card that waits for a person."""
+    """Return a card that waits for the user's decision."""
     interruption = pending.interruption
     return replace(
         card,
@@ -175,7 +175,7 @@ def settled_card(
     duration_ms: int,
     decided_by: str,
 ) -> ToolCardBlock:
-    """A card with its result."""
+    """Return a card with its result."""
     told = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
     ending = ending_of(tool, told)
     return ToolCardBlock(
@@ -194,7 +194,10 @@ def settled_card(
 
 
 def _reason(content: str, outcome: Outcome) -> str:
-    """Why it did not run. A person's reason is taken out of what the model is told; policy's is the text itself."""
+    """Return why a call did not run; empty if nothing is known.
+
+    A user's reason is extracted from the text for the model. Policy's reason is the text itself.
+    """
     if outcome is Outcome.INTERRUPTED:
         return "stopped" if content == feedback.STOPPED else ""
     if outcome is Outcome.INVALID:
@@ -208,7 +211,7 @@ def _reason(content: str, outcome: Outcome) -> str:
 
 
 def _also(content: str, outcome: Outcome, ending: Ending) -> str:
-    """What was stopped behind it, the one sentence that a failure is, or that a person has given this outcome."""
+    """Return what else to say of a result: what was stopped, the single sentence of a failure, or "marked as done"."""
     if outcome is Outcome.SUCCESS and content.startswith(feedback.MARKED_DONE):
         return "marked as done"
     if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
@@ -219,7 +222,7 @@ def _also(content: str, outcome: Outcome, ending: Ending) -> str:
 
 
 def _what_is_wrong(content: str) -> str:
-    """The first thing that the model is told of, without what it is to do about it."""
+    """Return the first error reported to the model, without the advice that follows it."""
     first, _, rest = content.partition("\n")
     listed = rest.partition("\n")[0].removeprefix("- ") if rest.startswith("- ") else ""
     said = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
@@ -227,7 +230,7 @@ def _what_is_wrong(content: str) -> str:
 
 
 def divider_of(switch: RoleSwitchMessage) -> RoleDividerBlock:
-    """The line of a role switch."""
+    """Return the line of a role switch."""
     return RoleDividerBlock(
         id=switch.id,
         before=switch.before,
@@ -240,13 +243,15 @@ def divider_of(switch: RoleSwitchMessage) -> RoleDividerBlock:
 
 
 def turn_of(message: Message) -> str:
-    """The turn a message belongs to."""
+    """Return the id of the turn that a message belongs to."""
     return message.id.rpartition(".m")[0] or message.id
 
 
 def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str, said: frozenset[str]) -> NoticeBlock | None:
-    """The line under a turn that was stopped or ran into a limit, unless one of the notices `said` in it says why; a
-    failure has a notice of its own."""
+    """Return the line under a turn that was stopped or reached a limit.
+
+    Returns None if one of the notices `said` in the turn gives the reason already. A failed turn has its own notice.
+    """
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.", advice=advice)
@@ -257,5 +262,5 @@ def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str, said: f
 
 
 def notice_of(notice: Notice | NoticeMessage) -> NoticeBlock:
-    """A notice, told or stored; both carry the same id."""
+    """Return the block of a live or stored notice. Both carry the same id."""
     return NoticeBlock(id=notice.id, text=notice.text, advice=notice.advice, level=notice.level)

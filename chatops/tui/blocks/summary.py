@@ -1,4 +1,4 @@
-"""One line about a call, a decision, a duration or a number of tokens. Foreign text comes out sanitised."""
+"""One-line summaries of a call, a decision, a duration or a number of tokens. Untrusted text is sanitised."""
 
 import json
 import re
@@ -8,12 +8,15 @@ from chatops.tui.blocks.lines import one_line
 
 _LONGEST = 400
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
-"""Arguments that say by themselves what a call is about, the first that is there wins."""
+"""Arguments that identify a call by themselves. The first one present is used."""
 _PRINCIPAL = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
 
 
 def argument_summary(arguments: str) -> str:
-    """What a call is about: its telling argument bare, the others as ``name=value``; as written if unreadable."""
+    """Return the subject of a call: its main argument bare, the others as ``name=value``.
+
+    Arguments that are no JSON object are returned as written.
+    """
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -35,18 +38,18 @@ def _short(value: object) -> str:
 
 
 def decider(decided_by: str) -> str:
-    """Who decided, short: the login of a person, else the words as they are."""
+    """Return who decided, in short form: a user's login, else the text on one line."""
     return login(decided_by) or one_line(decided_by)
 
 
 def login(decided_by: str) -> str:
-    """The login of the person who decided; empty if it was no person."""
+    """Return the login of the user who decided; empty if it was not a user."""
     found = _PRINCIPAL.fullmatch(decided_by)
     return one_line(found["login"]) if found else ""
 
 
 def duration(milliseconds: int) -> str:
-    """``12 ms``, ``3.4 s``, ``2 min 05 s``."""
+    """Return a duration such as ``12 ms``, ``3.4 s`` or ``2 min 05 s``."""
     if milliseconds < 1_000:
         return f"{milliseconds} ms"
     if milliseconds < 60_000:
@@ -56,5 +59,5 @@ def duration(milliseconds: int) -> str:
 
 
 def count(tokens: int) -> str:
-    """``830``, ``12.4k``."""
+    """Return a count such as ``830`` or ``12.4k``."""
     return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"

@@ -1,4 +1,4 @@
-"""Tables within a given width: columns shrink and wrap; where even that does not fit, rows become lists."""
+"""Tables within a given width. Columns shrink and wrap; if that does not fit either, rows become lists."""
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -10,7 +10,7 @@ _NARROWEST = 8
 
 
 def table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
-    """`rows` (the first is the heading) in `width` columns; nothing is cut off."""
+    """Return `rows` (the first is the heading) in `width` columns. Nothing is cut off."""
     columns = max((len(row) for row in rows), default=0)
     if not columns:
         return []
@@ -33,7 +33,7 @@ def table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> lis
 
 
 def _fit(natural: list[int], *, room: int) -> list[int] | None:
-    """Widths that add up to `room` at most, taken from the widest columns; None if there are too many."""
+    """Return widths that add up to at most `room`, shrinking the widest columns. None if there are too many columns."""
     widths = [max(1, size) for size in natural]
     while sum(widths) > room:
         widest = max(range(len(widths)), key=widths.__getitem__)

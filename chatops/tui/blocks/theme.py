@@ -1,4 +1,4 @@
-"""The few styles that blocks are drawn in, taken from the app's theme so that light and dark both work."""
+"""The styles that blocks are drawn in, taken from the app's theme so that light and dark both work."""
 
 import codecs
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _FALLBACK = Color.parse("#e0e0e0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symbols:
-    """The signs that carry meaning beside their words; each set is one cell wide."""
+    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow."""
 
     user: str
     done: str
@@ -78,7 +78,7 @@ ASCII = Symbols(
 
 
 def symbols_for(encoding: str | None) -> Symbols:
-    """The signs that a terminal of this encoding can show."""
+    """Return the signs that a terminal with this encoding can show."""
     try:
         name = codecs.lookup(encoding or "ascii").name
     except LookupError:
@@ -88,7 +88,7 @@ def symbols_for(encoding: str | None) -> Symbols:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTheme:
-    """Styles by purpose. All are foregrounds over the transcript's own background, but `code`."""
+    """Styles by purpose. All but `code` are foregrounds over the transcript's background."""
 
     text: Style
     muted: Style
@@ -99,10 +99,10 @@ class BlockTheme:
     warn: Style
     bad: Style
     code: Style
-    """Code blocks, with a background of its own."""
+    """Code blocks, with their own background."""
     inline_code: Style
     base: Style | None = None
-    """Under everything, up to the end of each line; without it lines end where their text ends."""
+    """Style under everything, up to the end of each line. Without it, lines end where their text ends."""
     dark: bool = True
     symbols: Symbols = UNICODE
     strong: Style = _STRONG
@@ -111,7 +111,7 @@ class BlockTheme:
 
 
 def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = UNICODE) -> BlockTheme:
-    """A theme out of Textual's CSS variables; what is missing or relative falls back to the foreground."""
+    """Return a theme from Textual's CSS variables. Missing or relative colours become the foreground."""
     foreground = _color(variables, "foreground", _FALLBACK)
     background = _color(variables, "background", Color.parse("#121212" if dark else "#e0e0e0"))
     panel = _color(variables, "panel", background)
@@ -150,7 +150,7 @@ PLAIN = BlockTheme(
     code=Style(),
     inline_code=Style(),
 )
-"""No colours at all."""
+"""A theme without colours."""
 
 
 def _color(variables: Mapping[str, str], name: str, fallback: Color) -> Color:
