@@ -1,1 +1,1 @@
-"""The terminal app: screens translate keys, the projector turns events into blocks, widgets draw."""
+"""The terminal UI: screens translate keys, the projector turns events into blocks, widgets draw."""

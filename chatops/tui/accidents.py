@@ -1,7 +1,7 @@
-"""Errors of ours while the screen is up: told in one line, told in full in the log, and the conversation goes on.
+"""Error boundary: a bug in the UI is shown in one line and logged in full, and the session continues.
 
-A widget whose handler raises would be deaf from then on, and Textual would end the app. Nothing that somebody typed or
-decided may depend on a drawing that fails.
+A widget whose handler raises would handle no further messages, and Textual would end the app. Nothing that a user typed
+or decided may depend on a drawing that fails.
 """
 
 import logging
@@ -17,12 +17,12 @@ from chatops.domain.sanitize import sanitize
 log = logging.getLogger(__name__)
 
 TOO_MANY, WITHIN_S = 30, 10.0
-"""So many errors within so many seconds are no accident: what fails at every frame shows nothing any more."""
+"""This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SAY_AGAIN_S = 10.0
 
 
 class Sturdy(MessagePump):
-    """For screens and widgets: a message whose handler raises is told to the app, and the next one is handled."""
+    """Mixin for screens and widgets: a handler's exception is reported to the app, and messages are still handled."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
@@ -34,7 +34,7 @@ class Sturdy(MessagePump):
 
 
 class Accidents:
-    """Notes errors; `clock` gives monotonic seconds, `say` shows a line to the person."""
+    """Records errors. `clock` returns monotonic seconds, `say` shows a line to the user."""
 
     def __init__(self, *, clock: Callable[[], float], say: Callable[[str], None]) -> None:
         self._clock = clock
@@ -43,10 +43,10 @@ class Accidents:
         self._said: dict[str, float] = {}
 
     def note(self, error: Exception) -> bool:
-        """Log it and say so. False: there have been so many that going on makes no sense."""
+        """Log and show an error. Return False if there were so many that continuing makes no sense."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         if log.hasHandlers():
-            # Without a log file the logging module would write the traceback over the screen.
+            # Without a log file, the logging module would write the traceback over the screen.
             log.error("an error in the screen", exc_info=cause)
         now = self._clock()
         self._times.append(now)
@@ -58,6 +58,6 @@ class Accidents:
 
 
 def _where() -> str:
-    """Which file has the details."""
+    """Return a sentence that names the log file."""
     files = [one.baseFilename for one in logging.getLogger().handlers if isinstance(one, logging.FileHandler)]
     return f" Details: {files[0]}" if files else ""

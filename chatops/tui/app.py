@@ -1,6 +1,6 @@
-"""The Textual app: one chat screen, the keys that work everywhere, and how it ends.
+"""The Textual app: one chat screen, the keys that work everywhere, and quitting.
 
-Nothing heavy is imported with it: registry, store, models and the other screens come after the first paint.
+Nothing heavy is imported with it. Registry, store, models and the other screens come after the first paint.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ COPIED = "Copied, if this terminal lets programs do that."
 
 
 class ChatopsApp(Sturdy, App[None]):
-    """Shows conversations. `opener` is awaited after the first paint and gives the first one."""
+    """Shows sessions. `opener` is awaited after the first paint and returns the first session."""
 
     CSS_PATH = "app.tcss"
     TITLE = "chatops"
@@ -60,20 +60,23 @@ class ChatopsApp(Sturdy, App[None]):
         on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
     ) -> None:
-        """`clock` gives monotonic seconds; `theme` and `problem` come from the user's settings; `traits` and `charset`
-        say what the terminal can show; `on_painted` is called once after the first paint; `keep_unsent` stores what is
-        sent before there is a session, and returns False if it cannot."""
+        """Create the app.
+
+        `clock` returns monotonic seconds. `theme` and `problem` come from the user's settings. `traits` and `charset`
+        say what the terminal can show. `on_painted` is called once after the first paint. `keep_unsent` stores messages
+        sent before there is a session, and returns False if it cannot.
+        """
         self._traits = traits or Traits()
         super().__init__(driver_class=driver_class)
         if driver_class is None:
             self.driver_class = self._terminal_driver  # type: ignore[assignment]
         self.charset = charset
-        """What the terminal can show, as a Python codec."""
+        """The characters that the terminal can show, as a Python codec."""
         if not self._traits.colours:
             self._show_no_colours()
         self._accidents = Accidents(clock=clock, say=self._say_error)
         self.fault: Exception | None = None
-        """An error of ours after which there was nothing to go on with."""
+        """A bug after which the app could not continue."""
         self._parting: asyncio.Task[None] | None = None
         self._opener = opener
         self._clock = clock
@@ -81,7 +84,7 @@ class ChatopsApp(Sturdy, App[None]):
         self._interrupted_at: float | None = None
         self._leaving = False
         self.failure: ChatopsError | None = None
-        """Why no conversation could be opened."""
+        """Why no session could be opened."""
         self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent)
         self._settings_problem = problem
         if theme in self.available_themes:
@@ -91,19 +94,19 @@ class ChatopsApp(Sturdy, App[None]):
 
     @property
     def chat(self) -> ChatScreen:
-        """The conversation's screen."""
+        """The session's screen."""
         return self._chat
 
     def get_default_screen(self) -> Screen[None]:
-        """The chat is the screen below all others."""
+        """Return the chat screen, which is below all others."""
         return self._chat
 
     def on_mount(self) -> None:
-        """Paint first, open afterwards."""
+        """Open the session after the first paint."""
         self.call_after_refresh(self._painted)
 
     async def _ready(self) -> None:
-        """No key is looked at before the message has the focus: whatever was typed before goes there, in order."""
+        """Wait until the message field has the focus, so that keys typed earlier reach it in order."""
         await super()._ready()
         await self._chat._mounted_event.wait()
 
@@ -123,7 +126,7 @@ class ChatopsApp(Sturdy, App[None]):
         except ChatopsError as error:
             self.failure = error
             if self._chat.has_text or self.is_headless:
-                # What was typed is not thrown away with the screen.
+                # Keep the screen, because what was typed would be lost with it.
                 self._chat.failed_to_open(error)
             else:
                 self.exit()
@@ -139,7 +142,7 @@ class ChatopsApp(Sturdy, App[None]):
         self._chat.warm_up()
 
     async def action_interrupt(self) -> None:
-        """ctrl+c: copy what is selected. With no selection, stop or clear the first time and quit the second."""
+        """Copy the selection (ctrl+c). With none, stop or clear the first time and quit the second."""
         if selected := self._selected_text():
             # Quitting takes two presses in a row without a selection, so this one never counts as the first.
             self._interrupted_at = None
@@ -155,18 +158,18 @@ class ChatopsApp(Sturdy, App[None]):
         self._interrupted_at = now
         done = await self._chat.interrupt()
         self.notify(f"{done} ctrl+c again quits.".strip(), markup=False, timeout=TWICE_S)
-        # The time to answer begins when it can be read: on a busy machine that may be a while after the key.
+        # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
 
     def _selected_text(self) -> str:
-        """Text selected in the focused field, else on the screen; empty if there is none."""
+        """Return the text selected in the focused field, else on the screen; empty if there is none."""
         field = self.focused
         if isinstance(field, TextArea | Input) and field.selected_text:
             return field.selected_text
         return self.screen.get_selected_text() or ""
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Hand `text` to the terminal. Whether it ends up in a clipboard is up to the terminal, which does not say."""
+        """Send `text` to the terminal. The terminal does not say if it reached a clipboard."""
         super().copy_to_clipboard(text.encode("utf-8", "replace").decode("utf-8"))
 
     def _asked_whether_to_quit(self) -> None:
@@ -174,19 +177,19 @@ class ChatopsApp(Sturdy, App[None]):
             self._interrupted_at = self._clock()
 
     async def action_quit(self) -> None:
-        """Leave: the draft is kept, and what waits keeps waiting."""
+        """Quit. The draft is stored, and pending approvals stay pending."""
         if self._leaving:
             return
         self._leaving = True
         try:
             await self._chat.close()
         except Exception as error:
-            # Whatever cannot be kept now: the terminal has to be given back.
+            # The terminal has to be restored even if closing fails.
             self._accidents.note(error)
         self.exit()
 
     def leave(self) -> None:
-        """Quit because somebody outside says so: a signal, or the terminal that is gone."""
+        """Quit for an outside reason: a signal, or a terminal that is gone."""
         if self._parting is None:
             self._parting = asyncio.get_running_loop().create_task(self._quit())
 
@@ -195,50 +198,50 @@ class ChatopsApp(Sturdy, App[None]):
             await self.action_quit()
 
     def pop_screen(self) -> AwaitComplete:
-        """Close what is on top; the conversation stays, however often something over it is told to close."""
+        """Close the top screen. The chat screen stays, however often a screen over it is closed."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     def action_command_palette(self) -> None:
-        """ctrl+p: all commands."""
+        """Open the list of all commands (ctrl+p)."""
         from chatops.tui.screens.palette import Palette
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
     def _refresh_notifications(self) -> None:
-        """Show what is said in passing once: above the message, or in the window over the conversation."""
+        """Show each notice once: above the message field, or as a toast if another screen is on top."""
         above = bool(self.screen_stack) and self.screen is self._chat
         self._chat.show_notices([*self._notifications] if above else [])
         if not above:
             super()._refresh_notifications()
 
-    # The terminal
+    # Terminal
 
     @property
     def terminal_stands_still(self) -> bool:
-        """Whether the terminal took nothing any more when it was left: nobody may write to it then."""
+        """True if the terminal read nothing when it was given back. Writing to it would block."""
         return isinstance(self._driver, TerminalDriver) and self._driver.stands_still
 
     def _terminal_driver(self, app: "App[Any]", **settings: Any) -> TerminalDriver:
         return TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
 
     def redraw(self) -> None:
-        """Draw everything anew: the terminal has lost what was there."""
+        """Redraw everything, because the terminal has lost its content."""
         if self._running and self.screen_stack:
             self.app_resume_signal.publish(self)
             self.screen.refresh(layout=True)
 
     def shown_for(self) -> float:
-        """For how many seconds the person can have seen what was drawn last; 0 while the terminal lags behind."""
+        """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         return self._driver.shown_for() if isinstance(self._driver, TerminalDriver) else math.inf
 
     def action_suspend_process(self) -> None:
-        """ctrl+z: give the terminal to the shell, until ``fg``. What runs goes on as far as it does by itself."""
+        """Give the terminal to the shell until ``fg`` (ctrl+z). The process is stopped until then."""
         if isinstance(self._driver, TerminalDriver):
             self._driver.stop_process(group=True)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Draw a frame, unless the terminal has not taken the last ones yet: then a whole one follows."""
+        """Draw a frame, unless the terminal is still busy with earlier ones. A whole frame follows then."""
         if isinstance(self._driver, TerminalDriver) and self._driver.skips_frame():
             self.post_display_hook()
             return
@@ -251,7 +254,7 @@ class ChatopsApp(Sturdy, App[None]):
         self._filters.append(WithoutColours())
 
     def get_css_variables(self) -> dict[str, str]:
-        """Theme variables. Without colours, a selection has to differ by brightness, to be drawn in reverse."""
+        """Return theme variables. Without colours, a selection must differ by brightness to be drawn in reverse."""
         variables = super().get_css_variables()
         if not self._traits.colours:
             selection = {"background": variables["foreground"], "foreground": variables["background"]}
@@ -259,10 +262,10 @@ class ChatopsApp(Sturdy, App[None]):
                 variables |= {f"{place}-selection-{part}": colour for part, colour in selection.items()}
         return variables
 
-    # Errors of ours
+    # Errors of the app
 
     def _handle_exception(self, error: Exception) -> None:
-        """Say it and go on, as long as there is a conversation on the screen to go on with."""
+        """Show the error and continue, as long as a session is on the screen."""
         if self.is_headless:
             super()._handle_exception(error)
             return
@@ -278,7 +281,7 @@ class ChatopsApp(Sturdy, App[None]):
             self.notify(text, severity="error", markup=False, timeout=20)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The slash commands, for the palette."""
+        """Yield the slash commands, for the palette."""
         from chatops.tui.commands.table import visible_commands
 
         for command in visible_commands():

@@ -1,4 +1,4 @@
-"""Text for a terminal that cannot show every character: each gets a stand-in as wide, so that nothing shifts."""
+"""Text for terminals that cannot show every character: each is replaced by a stand-in of the same width."""
 
 import codecs
 import re
@@ -17,24 +17,24 @@ _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 
 
 def encoder(charset: str) -> Callable[[str], bytes]:
-    """What turns text for the terminal into its bytes. Never raises; escape sequences come out as they are."""
+    """Return the function that encodes text for the terminal. It never raises; escape sequences stay as they are."""
     codecs.register_error(_IN_CELLS, _in_cells)
     errors = "replace" if charset == "utf-8" else _IN_CELLS
 
     def encode(text: str) -> bytes:
-        # Some terminals obey these as they obey an escape; nothing of ours uses them.
+        # Some terminals obey C1 controls like an escape. The app uses none of them.
         return (text if text.isascii() else _LATE_CONTROL.sub("?", text)).encode(charset, errors)
 
     return encode
 
 
 def anchored(text: str) -> str:
-    """`text` with each emoji of several code points (👩‍👩‍👧, ❤️) in as many cells as it is measured.
+    """Return `text` with each emoji of several code points (👩‍👩‍👧, ❤️) in exactly the cells it is measured as.
 
-    Terminals do not agree on these cells. So they are blanked, the emoji is written over them, and what follows is
-    written where it belongs, each time from the place saved before the emoji (DECSC, DECRC, CUF).
+    Terminals disagree on these cells. So they are blanked, the emoji is written over them, and the following text is
+    written at its own position, each time from the cursor saved before the emoji (DECSC, DECRC, CUF).
     """
-    # Almost no frame has one: looking for the signs is much faster than looking for the emoji.
+    # Almost no frame has one, and searching for the signs is much faster than searching for the emoji.
     return _UNSURE.sub(_in_its_cells, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
 
 
@@ -50,8 +50,11 @@ def _in_cells(error: UnicodeError) -> tuple[str, int]:
 
 
 def stand_in(text: str) -> str:
-    """`text`, of which nothing can be shown as it is, in ASCII of the same width: signs that mean the same, letters
-    without their accents, a question mark for each cell of what is left."""
+    """Return ASCII text of the same width for `text`, which cannot be shown.
+
+    Signs become signs of the same meaning, letters lose their accents, and anything else becomes a question mark per
+    cell.
+    """
     width = cell_len(text)
     shown = "".join(_plainer(char) for char in text)
     return shown if len(shown) == width else "?" * width

@@ -1,4 +1,4 @@
-"""A screen without colours (NO_COLOR, monochrome terminals): what only a background told is told by reverse video."""
+"""Rendering without colours (NO_COLOR, monochrome terminals): meaningful backgrounds become reverse video."""
 
 from functools import lru_cache
 
@@ -8,14 +8,14 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 _STANDS_OUT = 0.3
-"""How much brighter or darker than what is around it a background has to be (0 to 1) to mean something."""
+"""Minimum difference in brightness (0 to 1) from the surroundings for a background to be meaningful."""
 
 
 class WithoutColours(LineFilter):
-    """Takes the colours out of what is drawn, and leaves bold, dim, underline and reverse."""
+    """Removes colours from what is drawn; keeps bold, dim, underline and reverse."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same text without colours; `background` is what is around it."""
+        """Return the same text without colours. `background` is the colour around it."""
         around = round(background.brightness, 2)
         return [
             Segment(text, None if style is None else _plain(style, around), control)

@@ -1,7 +1,43 @@
-"""How the app holds a terminal: takes it, reads keys, writes frames, and gives it back as it was in every way out.
+"""The terminal driver: takes the terminal, reads keys, writes frames, and restores the terminal on every exit.
 
-Textual's own driver writes through a queue that stands still with the terminal, does not expect the terminal to be
-gone, starts a second time after SIGCONT, and takes up to 0.2 s to leave. What stays Textual's is the meaning of keys.
+Theory of operation
+-------------------
+Textual's own Linux driver does not fit an app that must keep running on any terminal:
+
+- It writes through a queue that blocks when the terminal stops reading.
+- It does not expect the terminal to disappear.
+- It starts a second time after SIGCONT.
+- It takes up to 0.2 s to quit.
+- Its parser takes late parts of a sequence for typed text, and splits a paste into characters.
+
+This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
+(`XTermParser`). Three parts work together:
+
+- Output: `write` passes text to an `Outlet`, whose thread writes to the terminal. The event loop never waits for the
+  terminal. While the terminal is far behind, `skips_frame` tells the app to leave out frames, and `redraw` draws a
+  whole one once it has caught up. `shown_for` says how long the user can have seen the last frame; dialogs ignore keys
+  that came too early.
+- Input: a thread (`_read_keys`) reads bytes, decodes them, and lets an `Intake` separate keys, escape sequences and
+  pastes, whatever the chunks they arrived in. Only whole pieces reach Textual's parser, so its timeouts never apply.
+  Events are posted to the app from that thread.
+- Signals: SIGTSTP, SIGCONT and SIGWINCH are handled on the event loop, between two steps of it. Textual's handlers
+  would run between any two instructions.
+
+States. The terminal is either taken (`_outlet` is set) or given back. `start_application_mode` and
+`stop_application_mode` switch between them, and both are idempotent. In the second state nothing is written, so that
+another program can use the terminal.
+
+Rules for giving the terminal back:
+
+- First everything that sends by itself is switched off (mouse, focus, paste marks). Then the key thread ends, and
+  unread input is flushed, so that no shell runs it.
+- `_GIVE_BACK` undoes `_TAKE` in reverse and ends a frame that was cut off.
+- A terminal that reads nothing delays quitting by `_PARTING_S` at most. `stands_still` then tells the caller not to
+  write any more.
+
+If reading or writing fails, the terminal is gone. `lost` is called once, on the event loop.
+
+After SIGCONT, a shell may have drawn and changed modes in between. The modes are set again and everything is redrawn.
 """
 
 import asyncio
@@ -40,15 +76,15 @@ if TYPE_CHECKING:
     from textual.app import App
 
 _TICK_S = 0.05
-"""How long the key thread sleeps while the begin of a sequence waits for its rest."""
+"""Seconds between checks while an incomplete sequence waits for its rest."""
 _JOIN_S = 0.005
-"""Silence after which what was read is taken for one stroke: a key takes longer to press, a paste does not."""
+"""Seconds of silence that end one burst of input. Two key presses are further apart, parts of a paste are not."""
 _JOIN_MOST_S = 0.1
 _CHUNK = 1 << 16
 _PARTING_S = 0.5
-"""How long leaving waits for a terminal that takes nothing."""
+"""Seconds that quitting waits for a terminal that reads nothing."""
 _SETTLE_S = 0.1
-"""After the last change of size: the window may have been cut and grown faster than anybody drew."""
+"""Seconds after the last resize until a redraw: the window may have shrunk and grown faster than frames were drawn."""
 
 _KEYBOARD = KITTY_DISAMBIGUATE_ESCAPE_CODES | KITTY_REPORT_ALL_KEYS | KITTY_REPORT_ASSOCIATED_TEXT
 _MOUSE = ("1000", "1003", "1015", "1006")
@@ -58,7 +94,7 @@ _TAKE = (
     + "\x1b[?25l\x1b[?1004h\x1b[?2004h\x1b[?7l"
     + ("" if constants.DISABLE_KITTY_KEY else f"\x1b[>{_KEYBOARD}u")
 )
-"""Another screen, mouse, no cursor, focus reports, bracketed paste, no line breaks, keyboard protocol."""
+"""Alternate screen, mouse, no cursor, focus reports, bracketed paste, no line wrap, keyboard protocol."""
 _SEND_NOTHING = "".join(f"\x1b[?{mode}l" for mode in (*_MOUSE, "1004", "2004"))
 _GIVE_BACK = (
     _SEND_NOTHING
@@ -66,35 +102,35 @@ _GIVE_BACK = (
     + ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u")
     + "\x1b]22;\x07\x1b[0m\x1b[?1049l\x1b[?25h"
 )
-"""The same backwards, and an end to a frame that was cut off."""
+"""The reverse of `_TAKE`, and the end of a frame that was cut off."""
 _TAKE_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _TAKE
-"""Keyboard modes are a stack: what is put on it again has to be taken off first."""
+"""Keyboard modes are a stack: pop the old entry before pushing it again."""
 _ASK = "\x1b[?2026$p\x1b[?2004$p"
-"""Whether it draws whole frames at once, and whether it marks pastes."""
+"""Ask if the terminal draws whole frames at once (mode 2026) and marks pastes (mode 2004)."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""What a terminal would obey if a paste were shown as it came; line ends and tabs stay."""
+"""Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
 
 
 class _KeyParser(XTermParser):
-    """What characters and sequences mean. What it is given is whole, so that it never has to wait for more."""
+    """Parses characters and sequences. Its input is always complete, so that it never has to wait for more."""
 
     @property
     def waits(self) -> bool:
-        """Whether the last sequence has no meaning that it knows, unless more follows."""
+        """True if the last sequence is unknown so far and more input could complete it."""
         return self._timeout_time is not None
 
     def settle(self) -> Iterable[Message]:
-        """The keys that the last text ended with, now that nothing follows."""
+        """Yield the keys at the end of the last text, because nothing follows it."""
         if self.waits:
             self._timeout_time = 0.0
             yield from self.tick()
 
 
 class TerminalDriver(LinuxDriver):
-    """Needs a terminal on standard input and output. `charset` is a Python codec.
+    """Driver for a terminal on standard input and output. `charset` is a Python codec.
 
-    `lost` is called, on the event loop, when the terminal is gone; `redraw` when all of it has to be drawn again.
+    `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
     """
 
     def __init__(
@@ -109,12 +145,13 @@ class TerminalDriver(LinuxDriver):
         redraw: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        # Textual has set handlers that act between any two instructions; these here act between two steps of the loop.
+        # Textual has set handlers that run between any two instructions. Those set in `_listen` run between two steps
+        # of the event loop.
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.signal(signal.SIGCONT, signal.SIG_DFL)
         self._out = (sys.__stdout__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._encode = encoder(charset)
-        # Whoever types into a terminal of a C locale may well have one that sends UTF-8; nothing else can be meant.
+        # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
         self._typed_as = "utf-8" if charset == "ascii" else charset
         self._when_lost = lost or self._exit_app
         self._redraw = redraw or (lambda: None)
@@ -124,32 +161,32 @@ class TerminalDriver(LinuxDriver):
         self._settling: asyncio.TimerHandle | None = None
         self._is_lost = False
         self.stands_still = False
-        """Whether the terminal did not even take the last words: whoever writes to it now waits for it."""
-        # Threads know nothing of the app that is running.
+        """True if the terminal did not read even the final output. Writing to it would block."""
+        # A thread has no context of its own; keep the one in which the app runs.
         self._context = contextvars.copy_context()
 
     # Output
 
     def write(self, data: str) -> None:
-        """Write, without waiting for the terminal; nothing is written while another program has it."""
+        """Queue text for the terminal without waiting. Nothing is written while another program has the terminal."""
         if self._outlet is not None:
             self._outlet.write(anchored(data))
 
     def skips_frame(self) -> bool:
-        """Whether the terminal lags so far behind that a frame is to be left out; `redraw` makes up for it."""
+        """Return True if the terminal lags so far behind that a frame is left out. `redraw` follows later."""
         return self._outlet is not None and self._outlet.skips_frame()
 
     def shown_for(self) -> float:
-        """For how many seconds the person can have seen what was drawn last; 0 while the terminal lags behind."""
+        """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         return self._outlet.shown_for() if self._outlet is not None else 0.0
 
-    # Taking and giving back
+    # Taking the terminal and giving it back
 
     def start_application_mode(self) -> None:
-        """Take the terminal and begin to read keys."""
+        """Take the terminal and start reading keys."""
         if self._outlet is not None:
             return
-        # In the background this stops the process until it is brought to the front.
+        # In the background, this stops the process until it is brought to the front.
         self._before = self._settings()
         self._make_raw()
         self._outlet = Outlet(
@@ -166,11 +203,11 @@ class TerminalDriver(LinuxDriver):
         self._tell_size()
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back; again and again does no harm."""
+        """Give the terminal back. Repeated calls do nothing."""
         outlet, self._outlet = self._outlet, None
         if outlet is None:
             return
-        # First what sends by itself is switched off; what it has still sent is thrown away with the keys.
+        # First switch off what the terminal sends by itself. What it has sent until then is discarded with the keys.
         outlet.write(_SEND_NOTHING)
         self.disable_input()
         if self._before is not None:
@@ -179,7 +216,7 @@ class TerminalDriver(LinuxDriver):
         self.stands_still = not outlet.close(_GIVE_BACK, patience=_PARTING_S)
 
     def disable_input(self) -> None:
-        """End the key thread; keys that were not read are thrown away, so that no shell runs them."""
+        """End the key thread and discard unread keys, so that no shell runs them."""
         wake, self._wake_write = self._wake_write, None
         if wake is None:
             return
@@ -193,7 +230,7 @@ class TerminalDriver(LinuxDriver):
             termios.tcflush(self.fileno, termios.TCIFLUSH)
 
     def close(self) -> None:
-        """Let go of the signals too."""
+        """Give the terminal back and remove the signal handlers."""
         self.stop_application_mode()
         for number in (signal.SIGTSTP, signal.SIGCONT):
             self._loop.remove_signal_handler(number)
@@ -227,19 +264,20 @@ class TerminalDriver(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._continued)
 
     def stop_process(self, *, group: bool = False) -> None:
-        """Give the terminal to the shell and stop until somebody says ``fg``; `group`: all of the job, as ctrl+z does.
+        """Give the terminal to the shell and stop the process until ``fg``.
 
-        Where no shell could say that (a window of its own for the app) the kernel does not stop anything.
+        `group` stops the whole job, as ctrl+z does. If no shell could continue it (a window of its own for the app),
+        the kernel does not stop anything.
         """
         self.stop_application_mode()
         self._loop.remove_signal_handler(signal.SIGTSTP)
         os.kill(0 if group else os.getpid(), signal.SIGTSTP)
-        # Here the process stands still, and goes on.
+        # The process is stopped and continued here.
         self.start_application_mode()
         self._redraw()
 
     def _continued(self) -> None:
-        """Somebody stopped the process and let it go on: a shell may have drawn and set the terminal meanwhile."""
+        """Set the terminal up again after SIGCONT: a shell may have drawn and changed modes meanwhile."""
         if self._outlet is not None:
             self._make_raw()
             self.write(_TAKE_AGAIN)
@@ -257,7 +295,7 @@ class TerminalDriver(LinuxDriver):
         self._later(lambda: self._app.post_message(events.Resize(size, size)))
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """Columns and rows as the terminal says; COLUMNS and LINES may be from another window."""
+        """Return columns and rows as the terminal reports them. COLUMNS and LINES may be of another window."""
         with contextlib.suppress(OSError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(self._out, termios.TIOCGWINSZ, b"\0" * 8))
             if rows and columns:
@@ -276,7 +314,7 @@ class TerminalDriver(LinuxDriver):
 
     def _read_until(self, wake: int) -> None:
         parser = _KeyParser(self._debug)
-        # tmux marks pastes and does not answer whether it does.
+        # tmux marks pastes, but does not answer the query for it.
         intake = Intake(marks_pastes="TMUX" in os.environ)
         decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
         while True:
@@ -297,7 +335,7 @@ class TerminalDriver(LinuxDriver):
                     parser = _KeyParser(self._debug)
 
     def _stroke(self) -> bytes:
-        """What was sent in one go, be it in several parts."""
+        """Read one burst of input, even if it arrives in several parts."""
         data = os.read(self.fileno, _CHUNK)
         end = time.monotonic() + _JOIN_MOST_S
         while data and not data.startswith(b"\x1b") and time.monotonic() < end:
@@ -310,7 +348,7 @@ class TerminalDriver(LinuxDriver):
         return data
 
     def _hand_on(self, piece: Piece, parser: "_KeyParser") -> bool:
-        """Turn a piece into events. False: the parser does not know the sequence and still waits for its end."""
+        """Turn a piece into events. Return False if the parser does not know the sequence and waits for more."""
         match piece:
             case Pasted(text=text):
                 self.process_message(events.Paste(_CONTROL.sub("", text)))
@@ -327,7 +365,7 @@ class TerminalDriver(LinuxDriver):
                 assert_never(never)
         return True
 
-    # The app
+    # Calls to the app
 
     def _terminal_lost(self) -> None:
         if not self._is_lost:
@@ -338,6 +376,6 @@ class TerminalDriver(LinuxDriver):
         self._app.exit()
 
     def _later(self, act: Callable[[], object]) -> None:
-        """On the event loop, soon; from any thread."""
+        """Run `act` soon on the event loop. Can be called from any thread."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(cast(Callable[[], None], act), context=self._context)

@@ -1,8 +1,8 @@
-"""What the app needs besides one conversation: the seam that wiring fills.
+"""Interface between the app and everything besides one session. The wiring implements it.
 
-A face talks to `runtime.session.ChatSession` for the conversation and to a `Host` for everything around it
-(other sessions, what exists to choose from, texts to look at). Methods that may touch the disk or the network
-are coroutines; all raise `ChatopsError` with a sentence for the person, and nothing else on purpose.
+A frontend uses `runtime.session.ChatSession` for the session and a `Host` for everything around it (other sessions,
+available choices, texts to show). Methods that may touch the disk or the network are coroutines. All of them raise
+`ChatopsError` with a message for the user, and nothing else on purpose.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
 
 TextTopic = Literal["tools", "policy", "permissions", "doctor"]
-"""Texts that a host can write about the present conversation."""
+"""Texts that a host can write about the open session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleRow:
-    """A role as the switcher shows it: what it may use here, for this person."""
+    """A role in the role switcher: what it may use here, for this user."""
 
     name: str
     model: str
@@ -31,170 +31,189 @@ class RoleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """A configured model; `name` is the registry's, `label` what people call it."""
+    """A configured model. `name` is the registry's, `label` the usual name."""
 
     name: str
     label: str
     note: str = ""
     missing: str = ""
-    """Why it can answer nobody here, in a sentence; empty if it could."""
+    """Why the model cannot be used here, in a sentence; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """A stored conversation as the picker shows it."""
+    """A stored session in the session picker."""
 
     id: SessionId
     title: str
     when: str
-    """In words for the person, such as ``today 10:15``."""
+    """Text for the user, such as ``today 10:15``."""
     messages: int
     pending: int = 0
-    """Calls that wait for a decision."""
+    """Number of calls that wait for a decision."""
     state: str = ""
-    """Where its turn was left, in one line; empty if it is finished."""
+    """The state of an unfinished turn, in one line; empty if it is finished."""
     run: str = ""
-    """How it stands if it is a run of a workflow: ``make: to review``, ``answered``."""
+    """The state of a workflow run, such as ``make: to review`` or ``answered``; empty if it is no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRow:
-    """A workflow as the list shows it."""
+    """A workflow in the list of workflows."""
 
     name: str
     steps: tuple[str, ...] = ()
     description: str = ""
     problem: str = ""
-    """Why it cannot be used, with file and line; empty if it can."""
+    """Why the workflow cannot be used, with file and line; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run of a workflow that has not ended."""
+    """A workflow run that has not ended."""
 
     id: SessionId
     title: str
     standing: str
-    """``make: 1 call to approve``, ``make: to review``, ``make: not finished``."""
+    """Its state: ``make: 1 call to approve``, ``make: to review``, ``make: not finished``."""
     when: str
 
 
 class Host(Protocol):
-    """Everything around a conversation that the app shows or offers."""
+    """Everything besides one session that the app shows or offers."""
 
     def history(self) -> Sequence[str]:
-        """What the person has sent from this workspace, oldest first."""
+        """Return what the user has sent from this workspace, oldest first."""
         ...
 
     def remember(self, text: str) -> None:
-        """Add to the history of this workspace."""
+        """Add a text to the history of this workspace."""
         ...
 
     def draft(self, session_id: SessionId, *, reading: bool) -> str:
-        """What was typed and not sent in that session, in whatever window: where it is driven, or, `reading`, where it
-        was read along with."""
+        """Return what was typed and not sent in a session, in any window.
+
+        `reading` selects the draft typed in a window that followed the session, else that of its owner.
+        """
         ...
 
     def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
-        """Store what was typed and not sent; empty text forgets it."""
+        """Store what was typed and not sent. An empty text deletes it."""
         ...
 
     async def take_queued(self, session: "Conversation") -> str:
-        """Take the newest message out of the session's queue and return it; it is its draft from the same moment on.
-        Empty if nothing is queued."""
+        """Take the newest message out of the session's queue, make it the draft, and return it.
+
+        Both happen in one step. Returns an empty string if nothing is queued.
+        """
         ...
 
     async def keep_theme(self, name: str) -> None:
-        """Store the theme for this user. Raises ConfigError."""
+        """Store the theme for this user.
+
+        Raises ConfigError if that fails.
+        """
         ...
 
     def roles(self) -> Sequence[RoleRow]:
-        """The roles of this person here, in registry order."""
+        """Return the roles of this user here, in registry order."""
         ...
 
     def models(self) -> Sequence[ModelRow]:
-        """The configured models."""
+        """Return the configured models."""
         ...
 
     def personas(self) -> Sequence[str]:
-        """Names of the personas that can be spoken."""
+        """Return the names of the available personas."""
         ...
 
     def persona(self, session: "Conversation") -> str:
-        """The name of the persona that speaks in a conversation: the person's choice, else the role's."""
+        """Return the name of a session's persona: the user's choice, else the role's."""
         ...
 
     def workspace_trouble(self) -> str:
-        """Why no tool can work here now; empty if all is well."""
+        """Return why no tool can work here now; empty if all is well."""
         ...
 
     async def reload_registry(self) -> None:
-        """Put the registry as its file is now in force. Raises ConfigError if it is broken."""
+        """Apply the registry file in its present state.
+
+        Raises ConfigError if it is broken.
+        """
         ...
 
     def sandbox(self) -> str:
-        """How commands are confined here, in a few words for the status line; empty if there is nothing to say."""
+        """Return how commands are sandboxed, in a few words for the status line; empty if there is nothing to say."""
         ...
 
     async def sessions(self) -> Sequence[SessionRow]:
-        """The stored conversations of this workspace, newest first."""
+        """Return the stored sessions of this workspace, newest first."""
         ...
 
     async def waiting(self) -> SessionId | None:
-        """The session of this workspace used last in which a call is pending, else a run to review, else an
-        interrupted session, if any."""
+        """Return the session of this workspace to decide on next, or None.
+
+        A session with a pending call comes first, then a run to review, then an interrupted session; among equals, the
+        one used last.
+        """
         ...
 
     async def pending(self) -> Sequence[SessionRow]:
-        """All sessions of this workspace with a call to decide or a step to review, the one used last first."""
+        """Return all sessions of this workspace with a call to decide or a step to review, last used first."""
         ...
 
     async def open_session(self, session_id: SessionId) -> "Conversation":
-        """Open a stored conversation, to be read along with if another process has it; the present one is closed by
-        the caller after success."""
+        """Open a stored session. It is followed if another process owns it.
+
+        The caller closes the present session after success.
+        """
         ...
 
     async def read_along(self, session_id: SessionId) -> "Conversation":
-        """Read along with a conversation that another process has, or is about to have."""
+        """Follow a session that another process owns, or is about to own."""
         ...
 
     async def new_session(self, *, role: str, model: str | None) -> "Conversation":
-        """Begin an empty session with this model pinned. Without a role it is in the one used here last, with None the
-        command line says which model is pinned."""
+        """Start an empty session with this model pinned.
+
+        Without a role, it uses the one used here last. If `model` is None, the command line decides which model is
+        pinned.
+        """
         ...
 
     async def fork_session(self, session_id: SessionId) -> "Conversation":
-        """A copy of a conversation up to now, opened."""
+        """Copy a session up to now and open the copy."""
         ...
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
-        """Write a conversation as ``md``, ``html``, ``jsonl`` or ``openai``; returns where. Never overwrites."""
+        """Write a session as ``md``, ``html``, ``jsonl`` or ``openai`` and return the path. Never overwrites a file."""
         ...
 
     async def workflows(self) -> Sequence[WorkflowRow]:
-        """The workflows of this person here."""
+        """Return the workflows of this user here."""
         ...
 
     async def runs(self) -> Sequence[RunRow]:
-        """The runs of this workspace that have not ended, newest activity first."""
+        """Return the runs of this workspace that have not ended, last active first."""
         ...
 
     async def new_run(
         self, workflow: str, *, query: str, beside: "Conversation", warn: Callable[[str], None]
     ) -> "Conversation":
-        """A run in a conversation of its own, under the role and model of the conversation `beside`.
+        """Create a run in a session of its own, under the role and model of the session `beside`.
 
-        It is not begun: see `run_of`. `warn` is told what is doubtful about the workflow. Raises ConfigError with all
-        that is wrong with it.
+        The run is not started: see `run_of`. `warn` is called with doubts about the workflow.
+
+        Raises ConfigError with everything that is wrong with the workflow.
         """
         ...
 
     def run_of(self, session: "Conversation") -> "WorkflowRun | None":
-        """The run whose conversation this is, if it is one; whoever shows it says `go_on`, and closes it."""
+        """Return the run of a session, or None. The caller that shows the run calls `go_on`, and closes it."""
         ...
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
-        """Seconds that each step of a run has worked, as kept when it was shown last."""
+        """Return the seconds that each step of a run has worked, as stored when it was last shown."""
         ...
 
     def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
@@ -202,27 +221,27 @@ class Host(Protocol):
         ...
 
     async def text(self, topic: TextTopic, *, session: "Conversation", argument: str = "") -> str:
-        """A text to look at; `argument` is what stood after the slash command."""
+        """Return a text to show. `argument` is the text after the slash command."""
         ...
 
     async def revoke(self, session: "Conversation", *, number: int) -> str:
-        """Withdraw a remembered permission by its number in the ``permissions`` text; says what was withdrawn."""
+        """Revoke a remembered permission by its number in the ``permissions`` text. Return what was revoked."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What the app gets once everything heavy has been loaded."""
+    """The result of opening the first session, once everything heavy is imported."""
 
     session: "Conversation"
     host: Host
     notices: tuple[str, ...] = ()
-    """Sentences to show once at the start (a broken registry, an ignored workspace registry)."""
+    """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
     waiting: str = ""
-    """What waits for the person or was interrupted in other conversations, in one line; ctrl+g opens it."""
+    """What is pending or was interrupted in other sessions, in one line; ctrl+g opens it."""
     pick: bool = False
-    """Show the session picker first (``chatops -r`` without an id)."""
+    """True to show the session picker first (``chatops -r`` without an id)."""
 
 
 Opener = Callable[[], Awaitable[Opened]]
-"""Called after the first paint, so that the screen is there before the registry, the store and the models are."""
+"""Called after the first paint, which does not wait for registry, store and models."""

@@ -1,8 +1,11 @@
-"""Tells keys from pastes in what a terminal sends, and puts together what came in parts.
+"""Input parser: separates keys from pastes and joins sequences that arrived in parts.
 
-Textual's parser takes the parts of a sequence for typed text when they come more than a tenth of a second apart, and
-takes a paste apart character by character. Neither may happen on a slow line: a mouse report must not turn up as text,
-and no character of a paste may ever act as a key.
+Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a second apart, and splits
+a paste into characters. Neither may happen on a slow line: a mouse report must not turn up as text, and no character of
+a paste may ever act as a key.
+
+A paste is recognised by its marks (bracketed paste). On terminals that do not mark pastes, a "flood" counts as a paste:
+more text at once than can be typed, up to the next silence.
 """
 
 import re
@@ -12,16 +15,16 @@ from dataclasses import dataclass
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 ESCAPE = "\x1b"
 ESCAPE_S = 0.1
-"""Seconds after which an escape that stands alone was the Esc key."""
+"""Seconds after which a lone escape is the Esc key."""
 HELD_S = 2.0
-"""Seconds for which the begin of a longer sequence waits for its rest."""
+"""Seconds that the start of a longer sequence waits for its rest."""
 FLOOD_LENGTH = 512
 FLOOD_LINES = 2
-"""So many characters, or line ends, in one go were not typed: a terminal without bracketed paste pastes like this."""
+"""At least this many characters or line ends at once are a paste, on a terminal without bracketed paste."""
 FLOOD_LINES_MARKED = 4
-"""The same where pastes are known to be marked: fewer that come together are keys, from a slow line or a script."""
+"""The same for terminals known to mark pastes. Fewer line ends at once are keys, from a slow line or a script."""
 FLOOD_PAUSE_S = 0.1
-"""Silence that ends such a paste."""
+"""Seconds of silence that end such a paste."""
 _INTERRUPT = "\x03"
 _SEQUENCE = re.compile(
     r"\x1b\[M[\s\S]{3}"
@@ -31,7 +34,7 @@ _SEQUENCE = re.compile(
 )
 _CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
-"""A sequence in which another one begins is void."""
+"""An unfinished sequence followed by another one. It is dropped."""
 _MARKS_PASTES = re.compile(r"\x1b\[\?2004;[13]\$y")
 """The terminal's answer that bracketed paste is on."""
 _REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
@@ -40,7 +43,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Keys that send characters. An escape before a character is the Alt key, `ESCAPE` by itself the Esc key."""
+    """Keys that send characters. An escape before a character is the Alt key, `ESCAPE` alone is the Esc key."""
 
     text: str
 
@@ -63,41 +66,46 @@ Piece = Typed | Sequence | Pasted
 
 
 class Intake:
-    """Takes text as it is read; `now` is monotonic seconds and only ever grows."""
+    """The input parser. `now` is monotonic seconds and must never decrease."""
 
     def __init__(self, *, marks_pastes: bool = False) -> None:
-        """`marks_pastes`: what pastes is known to mark it. It is learnt too, from a paste or from the answer to
-        ``CSI ? 2004 $ p``."""
+        """Create the parser. `marks_pastes`: the terminal is known to mark pastes.
+
+        The parser also learns this, from a marked paste or from the answer to ``CSI ? 2004 $ p``.
+        """
         self._most_lines = FLOOD_LINES_MARKED if marks_pastes else FLOOD_LINES
         self._held = ""
         self._held_since = 0.0
         self._paste: list[str] | None = None
-        """The paste that has begun and not ended, in pieces."""
+        """The chunks of a paste that has started and not ended."""
         self._flood: list[str] = []
         self._flooded_at = 0.0
         self._after_paste = False
-        """Whether the flood is what came right behind the end of a paste: keys, or the rest of one that holds an end of
-        its own so that what follows is taken for keys. Then the true end is still to come, and comes at once."""
+        """True if the flood followed the end of a paste directly.
+
+        It may be keys. It may also be the rest of a paste that contains an end mark itself; then the real end mark is
+        still to come, at once.
+        """
         self._after_escape = False
-        """Whether the Esc key was the last thing handed on: what follows may be the rest of a late sequence."""
+        """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
 
     @property
     def waits(self) -> bool:
-        """Whether something is kept that `rest` would give later."""
+        """True if text is held back that `rest` may return later."""
         return bool(self._held or self._flood)
 
     def feed(self, text: str, now: float) -> list[Piece]:
-        """What `text` amounts to, together with what was kept of earlier text."""
+        """Parse `text` together with what was held back. Return the complete pieces."""
         found: list[Piece] = []
         if self._flood and now - self._flooded_at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:
                 self._flood.append(text)
                 if not self._after_paste or _SEQUENCE.sub("", text):
-                    # A mouse that moves meanwhile must not hold up the keys.
+                    # Mouse movement must not delay the keys.
                     self._flooded_at = now
                 return []
             if self._after_paste:
-                # Between two pastes of one moment nobody has typed.
+                # Nothing can have been typed between two pastes in the same instant.
                 before, begin, text = text.partition(PASTE_BEGIN)
                 self._flood.append(before)
                 self._after_paste = False
@@ -117,13 +125,13 @@ class Intake:
             typed, begin, text = text.partition(PASTE_BEGIN)
             self._typed(typed, found, now)
             if begin:
-                # A sequence that had begun before it is void.
+                # An unfinished sequence before the paste is dropped.
                 self._held, self._paste = "", []
                 self._most_lines = FLOOD_LINES_MARKED
         return found
 
     def rest(self, now: float) -> list[Piece]:
-        """What was kept and will not be completed any more; to be called from time to time while `waits`."""
+        """Return held-back text that will not be completed any more. Call it from time to time while `waits`."""
         found: list[Piece] = []
         if self._flood and now - self._flooded_at >= FLOOD_PAUSE_S:
             self._end_flood(found, now)
@@ -135,11 +143,11 @@ class Intake:
         return found
 
     def _pasted(self, text: str, found: list[Piece]) -> str:
-        """Take the paste's part of `text`; what follows it is returned."""
+        """Consume the paste's part of `text` and return the rest."""
         assert self._paste is not None
         body, end, after = text.partition(PASTE_END)
         if not end and text == _INTERRUPT:
-            # A terminal that does not end its paste must not take the keyboard away for ever.
+            # ctrl+c ends the paste of a terminal that sends no end mark, so that the keyboard stays usable.
             end, body = PASTE_END, ""
         if end:
             found.append(Pasted("".join([*self._paste, body])))
@@ -175,7 +183,7 @@ class Intake:
         was_keys, self._after_paste = self._after_paste and PASTE_END not in text, False
         if was_keys:
             self._typed(text, found, now)
-            # More than anybody types: it has waited for silence already, and nothing newer may come before it.
+            # Too much to have been typed. It has waited for silence already, and newer input must not come before it.
             text, self._flood = "".join(self._flood), []
         if text := _SEQUENCE.sub("", text):
             found.append(Pasted(text))

@@ -1,4 +1,4 @@
-"""The keys of the app as one table, from which bindings and the help screen are made."""
+"""The keys of the app as one table, from which the help screen is made."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Place = Literal["chat", "message", "dialog", "unknown", "review"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyHelp:
-    """One key in words. `where` groups it on the help screen."""
+    """One key and what it does. `where` groups it on the help screen."""
 
     keys: str
     does: str

@@ -1,7 +1,8 @@
-"""Writes to the terminal from a thread of its own, so that nobody who has something to show waits for it.
+"""Output writer: writes to the terminal in a thread, so that drawing never waits for the terminal.
 
-A terminal may be slow (a serial line), stand still (a window that is being moved, a link that hangs) or be gone. What
-waits for it is bounded: while too much does, frames are left out, and a whole one is drawn when it has caught up.
+A terminal may be slow (a serial line), stop reading (a window that is being moved, a link that hangs) or be gone. The
+waiting output is bounded: while there is too much of it, frames are left out, and a whole one is drawn when the
+terminal has caught up.
 """
 
 import math
@@ -13,21 +14,21 @@ from collections import deque
 from collections.abc import Callable
 
 BEHIND = 1 << 14
-"""Bytes that wait beside the largest frame from which on no further frame is drawn: 17 seconds at 9600 baud."""
+"""Waiting bytes, besides the largest frame, above which no further frame is drawn: 17 seconds at 9600 baud."""
 MOST = 1 << 20
-"""Bytes that wait from which on nothing is taken any more."""
+"""Waiting bytes from which on all text is dropped."""
 LAG_S = 0.5
-"""Seconds for which something may wait before the person can be said to see an older screen."""
+"""Seconds that output may wait before the user counts as seeing an older screen."""
 _AT_ONCE = 4096
-"""Bytes per call of the kernel: a call that blocks holds no more than these."""
+"""Bytes per write call: a call that blocks holds up no more than these."""
 _LOOK_SECONDS = 0.5
 
 
 class Outlet:
-    """Text for one file descriptor, in the order in which it was given.
+    """Writes text to one file descriptor, in order.
 
-    `caught_up` is called when the terminal has taken everything after frames were left out, `lost` when it is gone;
-    both from the thread that writes.
+    `caught_up` is called when the terminal has read everything after frames were left out, `lost` when it is gone. Both
+    are called from the writing thread.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class Outlet:
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._largest = 0
-        """Bytes of the longest text since nothing waited."""
+        """Bytes of the longest text since the queue was last empty."""
         self._skipped = False
         self._busy_since: float | None = None
-        """Since when something has waited without a break."""
+        """Time since when the queue has not been empty."""
         self._lagged_until = -math.inf
         self._closing = False
         self._changed = threading.Condition()
@@ -56,7 +57,7 @@ class Outlet:
         self._thread.start()
 
     def write(self, text: str) -> None:
-        """Take `text`, unless far too much waits already."""
+        """Queue `text`. It is dropped if `MOST` bytes wait already."""
         data = self._encode(text)
         with self._changed:
             if self._size < MOST and not self._closing:
@@ -67,7 +68,7 @@ class Outlet:
                 self._changed.notify_all()
 
     def shown_for(self) -> float:
-        """For how many seconds the person can have seen what was drawn; 0 while the terminal lags behind."""
+        """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         with self._changed:
             now = time.monotonic()
             if self._skipped or (self._busy_since is not None and now - self._busy_since > LAG_S):
@@ -75,7 +76,7 @@ class Outlet:
             return now - self._lagged_until
 
     def skips_frame(self) -> bool:
-        """Whether a frame is to be left out now; if so `caught_up` will be called.
+        """Return True if a frame is to be left out now. `caught_up` will then be called later.
 
         One frame of any size is no lag. A large screen's whole frame exceeds `BEHIND` by itself: if it counted, the
         next small frame would be left out, the whole screen would be drawn to make up for it, and so on forever.
@@ -85,9 +86,9 @@ class Outlet:
             return self._skipped
 
     def close(self, parting: str, *, patience: float) -> bool:
-        """Write `parting` as the last thing and end; False if the terminal did not take it within `patience` seconds.
+        """Write `parting` last and end. Return False if the terminal did not read it within `patience` seconds.
 
-        Frames that wait are dropped if need be, `parting` is not.
+        Waiting frames may be dropped, `parting` is not.
         """
         data = self._encode(parting)
         with self._changed:
@@ -129,7 +130,7 @@ class Outlet:
         self._busy_since = None
 
     def _put(self, data: bytes) -> bool:
-        """Write all of it; False once the terminal is gone."""
+        """Write all of it. Return False once the terminal is gone."""
         view = memoryview(data)
         while view:
             try:

@@ -1,7 +1,34 @@
-"""From what a conversation is and does to blocks on the screen: a plain class that needs no terminal.
+"""Turns a session's stored messages and events into blocks, without needing a terminal.
 
-`load` draws what is stored, `feed` follows the events; both come to the same blocks. (How a turn ended is
-stored for the last turn only, so the closing line of an earlier cancelled turn is gone after a restart.)
+Theory of operation
+-------------------
+The transcript shows a list of blocks (`blocks.model`). `Projector` keeps that list in the order of the screen and turns
+events into changes of it. There are two ways to fill it:
+
+- `load` draws what is stored, from a snapshot. It returns all blocks.
+- `feed` follows events. It returns the operations (`Append`, `Replace`, `Extend`, `Close`, `Remove`) that bring the
+  screen up to date. `feed_all` joins neighbouring deltas of one text.
+
+The main invariant: both ways give the same blocks with the same ids. A session that is resumed therefore looks like one
+that was watched. Both use the same functions for single blocks (`blocks.stored`, `blocks.steps`), and a property test
+compares them. One difference is known: how a turn ended is stored for the last turn only, so the closing line of an
+earlier cancelled turn is gone after a restart.
+
+Rules:
+
+- A block's id is made from ids of the session: ``TURN.user``, the id of an answer, ``ANSWER.reasoning``, the id of a
+  call, ``TURN.end``. A block that exists already is replaced in place, so a notice that is published twice is shown
+  once.
+- Events arrive in the order of the work, blocks stand in the order of reading. Text goes before the cards of its round,
+  and reasoning before its answer, although the final text arrives after the first card.
+- Streamed text is only appended to (`Extend`). When the final text arrives and equals the streamed one, the block is
+  closed and not drawn again. Otherwise it is replaced.
+- Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
+  reply keeps the text and marks it incomplete.
+- Calls beyond the limit of a reply share one card per round.
+- In a workflow run (`heads`), a turn starts with a step line instead of a user message, and the accepted answer is not
+  repeated at its end.
+- Text stays unsanitised here. The code that draws a block sanitises it.
 """
 
 from collections import Counter
@@ -76,12 +103,12 @@ from chatops.tui.blocks.stored import (
 )
 
 _LIVE_OUTPUT = 8_000
-"""Characters kept of the output of a tool that still runs."""
+"""Characters kept of the output of a tool that is still running."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """The text of a block that still grows, gathered so that nothing is copied per piece."""
+    """The text of a block that is still growing, as a list so that nothing is copied per delta."""
 
     parts: list[str]
 
@@ -91,22 +118,22 @@ class _Open:
 
 
 class Projector:
-    """Keeps the list of blocks as the screen has it. `feed` returns what to change."""
+    """Keeps the blocks as the screen has them. `feed` returns the changes."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
-        """By id, in the order of the screen."""
+        """Blocks by id, in the order of the screen."""
         self._streams: dict[str, _Open] = {}
         self._turn = ""
         self._turn_answer = ""
         self._surplus: Counter[str] = Counter()
         self._heads: dict[str, TurnHead] = {}
-        """The turns of a run, if the conversation is one."""
+        """The turns of a workflow run, if the session is one."""
         self._refused = ""
-        """The line about an answer that was just refused, until the model is asked again."""
+        """Id of the line about an answer that was just refused, until the model is called again."""
 
     def load(self, snapshot: Snapshot, heads: Mapping[str, TurnHead] | None = None) -> list[Block]:
-        """The blocks of a stored conversation; what was shown before is forgotten. `heads`: see `heads_of`."""
+        """Return the blocks of a stored session and forget what was shown before. `heads`: see `heads_of`."""
         self._streams.clear()
         self._heads = dict(heads or {})
         blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._heads))
@@ -121,7 +148,7 @@ class Projector:
         return blocks
 
     def feed_all(self, batch: Iterable[Published]) -> list[Op]:
-        """The operations of several events, neighbouring pieces of one text joined."""
+        """Return the operations for several events, with neighbouring deltas of one text joined."""
         ops: list[Op] = []
         for published in batch:
             for op in self.feed(published):
@@ -133,7 +160,7 @@ class Projector:
         return ops
 
     def feed(self, published: Published) -> list[Op]:
-        """What an event changes on the screen."""
+        """Return the operations for one event."""
         event = published.event
         match event:
             case TurnStarted():
@@ -161,7 +188,7 @@ class Projector:
                 assert_never(never)
 
     def permit(self, permitted: Mapping[CallId, str]) -> list[Op]:
-        """Say of calls that wait for others of their round that they may run, and who or what allowed it."""
+        """Mark calls that wait for others of their round as permitted, with who or what allowed them."""
         waiting = ((self.blocks.get(call_id), by) for call_id, by in permitted.items())
         return [
             self._put(replace(card, status=CardStatus.PERMITTED, decided_by=by))
@@ -182,7 +209,7 @@ class Projector:
     def _turn_started(self, event: TurnStarted) -> list[Op]:
         self._turn, self._turn_answer, self._refused = event.id, "", ""
         if not event.model:
-            # No model is asked: the turn of a gate's command.
+            # No model is called: the turn runs the command of a gate.
             self._heads.setdefault(event.id, TurnHead())
         head = self._heads.get(event.id)
         if head is None:
@@ -225,19 +252,19 @@ class Projector:
         return [*self._finish(thought, before=place), *ops]
 
     def _round_closed(self, round_id: RoundId) -> list[Op]:
-        """A thought that led to neither words nor calls is not stored, so it is not kept here either."""
+        """Remove reasoning that led to neither text nor calls, because it is not stored either."""
         thought = thought_id(round_id)
         if thought in self.blocks or self._first_card(round_id):
             return []
         return self._remove(f"{thought}.reasoning")
 
     def _first_card(self, round_id: str) -> str:
-        """The first card of a round, or nothing: what the model said stands before it."""
+        """Return the first card of a round, or an empty string. The model's text is put before it."""
         cards = (key for key, block in self.blocks.items() if isinstance(block, ToolCardBlock))
         return next((key for key in cards if key.startswith(f"{round_id}.")), "")
 
     def _finish(self, block: AnswerBlock | ReasoningBlock, *, before: str) -> list[Op]:
-        """Close a streamed text; what was streamed stays as it is if it is what was meant."""
+        """Close a streamed text. Streamed text that equals the final text is not drawn again."""
         stream = self._streams.pop(block.id, None)
         if not block.text.strip():
             return self._remove(block.id)
@@ -287,7 +314,7 @@ class Projector:
         return [self._put(card)]
 
     def _surplus_call(self, call_id: str, round_id: str) -> list[Op]:
-        """One call more that nobody looks at: all of a round share a card."""
+        """Count one more call that is not looked at. All of a round share one card."""
         self._surplus[round_id] += 1
         return [*self._remove(call_id), self._put(surplus_card(round_id, self._surplus[round_id]))]
 
@@ -302,14 +329,14 @@ class Projector:
         return [*ops, self._put(end)] if end is not None else ops
 
     def _attempt_ended(self, event: TurnFinished) -> list[Op]:
-        """In a run the answer is what was accepted of the model's words, which are there already."""
+        """End an attempt of a run. Its answer is the accepted text of the model, which is shown already."""
         ops = self._remove(self._refused)
         said = _told_in(event.id, self.blocks.values())
         end = end_of_attempt(event.id, self._heads[event.id], event.result, event.detail, said)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:
-        """Stopped in the middle of a reply: there is no ThoughtFinished for it, and a thought alone is not kept."""
+        """Close the text of a stopped reply, which gets no ThoughtFinished. Reasoning alone is removed."""
         ops: list[Op] = []
         spoken = any(isinstance(self.blocks.get(key), AnswerBlock) for key in self._streams)
         for key in list(self._streams):
@@ -343,6 +370,6 @@ class Projector:
 
 
 def _told_in(turn: str, blocks: Iterable[Block]) -> frozenset[str]:
-    """What the notices of a turn say."""
+    """Return the texts of a turn's notices."""
     notices = (block for block in blocks if isinstance(block, NoticeBlock))
     return frozenset(block.text for block in notices if block.id.startswith(f"{turn}."))

@@ -1,7 +1,7 @@
-"""What keeps typing smooth from the first second: a garbage collector that stays out of the way.
+"""Garbage collector and thread settings that keep typing smooth from the first second.
 
-Start-up makes some hundred thousand objects that live as long as the app. Looking through them again and
-again costs tens of milliseconds at a time, which is felt while typing.
+Start-up creates some hundred thousand objects that live as long as the app. Scanning them again and again takes tens of
+milliseconds at a time, which is noticeable while typing.
 """
 
 import gc
@@ -13,17 +13,17 @@ _THRESHOLDS = (20_000, 50, 1_000)
 
 
 def pause_collector() -> None:
-    """Call first thing in the program: nothing that start-up makes is garbage."""
+    """Turn the collector off. Call it first in the program, because nothing that start-up creates is garbage."""
     gc.disable()
 
 
 def answer_keys_first() -> None:
-    """A thread that loads modules gives way to the event loop within half a millisecond, not within five."""
+    """Let threads that import modules yield to the event loop within 0.5 ms instead of Python's 5 ms."""
     sys.setswitchinterval(_SWITCH_S)
 
 
 def settle_collector() -> None:
-    """Call once after the first paint: what there is by now is never looked through again."""
+    """Turn the collector on, excluding all present objects. Call it once after the first paint."""
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     gc.enable()

@@ -1,4 +1,4 @@
-"""Gathers events so that the screen is drawn a few times a second, however fast a model writes."""
+"""Batches events, so that the screen is drawn a few times a second however fast a model writes."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from chatops.domain.events import Event, Published, ReasoningDelta, TextDelta, ToolOutput
 
 FRAME_SECONDS = 0.05
-"""Twenty frames a second: more cost CPU and bytes, and nobody reads faster."""
+"""Twenty frames a second. More would cost CPU and bytes, and no one reads faster."""
 
 
 def is_piece(event: Event) -> bool:
-    """Whether an event is only more of a text, of which there may be hundreds in a second."""
+    """Return True if an event only continues a text. There may be hundreds of them per second."""
     return isinstance(event, TextDelta | ReasoningDelta | ToolOutput)
 
 
 class FrameBuffer:
-    """Hands events on in batches: pieces of text wait for the next frame, everything else takes them along.
+    """Passes events on in batches. Deltas of text wait for the next frame; any other event sends them along at once.
 
-    A timer runs only while something waits; an idle conversation costs nothing. Call it on the event loop.
+    A timer runs only while something waits, so an idle session costs nothing. Call it on the event loop.
     """
 
     def __init__(self, flush: Callable[[list[Published]], None], *, seconds: float = FRAME_SECONDS) -> None:
@@ -30,7 +30,7 @@ class FrameBuffer:
         self._at_once = False
 
     def __call__(self, published: Published) -> None:
-        """Take an event; a listener for `ChatSession.subscribe`."""
+        """Add an event. A listener for `ChatSession.subscribe`."""
         self._waiting.append(published)
         patient = is_piece(published.event)
         if self._timer is not None and (patient or self._at_once):
@@ -43,21 +43,21 @@ class FrameBuffer:
 
     @property
     def waits(self) -> bool:
-        """Whether events wait for a frame."""
+        """True while events wait for a frame."""
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Hand on what waits, now."""
+        """Pass waiting events on now."""
         self._stop_timer()
         if self._waiting:
             batch, self._waiting = self._waiting, []
             if any(is_piece(published.event) for published in batch):
-                # The first piece of an answer does not wait for a frame that only drew the question.
+                # The first delta of an answer does not wait for a frame that only drew the question.
                 self._next = asyncio.get_running_loop().time() + self._seconds
             self._flush(batch)
 
     def drop(self) -> None:
-        """Forget what waits: a snapshot that is taken now contains it."""
+        """Drop waiting events, because a snapshot taken now contains them."""
         self._stop_timer()
         self._waiting = []
 

@@ -1,4 +1,4 @@
-"""What the terminal at hand can do: show screens at all, with colours or without."""
+"""Capabilities of the terminal: if it can show screens at all, with colours or without."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _ESCAPES = b"\x1b["
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What the system's terminfo says of a kind of terminal. `colours`: -1 if it has none."""
+    """A terminal type's entry in the system's terminfo. `colours` is -1 if it has none."""
 
     places_cursor: bool
     colours: int
@@ -20,7 +20,10 @@ Lookup = Callable[[str], Capabilities | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What can be shown. `problem`: why nothing can, and what to do instead; `notice`: what the person should know."""
+    """What the terminal can show.
+
+    `problem` says why it can show no screen and what to do instead. `notice` is for the user.
+    """
 
     problem: str = ""
     notice: str = ""
@@ -28,9 +31,9 @@ class Traits:
 
 
 def terminfo(kind: str) -> Capabilities | None:
-    """What terminfo says of `kind`; None if it is not known here, or nothing is."""
+    """Return terminfo's entry for `kind`, or None if it is unknown or there is no terminfo."""
     try:
-        # Two milliseconds, which --help and -p do not wait for; and some Pythons are built without it.
+        # Takes two milliseconds, which --help and -p need not spend. Some Pythons are built without it.
         import curses
     except ImportError:
         return None
@@ -43,7 +46,10 @@ def terminfo(kind: str) -> Capabilities | None:
 
 
 def look(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = terminfo) -> Traits:
-    """What the terminal that `environ` tells of can do; NO_COLOR counts when it is not empty (no-color.org)."""
+    """Return the capabilities of the terminal that `environ` describes.
+
+    NO_COLOR counts if it is not empty (no-color.org).
+    """
     if not is_terminal:
         return Traits(problem='This is not a terminal. Use chatops -p "PROMPT" for a single answer.')
     kind = environ.get("TERM", "")
@@ -54,7 +60,7 @@ def look(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = term
             'Set TERM (xterm-256color fits most), or use chatops -p "PROMPT" for a single answer.'
         )
     colours = not environ.get("NO_COLOR") and (known is None or known.colours > 0)
-    # Terminals that are newer than this system's terminfo say in COLORTERM what they can do.
+    # Terminals newer than this system's terminfo state their colours in COLORTERM.
     doubtful = known is None and not environ.get("COLORTERM")
     notice = f"The terminal {kind} is not known on this system; it is taken for one like xterm." if doubtful else ""
     return Traits(notice=notice, colours=colours)

@@ -1,1 +1,1 @@
-"""What a person can do by typing a slash: a table, its handlers and its completion."""
+"""Slash commands: their table, handlers and completion."""

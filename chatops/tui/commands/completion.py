@@ -1,4 +1,4 @@
-"""What may complete the word at the cursor: commands after a slash, files after an @."""
+"""Completions for the word at the cursor: commands after a slash, their arguments, files after an @."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ _SEARCH = FuzzySearch()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """The word that is being typed, without its sign, and where it begins on its line."""
+    """The word being typed, without its sign, and where it starts on its line."""
 
     kind: Literal["command", "argument", "file"]
     word: str
     start: int
     before: tuple[str, ...] = ()
-    """Of an argument: the words before it, the command (without its slash) first."""
+    """The words before an argument. The first is the command, without its slash."""
 
 
 def query_at(line: str, *, row: int, column: int) -> Query | None:
-    """What could be completed at the cursor; None if nothing."""
+    """Return what could be completed at the cursor, or None."""
     before = line[:column]
     if row == 0 and before.startswith("/") and " " not in before:
         return Query(kind="command", word=before[1:], start=0)
@@ -39,7 +39,7 @@ def query_at(line: str, *, row: int, column: int) -> Query | None:
 
 
 def complete_command(word: str) -> list[Completion]:
-    """The commands that begin with `word`, then those that contain its letters in order."""
+    """Return the commands that start with `word`, then those that contain its letters in order."""
     commands = visible_commands()
     first = [command for command in commands if command.name.startswith(word)]
     rest = [command for command in commands if command not in first and _in_order(word, command.name)]
@@ -50,19 +50,21 @@ def complete_command(word: str) -> list[Completion]:
 
 
 def offers_of(before: Sequence[str]) -> Offers | None:
-    """What knows the words that may follow `before`, if anything does."""
+    """Return the function that completes the word after `before`, or None."""
     command = find_command(before[0]) if before else None
     return command.offers if command is not None else None
 
 
 def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completion]:
-    """`word` itself, those of the `offered` that begin with it, then those that contain its letters in order."""
+    """Return the matching `offered` completions: equal to `word`, starting with it, then containing its letters in
+    order.
+    """
     first = sorted((one for one in offered if one.text.startswith(word)), key=lambda one: one.text != word)
     return [*first, *(one for one in offered if one not in first and _in_order(word, one.text))]
 
 
 def complete_file(word: str, files: Sequence[str]) -> list[Completion]:
-    """The files that match best; only a bounded number is scored, so that a key never waits."""
+    """Return the files that match best. Only a bounded number is scored, so that keys are never delayed."""
     if not word:
         return [_file(path) for path in files[:MAX_SHOWN]]
     wanted = word.casefold()

@@ -1,17 +1,17 @@
-"""From what was typed to a command: nothing that begins with a slash or an exclamation mark reaches a model."""
+"""Dispatches typed commands. Text that starts with a slash or an exclamation mark never reaches a model."""
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.face import Face, Shown
 
 
 def is_command(text: str) -> bool:
-    """Whether a text is for the app and not for the model. A leading space makes it a message."""
+    """Return True if a text is for the app and not for the model. A leading space makes it a message."""
     return text.startswith(("/", "!"))
 
 
 async def run_command(face: Face, text: str) -> bool:
-    """Run what was typed. False: nothing was done, and the text should be given back to the person."""
-    # The table brings every handler along; nothing of it is needed before the first command.
+    """Run a typed command. Return False if nothing was done and the user should get the text back."""
+    # The table imports every handler, which is not needed before the first command.
     from chatops.tui.commands.table import find_command, unknown_command
 
     if text.startswith("!"):

@@ -1,4 +1,4 @@
-"""What a slash command may ask of the app. The chat screen is one; tests have another."""
+"""What a slash command may ask of the app. Implemented by the chat screen; tests have their own."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
@@ -11,38 +11,38 @@ if TYPE_CHECKING:
 
 
 class Shown(Exception):
-    """A command did nothing, and the person has been shown why: only the text is to be given back."""
+    """Raised when a command did nothing and the reason is shown already: only the text is to be given back."""
 
 
 class Face(Protocol):
-    """The app as a command sees it."""
+    """The app as a slash command sees it."""
 
     @property
     def session(self) -> "Conversation":
-        """The open conversation."""
+        """The open session."""
         ...
 
     @property
     def run(self) -> "WorkflowRun | None":
-        """The run of a workflow that the open conversation is, if it is one."""
+        """The workflow run of the open session, or None."""
         ...
 
     @property
     def board(self) -> "RunBoard | None":
-        """What can be seen of the run that the open conversation is, be it led here or elsewhere."""
+        """The display of the session's workflow run, executed here or elsewhere, or None."""
         ...
 
     @property
     def host(self) -> "Host":
-        """Everything around it."""
+        """The host of the open session."""
         ...
 
     def say(self, text: str) -> None:
-        """Tell the person something in passing."""
+        """Show a notice."""
         ...
 
     def show_text(self, title: str, *, text: str) -> None:
-        """Let the person read a text."""
+        """Show a text to read."""
         ...
 
     def open_help(self) -> None:
@@ -50,27 +50,27 @@ class Face(Protocol):
         ...
 
     def open_roles(self) -> None:
-        """Let the person choose a role."""
+        """Let the user choose a role."""
         ...
 
     def open_models(self) -> None:
-        """Let the person choose a model."""
+        """Let the user choose a model."""
         ...
 
     def open_personas(self) -> None:
-        """Let the person choose a persona."""
+        """Let the user choose a persona."""
         ...
 
     def open_themes(self) -> None:
-        """Let the person choose a theme."""
+        """Let the user choose a theme."""
         ...
 
     def open_sessions(self) -> None:
-        """Let the person choose a conversation."""
+        """Let the user choose a session."""
         ...
 
     def open_pending(self) -> None:
-        """Show what waits for the person: calls, or a step of a run."""
+        """Open the dialog for what needs the user's decision: calls, or a step of a run."""
         ...
 
     def list_pending(self) -> None:
@@ -78,29 +78,29 @@ class Face(Protocol):
         ...
 
     def show_step(self, index: int) -> None:
-        """Let the person read what a step of the run gave."""
+        """Show the output of a step of the run."""
         ...
 
     def action_take_over(self) -> None:
-        """Go on here with a conversation that is open elsewhere."""
+        """Take over a session that is open elsewhere."""
         ...
 
     def action_steps(self) -> None:
-        """Let the person choose a step of the run."""
+        """Let the user choose a step of the run."""
         ...
 
     async def change_session(self, opening: "Awaitable[Conversation]") -> None:
-        """Show another conversation; the present one is left as it is and closed."""
+        """Show another session. The present one is closed as it is."""
         ...
 
     def use_theme(self, name: str) -> None:
-        """Draw in that theme; says so if there is none of that name."""
+        """Switch the theme, or show a notice if there is none of that name."""
         ...
 
     def copy(self, text: str) -> None:
-        """Put a text on the clipboard."""
+        """Copy a text to the clipboard."""
         ...
 
     def leave(self) -> None:
-        """Quit; what waits keeps waiting."""
+        """Quit. Pending approvals stay pending."""
         ...

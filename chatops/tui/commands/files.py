@@ -1,4 +1,4 @@
-"""The workspace's files for @ completion: walked once, within bounds, hidden and ignored ones left out."""
+"""The workspace's files for @ completion: one bounded walk that leaves out hidden and ignored files."""
 
 import fnmatch
 import os
@@ -13,9 +13,9 @@ _NEVER = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build
 
 
 def workspace_files(root: Path, *, seconds: float = MAX_SECONDS) -> tuple[str, ...]:
-    """Paths relative to `root`, nearest first; at most `MAX_FILES`, found in at most `seconds`.
+    """Return paths relative to `root`, nearest first: at most `MAX_FILES`, found in at most `seconds`.
 
-    Links are not followed, unreadable folders are skipped, and a name that cannot be shown on one line is left out.
+    Links are not followed, unreadable folders are skipped, and names that cannot be shown on one line are left out.
     """
     ignored = _ignored(root)
     until = time.monotonic() + seconds
@@ -45,7 +45,7 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
 
 
 def _ignored(root: Path) -> tuple[str, ...]:
-    """The plain patterns of the top .gitignore; a negation only means that more is offered, so it is left out."""
+    """Return the plain patterns of the top .gitignore. Negations are ignored: at worst, fewer files are offered."""
     try:
         text = (root / ".gitignore").read_text(encoding="utf-8", errors="replace")[:100_000]
     except OSError:

@@ -1,4 +1,4 @@
-"""What each slash command does: a call of the session, of the host, or of the app, and nothing of its own."""
+"""Handlers of the slash commands. Each calls the session, the host or the app and has no logic of its own."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 async def show_help(face: Face, argument: str) -> None:
-    """Keys and commands."""
+    """Show keys and commands."""
     face.open_help()
 
 
 async def role(face: Face, argument: str) -> None:
-    """Switch by name, or choose."""
+    """Switch the role by name, or let the user choose."""
     if argument:
         await face.session.switch_role(argument)
     else:
@@ -26,7 +26,7 @@ async def role(face: Face, argument: str) -> None:
 
 
 async def model(face: Face, argument: str) -> None:
-    """Pin by name, or choose; ``role`` lets the role decide again."""
+    """Pin a model by name, or let the user choose. ``role`` leaves the choice to the role again."""
     if argument:
         await choose_model(face, "" if argument == "role" else argument)
     else:
@@ -34,7 +34,7 @@ async def model(face: Face, argument: str) -> None:
 
 
 async def choose_model(face: Face, name: str) -> None:
-    """Pin a model and say for how long; empty: the role chooses again."""
+    """Pin a model and say for how long. An empty name leaves the choice to the role again."""
     await face.session.pin_model(name or None)
     if not name:
         face.say("The role chooses the model again.")
@@ -45,7 +45,7 @@ async def choose_model(face: Face, name: str) -> None:
 
 
 async def persona(face: Face, argument: str) -> None:
-    """Speak as another persona."""
+    """Switch the persona by name, or let the user choose."""
     if argument:
         await face.session.set_persona(argument)
         face.say(f"Persona: {argument}, from the next model call on.")
@@ -54,23 +54,26 @@ async def persona(face: Face, argument: str) -> None:
 
 
 async def pending(face: Face, argument: str) -> None:
-    """All that is pending in this workspace."""
+    """List everything that is pending in this workspace."""
     face.list_pending()
 
 
 async def reload(face: Face, argument: str) -> None:
-    """Put a registry that has changed in force; what that means is told by the conversation."""
+    """Apply a changed registry. The session shows what that changes."""
     await face.host.reload_registry()
     face.say("The registry is in force as its file is now.")
 
 
 async def take_over(face: Face, argument: str) -> None:
-    """Go on here with what is open elsewhere."""
+    """Take over a session that is open elsewhere."""
     face.action_take_over()
 
 
 async def new(face: Face, argument: str) -> None:
-    """An empty session with the same role and pinned model; after a run, whose steps have their own, as here last."""
+    """Start an empty session with the same role and pinned model.
+
+    After a workflow run, whose steps have their own role and model, the role used here last applies.
+    """
     now = face.session.snapshot()
     role = now.role if face.run is None else ""
     # The demo was chosen for one session.
@@ -79,12 +82,12 @@ async def new(face: Face, argument: str) -> None:
 
 
 async def sessions(face: Face, argument: str) -> None:
-    """The list of conversations."""
+    """List the sessions."""
     face.open_sessions()
 
 
 async def resume(face: Face, argument: str) -> None:
-    """Open by id, or choose."""
+    """Open a session by id, or let the user choose."""
     if argument:
         await face.change_session(face.host.open_session(SessionId(argument)))
     else:
@@ -92,7 +95,7 @@ async def resume(face: Face, argument: str) -> None:
 
 
 async def rename(face: Face, argument: str) -> None:
-    """Give this conversation a title."""
+    """Rename this session."""
     title = " ".join(argument.split())
     if not title:
         face.say("Write the new title after the command: /rename Release notes")
@@ -102,7 +105,7 @@ async def rename(face: Face, argument: str) -> None:
 
 
 async def fork(face: Face, argument: str) -> None:
-    """Go on in a copy."""
+    """Continue in a copy of the session."""
     session_id = face.session.snapshot().session_id
     if not session_id:
         face.say("There is nothing to copy yet: this conversation is empty.")
@@ -112,7 +115,7 @@ async def fork(face: Face, argument: str) -> None:
 
 
 async def retry(face: Face, argument: str) -> None:
-    """Try a failed turn again; of a run, what could not be begun or saved."""
+    """Retry a failed turn. In a run, retry what could not be started or saved."""
     if face.run is not None and not face.run.over:
         if not await face.run.retry():
             face.say("Nothing of this run waits to be tried again. A step that has failed: ctrl+g")
@@ -122,17 +125,17 @@ async def retry(face: Face, argument: str) -> None:
 
 
 async def context(face: Face, argument: str) -> None:
-    """Where each line of the prompt comes from, and how full the window is."""
+    """Show the source of each part of the prompt, and how full the context window is."""
     face.show_text("Context", text=context_text(face.session))
 
 
 async def cost(face: Face, argument: str) -> None:
-    """Tokens and money of this conversation."""
+    """Show tokens and cost of this session."""
     face.show_text("Cost", text=cost_text(face.session))
 
 
 async def export(face: Face, argument: str) -> None:
-    """Write the conversation to a file."""
+    """Write the session to a file."""
     style, _, path = argument.partition(" ")
     style = style or "md"
     if style not in ("md", "html", "jsonl", "openai"):
@@ -147,7 +150,7 @@ async def export(face: Face, argument: str) -> None:
 
 
 async def copy(face: Face, argument: str) -> None:
-    """The last answer to the clipboard."""
+    """Copy the last answer to the clipboard."""
     answers = [message.text for message in face.session.snapshot().messages if isinstance(message, AssistantMessage)]
     spoken = [text for text in answers if text.strip()]
     if not spoken:
@@ -158,7 +161,7 @@ async def copy(face: Face, argument: str) -> None:
 
 
 async def theme(face: Face, argument: str) -> None:
-    """Choose colours."""
+    """Switch the theme by name, or let the user choose."""
     if argument:
         face.use_theme(argument)
     else:
@@ -171,7 +174,10 @@ async def leave(face: Face, argument: str) -> None:
 
 
 async def permissions(face: Face, argument: str) -> None:
-    """What has been remembered; ``revoke N`` withdraws one, ``deny TOOL`` takes a tool from this conversation."""
+    """Show what is remembered.
+
+    ``revoke N`` withdraws a permission, ``deny TOOL`` takes a tool from this session.
+    """
     verb, _, number = argument.partition(" ")
     if verb == "deny":
         tool = number.strip()
@@ -191,17 +197,17 @@ async def permissions(face: Face, argument: str) -> None:
 
 
 async def tools(face: Face, argument: str) -> None:
-    """What the model may use now."""
+    """Show what the model may use now."""
     await _text(face, "Tools", topic="tools", argument=argument)
 
 
 async def policy(face: Face, argument: str) -> None:
-    """The verdict on a call and the layer that gave it."""
+    """Show the verdict on a call and the layer that gave it."""
     await _text(face, "Policy", topic="policy", argument=argument)
 
 
 async def doctor(face: Face, argument: str) -> None:
-    """What is set up and what is not."""
+    """Show what is set up and what is not."""
     await _text(face, "Doctor", topic="doctor", argument=argument)
 
 
@@ -210,20 +216,20 @@ async def _text(face: Face, title: str, *, topic: TextTopic, argument: str) -> N
 
 
 def context_text(session: "Conversation") -> str:
-    """The layers of the system prompt in order, each with its source."""
+    """Return the layers of the system prompt in order, each with its source."""
     snapshot = session.snapshot()
     lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
     for layer in session.prompt_layers():
         lines.append(f"--- {layer.name} ({layer.source})")
         text = layer.text.strip()
-        # A persona is a file that was broken into lines for an editor, and the screen breaks them for its own width.
+        # A persona file has line breaks for an editor; the screen wraps for its own width.
         lines.append((unbroken(text) if layer.name == "persona" else text) or "(empty)")
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
 def cost_text(session: "Conversation") -> str:
-    """Usage in words; a server that does not count is said to."""
+    """Return the usage as text, also if the server does not report any."""
     snapshot = session.snapshot()
     usage = snapshot.usage
     if usage is None:

@@ -1,4 +1,4 @@
-"""The slash commands as one table; help, completion and the palette are made from it."""
+"""The slash commands as one table, from which help, completion and the palette are made."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,12 +11,12 @@ from chatops.tui.widgets.completions import Completion
 
 Handler = Callable[[Face, str], Awaitable[None]]
 Offers = Callable[[Face, tuple[str, ...]], Awaitable[Sequence[Completion]]]
-"""What may be the next word, given the words before it."""
+"""Returns completions for the next word, given the words before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlashCommand:
-    """One command. `run` None: planned, and said to be so when someone types it."""
+    """One command. If `run` is None, it is planned; typing it says so."""
 
     name: str
     help: str
@@ -70,22 +70,22 @@ COMMANDS: tuple[SlashCommand, ...] = (
 
 
 def visible_commands() -> tuple[SlashCommand, ...]:
-    """The commands that work."""
+    """Return the commands that are implemented."""
     return tuple(command for command in COMMANDS if command.run is not None)
 
 
 ALIASES = {"clear": "new", "exit": "quit", "q": "quit"}
-"""Names that people bring along from elsewhere."""
+"""Names of the same commands in other programs."""
 
 
 def find_command(name: str) -> SlashCommand | None:
-    """The command of that name, planned ones included."""
+    """Return the command of that name, including planned ones, or None."""
     name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)
 
 
 def unknown_command(name: str) -> str:
-    """What to say about a name that is none: the nearest ones, and how to send the text anyway."""
+    """Return the message for an unknown name: the nearest names, and how to send the text anyway."""
     names = [command.name for command in visible_commands()]
     alike = [other for other in names if name and other.startswith(name[0])]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or alike[:3]

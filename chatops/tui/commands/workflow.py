@@ -1,4 +1,4 @@
-"""``/workflow``: what there is to run, and the run of the open conversation."""
+"""The ``/workflow`` command: lists workflows and runs, and controls the run of the open session."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ _LED_ELSEWHERE = "This run is read along with here. F2 goes on with it in this w
 
 
 async def workflow(face: Face, argument: str) -> None:
-    """Dispatch on the first word; without one, list workflows and runs."""
+    """Dispatch on the first word. Without one, list workflows and runs."""
     verb, rest = _split(argument)
     match verb:
         case "":
@@ -42,7 +42,7 @@ async def workflow(face: Face, argument: str) -> None:
 
 
 async def offers(face: Face, before: tuple[str, ...]) -> Sequence[Completion]:
-    """What may be the word after `before`, which begins with the command itself."""
+    """Return completions for the word after `before`, which starts with the command itself."""
     match before:
         case (_,):
             return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in VERBS.items()]
@@ -115,7 +115,7 @@ async def _resume(face: Face, rest: str) -> None:
 
 
 async def _go_on(face: Face, run: "WorkflowRun") -> None:
-    """The run is open already: what keeps it is shown, or tried again."""
+    """Continue a run that is open already: retry after an error, or open its pending review or approval."""
     if run.trouble is not None:
         await run.retry()
     elif run.review_wanted is not None or run.session.snapshot().pending:
@@ -148,6 +148,6 @@ async def _change(face: Face, session: "Conversation") -> None:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The first word and the rest."""
+    """Return the first word and the rest."""
     words = text.split(maxsplit=1)
     return (words[0] if words else "", words[1].strip() if len(words) > 1 else "")

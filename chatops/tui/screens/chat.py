@@ -363,7 +363,7 @@ class ChatScreen(ChatSending):
         return session.snapshot().status is TurnStatus.RUNNING
 
     def action_pending(self) -> None:
-        """Open what needs a decision here (ctrl+g), else the session of an earlier request."""
+        """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
         if not self.opened or self._changing:
             self._pending_asked = True
         elif not self._asking.waits_here:

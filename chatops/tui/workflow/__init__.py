@@ -1,1 +1,1 @@
-"""A run of a workflow on the screen, as values: how it stands, its times, its lines and its texts."""
+"""Display of a workflow run: its state as values, times, lines and texts."""

@@ -1,21 +1,21 @@
-"""How long each step has worked. Waiting for a person is not work, and neither is the time before the app was there."""
+"""Working time of each step of a run, without waiting for the user and the time before the app was started."""
 
 import json
 from collections.abc import Sequence
 
 
 class StepClock:
-    """Adds up seconds per step. Times given to it are monotonic seconds."""
+    """Adds up seconds per step. All times are monotonic seconds."""
 
     def __init__(self, count: int, seconds: Sequence[float] = ()) -> None:
-        """`count` steps; `seconds` is what `kept` gave when the run was shown last."""
+        """Create a clock for `count` steps. `seconds` are the times stored when the run was last shown."""
         known = [*seconds, *([0.0] * count)]
         self._seconds = known[:count]
         self._step: int | None = None
         self._since = 0.0
 
     def follow(self, step: int | None, *, now: float) -> bool:
-        """`step` works from now on (None: nothing does). True: that is another one than before."""
+        """Count time for `step` from now on (None: for no step). Return True if the step has changed."""
         if step == self._step:
             return False
         if self._step is not None:
@@ -24,7 +24,7 @@ class StepClock:
         return True
 
     def seconds(self, *, now: float) -> tuple[float, ...]:
-        """Of each step, the present one up to now."""
+        """Return the seconds of each step, the present one up to now."""
         shown = list(self._seconds)
         if self._step is not None:
             shown[self._step] += max(0.0, now - self._since)
@@ -32,12 +32,12 @@ class StepClock:
 
 
 def kept(seconds: Sequence[float]) -> str:
-    """The times as text, to be stored."""
+    """Return the times as text, to be stored."""
     return json.dumps([round(one, 1) for one in seconds])
 
 
 def recalled(text: str) -> tuple[float, ...]:
-    """What `kept` made; nothing if it cannot be read."""
+    """Return the times from a text made by `kept`; empty if it cannot be read."""
     try:
         value = json.loads(text or "[]")
     except ValueError:

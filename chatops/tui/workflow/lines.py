@@ -1,4 +1,4 @@
-"""The lines of a run's panel: folded to one, above the conversation, or at its side. Foreign text is sanitised here."""
+"""The lines of a run's panel: folded to one, above the transcript, or beside it. Untrusted text is sanitised here."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ from chatops.tui.workflow.view import Check, Mark, RunView, StepView
 
 Tone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
 HINTS = ("ctrl+l outputs, ctrl+t folds", "ctrl+t folds")
-"""The longest that fits is shown."""
+"""The longest hint that fits is shown."""
 _LONGEST_REASON = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line. `step`: a click on it means that step, by index."""
+    """A part of a line. A click on it selects the step with the index `step`."""
 
     text: str
     tone: Tone = "plain"
@@ -31,7 +31,7 @@ Line = tuple[Span, ...]
 
 
 def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
-    """One line: where the run is, and as much of how it stands as fits."""
+    """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
     parts = [view.word] if step is None or view.trouble or view.mark is not Mark.RUNNING else []
     if step is not None:
@@ -50,7 +50,7 @@ def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
 
 
 def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Line]:
-    """At most `height` lines over the whole width."""
+    """Return at most `height` lines over the whole width."""
     at = f" {signs.dot} step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
     head = [Span(one_line(view.workflow), "strong"), Span("  "), Span(view.word, _tone(view.mark))]
@@ -63,7 +63,7 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Lin
 
 
 def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Line]:
-    """At most `height` lines in a column at the side."""
+    """Return at most `height` lines for a column at the side."""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
         _spread((Span(one_line(view.workflow), "strong"),), clock(view.seconds), width=width, signs=signs),
@@ -77,14 +77,14 @@ def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Li
 
 
 def clock(seconds: float) -> str:
-    """``0:42``, ``12:05``, ``1:02:03``."""
+    """Return a duration such as ``0:42``, ``12:05`` or ``1:02:03``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int, signs: Symbols) -> list[Line]:
-    """The steps in `room` lines: the present one with all that is said of it first, then its neighbours."""
+    """Return the steps in `room` lines: the present one in full first, then its neighbours."""
     if sum(len(one) for one in steps) <= room:
         return [line for one in steps for line in one]
     middle = view.at if view.at is not None else len(steps) - 1
@@ -92,7 +92,7 @@ def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int
     left = room - len(present)
     first = last = middle
     shown = {middle: present}
-    # Nearest first, later ones before earlier ones; a line for what is left out is kept free.
+    # Nearest first, later ones before earlier ones. One line is kept free for the count of hidden steps.
     while left > 1 and (first > 0 or last < len(steps) - 1):
         if last < len(steps) - 1 and (last - middle <= middle - first or first == 0):
             last += 1
@@ -166,7 +166,7 @@ def _validations(step: StepView) -> str:
 
 
 def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[Line]:
-    """Why the step, or its last attempt, was not accepted."""
+    """Return why the step, or its last attempt, was not accepted."""
     if not step.detail or step.mark is Mark.DONE:
         return []
     tone: Tone = "bad" if step.mark is Mark.FAILED else "muted"
@@ -234,7 +234,9 @@ def _joined(parts: Sequence[str], signs: Symbols) -> str:
 
 
 def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, signs: Symbols) -> Line:
-    """`left`, and `right` at the end of the line. What does not fit is cut on the left; too little room, no `right`."""
+    """Return a line with `left`, and `right` at its end. `left` is cut if needed; with too little room, `right` is
+    omitted.
+    """
     spans = tuple(left)
     room = width - cell_len(right) - 1
     if right and room >= min(width * 2 // 3, sum(cell_len(one.text) for one in spans)):
@@ -245,7 +247,7 @@ def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, si
 
 
 def _cut(line: Line, *, width: int, signs: Symbols) -> Line:
-    """The line in `width` cells, with a sign where something was cut."""
+    """Return the line in `width` cells, with an ellipsis if it was cut."""
     if sum(cell_len(one.text) for one in line) <= width:
         return line
     kept: list[Span] = []

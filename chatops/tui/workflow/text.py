@@ -1,4 +1,4 @@
-"""Texts about workflows and runs for a person to read. Whoever shows them sanitises them."""
+"""Texts about workflows and runs. They are unsanitised; the code that shows them sanitises them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ USAGE = "/workflow run NAME QUERY"
 
 
 def step_text(run: WorkflowState, view: StepView) -> str:
-    """What a step gave, or why it gave nothing, and what became of each of its attempts."""
+    """Return the output of a step, or why it has none, and the result of each of its attempts."""
     index = view.number - 1
     spec = run.spec.step(index)
     lines = [f"{view.word or view.mark.value}", *_facts(spec)]
@@ -31,13 +31,13 @@ def step_text(run: WorkflowState, view: StepView) -> str:
 
 
 def readable(text: str) -> str:
-    """JSON on lines of its own, exactly as a person accepts it; anything else as it is."""
+    """Return JSON pretty-printed, as the user accepts it; any other text as it is."""
     value = json_or_text(text) if text[:1] in ("{", "[") else text
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
-    """What there is to run here, and the runs that have not ended."""
+    """Return the list of workflows, and of the runs that have not ended."""
     lines: list[str] = []
     for row in workflows:
         if row.problem:
@@ -57,13 +57,13 @@ def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
 
 
 def attempts_text(run: WorkflowState, step: int) -> list[str]:
-    """One line for each attempt at a step that was not accepted, with its reason."""
+    """Return one line per attempt at a step that was not accepted, with the reason."""
     failed = [one for one in run.attempts if one.step == step and one.status is not TurnStatus.ANSWERED]
     return [f"attempt {one.attempt}{_gate(one)}: {' '.join(one.detail.split())}" for one in failed]
 
 
 def _output(run: WorkflowState, index: int) -> str:
-    """The accepted result, or the answer that waits for its gates or for a person."""
+    """Return the accepted result, or the answer that waits for its gates or for the user."""
     phase = run.phase
     if isinstance(phase, AwaitingReview | CheckingGate) and phase.step == index:
         return phase.answer

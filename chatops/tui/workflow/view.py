@@ -1,6 +1,6 @@
-"""How a run stands, as values to draw: read off the run and its present turn, both as committed.
+"""The state of a run as values to draw, read from the committed state of the run and its present turn.
 
-Nothing is gathered from events, so a run that was opened again is drawn like one that was followed from its begin.
+Nothing is collected from events, so a run that was reopened is drawn like one that was watched from the start.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ from chatops.policy.workflow import PatternGate, StepSpec
 
 
 class Mark(StrEnum):
-    """How a step, a validation or a gate stands."""
+    """The state of a run, a step, a validation or a gate."""
 
     WAITING = "waiting"
-    """Its turn has not come."""
+    """It has not started yet."""
     RUNNING = "running"
     ASKING = "asking"
-    """A person is asked."""
+    """It waits for the user."""
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -48,18 +48,18 @@ class Check:
     name: str
     mark: Mark
     about: str = ""
-    """What a validation was called for: ``id="a"``."""
+    """The subject of a validation: ``id="a"``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """One step. `seconds` is how long it has worked, waiting for people not counted; None: not known here."""
+    """One step. `seconds` is its working time without waiting for users, None if unknown here."""
 
     number: int
     name: str
     mark: Mark
     word: str = ""
-    """What has to be said beside the mark: ``to review``, ``waits for you``, ``failed`` …"""
+    """The word beside the mark, such as ``to review``, ``waits for you`` or ``failed``."""
     attempt: int = 0
     attempts: int = 0
     iteration: int = 0
@@ -70,16 +70,16 @@ class StepView:
     tokens: int | None = None
     seconds: float | None = None
     detail: str = ""
-    """Why it, or its last attempt, was not accepted."""
+    """Why the step, or its last attempt, was not accepted."""
 
     @property
     def closing(self) -> bool:
-        """Whether the reserved last call is being made, in which no tool can be called."""
+        """True during the reserved last model call, in which no tool can be called."""
         return self.iteration > self.iterations > 0
 
     @property
     def passed(self) -> int:
-        """Validations that have passed."""
+        """Number of validations that have passed."""
         return sum(1 for one in self.validations if one.mark is Mark.DONE)
 
     @property
@@ -90,7 +90,7 @@ class StepView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """One run. `at` is the index of the step it is at; None when it is over."""
+    """One run. `at` is the index of the current step, None when the run is over."""
 
     workflow: str
     word: str
@@ -100,14 +100,14 @@ class RunView:
     tokens: int | None = None
     seconds: float = 0.0
     working: bool = False
-    """Whether time passes for it."""
+    """True while working time passes."""
     trouble: str = ""
-    """What keeps it from going on here."""
+    """The error that blocks the run here, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class At:
-    """What can be told of the step that the run is at."""
+    """The state of the step that the run is at."""
 
     mark: Mark
     word: str
@@ -129,7 +129,10 @@ _STANDS = {
 
 
 def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[float] = (), trouble: str = "") -> RunView:
-    """`turn` is the session's last one; `seconds` how long each step has worked, as far as it was seen."""
+    """Return the view of a run.
+
+    `turn` is the session's last turn. `seconds` are the known working times of the steps.
+    """
     phase = run.phase
     present = _present(phase, turn)
     at = standing_at(phase, turn)
@@ -153,7 +156,7 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
 
 
 def standing_at(phase: RunPhase, turn: TurnState | None) -> At:
-    """How the step stands that the run is at; for a run that is over, the run itself."""
+    """Return the state of the current step; for a run that is over, that of the run."""
     match phase:
         case RunningStep() | CheckingGate():
             present = _present(phase, turn)
@@ -170,7 +173,7 @@ def standing_at(phase: RunPhase, turn: TurnState | None) -> At:
 
 
 def _present(phase: RunPhase, turn: TurnState | None) -> TurnState | None:
-    """The turn that the run waits for, if it has begun and the run has not been told of its end."""
+    """Return the turn that the run waits for, if it has started and the run does not know its end yet."""
     if turn is None or not isinstance(phase, RunningStep | CheckingGate):
         return None
     return turn if turn.turn_id == phase.turn_id else None
@@ -198,13 +201,13 @@ def _step(run: WorkflowState, index: int, present: TurnState | None, at: At) -> 
     if here:
         return _here(known, spec, run, present, at)
     if isinstance(phase, RunFinished) and index == len(run.outputs):
-        # It ended at this step, which gave nothing.
+        # The run ended at this step, which has no result.
         return replace(known, mark=Mark.FAILED, word=phase.result.value, gates=_gates(spec, records, known.attempt))
     return known
 
 
 def _last_reason(records: Sequence[AttemptRecord], *, before: int) -> str:
-    """Why the last attempt was not accepted; named by its number if another one has begun, the `before`-th."""
+    """Return why the last attempt was not accepted, with its number if the `before`-th attempt has started since."""
     last = next((one for one in reversed(records) if one.detail), None)
     if last is None:
         return ""
@@ -247,7 +250,7 @@ def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnStat
 
 
 def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
-    """Which round it is, of how many; one more than there are is the closing call."""
+    """Return the current iteration and their maximum. One above the maximum is the closing call."""
     if turn is None:
         return 1, spec.max_iterations
     most = turn.grant.max_rounds
@@ -278,7 +281,10 @@ def _all_passed(spec: StepSpec) -> tuple[Check, ...]:
 def _gates(
     spec: StepSpec, records: Sequence[AttemptRecord], attempt: int, *, answered: bool = False
 ) -> tuple[Check, ...]:
-    """The gates in the present attempt. `answered`: the contract has accepted the answer, so patterns have passed."""
+    """Return the gates of the present attempt.
+
+    `answered`: the contract has accepted the answer, so pattern gates have passed.
+    """
     tried = {one.gate: one.status for one in records if one.gate and one.attempt == attempt}
     shown: list[Check] = []
     for gate in spec.gates:
