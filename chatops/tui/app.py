@@ -84,7 +84,7 @@ class ChatopsApp(Sturdy, App[None]):
         self._interrupted_at: float | None = None
         self._leaving = False
         self.failure: ChatopsError | None = None
-        """Why no session could be opened."""
+        """The reason why no session could be opened."""
         self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent)
         self._settings_problem = problem
         if theme in self.available_themes:

@@ -12,7 +12,7 @@ _STANDS_OUT = 0.3
 
 
 class WithoutColours(LineFilter):
-    """Removes colours from what is drawn; keeps bold, dim, underline and reverse."""
+    """Removes colours from drawn text. Keeps bold, dim, underline and reverse."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the same text without colours. `background` is the colour around it."""

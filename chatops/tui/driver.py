@@ -18,8 +18,8 @@ This driver replaces terminal modes, input, output and signals. Only the meaning
   whole one once it has caught up. `shown_for` says how long the user can have seen the last frame; dialogs ignore keys
   that came too early.
 - Input: a thread (`_read_keys`) reads bytes, decodes them, and lets an `Intake` separate keys, escape sequences and
-  pastes, whatever the chunks they arrived in. Only whole pieces reach Textual's parser, so its timeouts never apply.
-  Events are posted to the app from that thread.
+  pastes, whatever the chunks they arrived in. Only whole pieces reach Textual's parser, which is replaced if it still
+  waits for more after one. Events are posted to the app from that thread.
 - Signals: SIGTSTP, SIGCONT and SIGWINCH are handled on the event loop, between two steps of it. Textual's handlers
   would run between any two instructions.
 

@@ -37,7 +37,7 @@ class ModelRow:
     label: str
     note: str = ""
     missing: str = ""
-    """Why the model cannot be used here, in a sentence; empty if it can."""
+    """The reason why the model cannot be used here, in a sentence; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class WorkflowRow:
     steps: tuple[str, ...] = ()
     description: str = ""
     problem: str = ""
-    """Why the workflow cannot be used, with file and line; empty if it can."""
+    """The reason why the workflow cannot be used, with file and line; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ class Opened:
     notices: tuple[str, ...] = ()
     """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
     waiting: str = ""
-    """What is pending or was interrupted in other sessions, in one line; ctrl+g opens it."""
+    """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
     pick: bool = False
     """True to show the session picker first (``chatops -r`` without an id)."""
 

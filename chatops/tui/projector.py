@@ -19,7 +19,7 @@ Rules:
 - A block's id is made from ids of the session: ``TURN.user``, the id of an answer, ``ANSWER.reasoning``, the id of a
   call, ``TURN.end``. A block that exists already is replaced in place, so a notice that is published twice is shown
   once.
-- Events arrive in the order of the work, blocks stand in the order of reading. Text goes before the cards of its round,
+- Events arrive in the order of the work, blocks are in the order of reading. Text goes before the cards of its round,
   and reasoning before its answer, although the final text arrives after the first card.
 - Streamed text is only appended to (`Extend`). When the final text arrives and equals the streamed one, the block is
   closed and not drawn again. Otherwise it is replaced.

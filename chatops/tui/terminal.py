@@ -20,7 +20,7 @@ Lookup = Callable[[str], Capabilities | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What the terminal can show.
+    """Properties of the terminal.
 
     `problem` says why it can show no screen and what to do instead. `notice` is for the user.
     """

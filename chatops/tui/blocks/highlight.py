@@ -70,7 +70,7 @@ _alarm = _Alarm()
 def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
     """Return all tokens; none outside the main thread, because only the main thread gets signals.
 
-    Raises _OutOfTime, and whatever a lexer raises.
+    Raises _OutOfTime, and any exception of the lexer.
     """
     if threading.current_thread() is not threading.main_thread():
         return []

@@ -73,9 +73,9 @@ class ToolCardBlock:
     duration_ms: int = 0
     decided_by: str = ""
     why: str = ""
-    """Why the call needs an approval."""
+    """The reason why the call needs an approval."""
     reason: str = ""
-    """Why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
+    """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
     also: str = ""
     """More about its end: what was stopped afterwards, or how it failed."""
     kind: Literal["tool"] = "tool"

@@ -56,8 +56,9 @@ def offers_of(before: Sequence[str]) -> Offers | None:
 
 
 def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completion]:
-    """Return the matching `offered` completions: equal to `word`, starting with it, then containing its letters in
-    order.
+    """Return the matching `offered` completions.
+
+    Those equal to `word` are first, then those that start with it, then those that contain its letters in order.
     """
     first = sorted((one for one in offered if one.text.startswith(word)), key=lambda one: one.text != word)
     return [*first, *(one for one in offered if one not in first and _in_order(word, one.text))]

@@ -1,4 +1,4 @@
-"""What a slash command may ask of the app. Implemented by the chat screen; tests have their own."""
+"""Protocol of the app for slash commands. Implemented by the chat screen; tests have their own."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol

@@ -174,7 +174,7 @@ async def leave(face: Face, argument: str) -> None:
 
 
 async def permissions(face: Face, argument: str) -> None:
-    """Show what is remembered.
+    """Show the remembered permissions.
 
     ``revoke N`` withdraws a permission, ``deny TOOL`` takes a tool from this session.
     """
@@ -207,7 +207,7 @@ async def policy(face: Face, argument: str) -> None:
 
 
 async def doctor(face: Face, argument: str) -> None:
-    """Show what is set up and what is not."""
+    """Show what is configured and what is missing."""
     await _text(face, "Doctor", topic="doctor", argument=argument)
 
 

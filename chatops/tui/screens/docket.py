@@ -10,7 +10,7 @@ from chatops.domain.ids import CallId
 
 
 class Mark(StrEnum):
-    """The state of one call, as the word that is shown."""
+    """The state of one call. The value is the text that is shown."""
 
     UNDECIDED = "undecided"
     SENDING = "sending"

@@ -26,7 +26,7 @@ class Drafts:
         self._chat = chat
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
-        """Where a draft is stored: the session, and whether it is followed."""
+        """The session a draft is stored under, and True if it is only followed here."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
         self._sending: list[tuple[Conversation, str]] = []

@@ -202,7 +202,7 @@ class GuardedDialog(Modal[None]):
         self.show_frame()
 
     def arm(self) -> None:
-        """Start the grace period, because what is shown now has not been read yet."""
+        """Start the grace period, because the present content has not been read yet."""
         self._guard.rearm()
         if self._rearmed is not None:
             self._rearmed.stop()
@@ -247,7 +247,7 @@ class GuardedDialog(Modal[None]):
 
     @property
     def payload(self) -> PayloadView:
-        """The view of what is to be decided."""
+        """The view that shows the subject of the decision."""
         return self.query_one(PayloadView)
 
     @property

@@ -26,7 +26,7 @@ _TONES: tuple[Tone, ...] = ("plain", "heading", "code", "add", "remove", "hunk",
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of the screen: what is left of the text, the text, its tone."""
+    """One line of the screen: the prefix, the text, its tone."""
 
     left: str
     text: str

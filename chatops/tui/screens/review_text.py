@@ -51,7 +51,7 @@ def may_skip(run: WorkflowState, wanted: AwaitingReview) -> bool:
 
 
 def words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Review]:
-    """Return the question for what to tell the model in the next attempt."""
+    """Return the question for the instruction to the model in the next attempt."""
     name = line(run.spec.step(wanted.step).name)
     if wanted.reason is ReviewReason.REVIEW:
         title, explain = f"Try step {name} again", "Say what is missing or wrong. The model sees its answer and this."

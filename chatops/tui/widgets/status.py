@@ -56,7 +56,7 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
         # A failed turn has no reply whose tokens could have been counted.
         parts.append(_Part("tokens unknown", 5))
     if sandbox.startswith(SANDBOX_OFF):
-        # That commands run unsandboxed is always shown. The reason may be left out.
+        # The fact that commands run unsandboxed is always shown. The reason may be left out.
         parts.append(_Part(SANDBOX_OFF, 0, "bold"))
         parts.append(_Part(sandbox.removeprefix(SANDBOX_OFF).strip(), 3))
     elif sandbox:

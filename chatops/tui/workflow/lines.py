@@ -234,8 +234,9 @@ def _joined(parts: Sequence[str], signs: Symbols) -> str:
 
 
 def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, signs: Symbols) -> Line:
-    """Return a line with `left`, and `right` at its end. `left` is cut if needed; with too little room, `right` is
-    omitted.
+    """Return a line with `left`, and `right` at its end.
+
+    `left` is cut if needed. With too little room, `right` is omitted.
     """
     spans = tuple(left)
     room = width - cell_len(right) - 1

@@ -70,7 +70,7 @@ class StepView:
     tokens: int | None = None
     seconds: float | None = None
     detail: str = ""
-    """Why the step, or its last attempt, was not accepted."""
+    """The reason why the step, or its last attempt, was not accepted."""
 
     @property
     def closing(self) -> bool:
