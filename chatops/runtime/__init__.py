@@ -1,1 +1,1 @@
-"""Performs what the engine wants: commit, publish, perform."""
+"""Run the engine against the world: commit steps, publish events, perform effects."""

@@ -1,6 +1,6 @@
-"""After the death of an app: what is left of the calls that it was running. Their processes are stopped first.
+"""Crash recovery: find out what an interrupted process left of the calls that it was running.
 
-What is found goes into `Recovered`, so that every door to the conversation says the same of it.
+Orphan processes are stopped first. The findings go into the `Recovered` input, so that every UI shows the same.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Aftermath:
-    """Looks at what an earlier process left of a turn, and clears it away once that is stored."""
+    """Inspects what an earlier process left of a turn, and deletes those traces once the findings are stored."""
 
     def __init__(self, store: Store, offload: Offload, outputs: Outputs, here: Holder) -> None:
         self._store = store
@@ -31,15 +31,20 @@ class Aftermath:
         self._here = here
 
     async def of(self, state: TurnState) -> tuple[Interruption, ...]:
-        """What is known of the attempts that were under way when `state` was stored; nothing of them runs any more,
-        unless it says so."""
+        """Return what is known of each attempt that was running when `state` was stored.
+
+        Orphan processes are stopped first. `Interruption.processes` says if some of them still run.
+        """
         attempts = attempts_in_doubt(state)
         rows = await self._rows(state) if attempts else {}
         await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
         return tuple([await asyncio.to_thread(self._look, *one, rows.get(one)) for one in attempts])
 
     async def copied(self, state: TurnState) -> bool:
-        """Whether `state` was stored in another copy of the store, and the turn may have gone on there."""
+        """Return True if `state` was also stored in another copy of the store, where the turn may have been resumed.
+
+        Also True if the store cannot be read: then it is not known.
+        """
         try:
             return bool(await self._offload(self._store.setting, copied_key(state.turn_id)))
         except StoreError:
@@ -47,7 +52,7 @@ class Aftermath:
             return True
 
     def clear(self, state: TurnState, interrupted: tuple[Interruption, ...]) -> None:
-        """What was found out about the turn as it was loaded, in `state`, is stored with it now."""
+        """Delete the traces of the interrupted attempts in `state`, once the findings are stored with the turn."""
         for one in interrupted:
             self._outputs.forget(one.call_id)
         if self._store.setting(copied_key(state.turn_id)):
@@ -67,7 +72,7 @@ class Aftermath:
             call_id=call_id,
             attempt=attempt,
             started_at=row.started_at if row is not None else None,
-            # After its processes are stopped: then it is all that there ever will be.
+            # Read after the processes are stopped: then the output is complete.
             output=self._outputs.read(call_id, attempt),
             processes=processes,
             count=count,
@@ -80,7 +85,8 @@ class Aftermath:
         if by.boot_id != self._here.boot_id:
             return Processes.RESTARTED, 0
         if by != self._here and is_alive(by):
-            # It may be standing still between the stored intent and the start, so that none is there says nothing.
+            # The other process may be suspended between storing the intent and starting the tool, so finding no process
+            # proves nothing.
             return Processes.ELSEWHERE, left_over(call_id, attempt)
         stopped = stop_left_over(call_id, attempt)
         if stopped.running:

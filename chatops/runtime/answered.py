@@ -1,4 +1,4 @@
-"""Who has answered a call or reviewed a step, in words: for a person whose own word came second."""
+"""Sentences about who decided a call or reviewed a step, for a user whose own decision came second."""
 
 from datetime import datetime
 
@@ -9,20 +9,22 @@ from chatops.store.base import DecisionRow, Store
 
 
 def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
-    """The decision on a call: one that is left for the turn, else the last one that it took. None if there is none."""
+    """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
     left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
     taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
     return next((one for one in left if one is not None), None) or next(taken, None)
 
 
 def told(answer: DecisionRow) -> str:
-    """What was decided, by whom, where, when: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
+    """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
     return f"{word_for(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
 
 
 def told_review(word: Reviewed, *, at: float | None = None) -> str:
-    """The same of a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``; `at`, in seconds
-    since the epoch, is when the run took it, if it has."""
+    """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
+
+    `at` is when the run took it, in seconds since the epoch; None leaves it out.
+    """
     return f"{_REVIEWS[word.review.kind]} by {_who(word.by)}{'' if at is None else f' at {_when(at)}'}"
 
 
@@ -41,7 +43,7 @@ def _when(at: float) -> str:
 
 
 def word_for(decision: Decision) -> str:
-    """What was decided, in a word or two."""
+    """Return the decision as one word or two, such as "approved"."""
     match decision:
         case Approved():
             return "approved"

@@ -1,6 +1,6 @@
-"""One attempt of a call: the tool runs within its time, stops when it is told to, and always has a result.
+"""One attempt of a call: run the tool within its time limit, stop it on request, and always return a result.
 
-A tool that does not stop is left to itself: neither the turn nor the end of the program waits for it.
+A tool that does not stop is abandoned: neither the turn nor the end of the program waits for it.
 """
 
 import asyncio
@@ -16,16 +16,19 @@ from chatops.tools.output import cap
 log = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How much longer than its own limit a tool may take before the runtime stops it."""
+"""Seconds that a tool may take beyond its own limit before the runtime stops it."""
 STOP_S = 1.8
-"""How long a tool that was told to stop is waited for."""
+"""Seconds to wait for a tool after it was told to stop."""
 STOPPED = "Stopped by the person while it ran."
 _SO_FAR = 4_000
-"""Characters of the output of a call that was stopped."""
+"""Characters of output kept in the result of a stopped call."""
 
 
 async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolResult:
-    """Run `tool`. Never raises; told to stop by cancellation, it still gives what came of it."""
+    """Run `tool` and return its result. Never raises.
+
+    If cancelled, it stops the tool and returns the result all the same, with the output so far.
+    """
     heard = _Heard(context)
     began = time.monotonic()
     work = asyncio.ensure_future(tool.run(facts, replace(context, output=heard.take)))
@@ -49,14 +52,14 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
     stopped = STOPPED if told_to_stop else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
     outcome = Outcome.INTERRUPTED if told_to_stop else Outcome.FAILED
     if not (tool.spec.read_only or tool.spec.idempotent or (told_to_stop and work.done() and work.cancelled())):
-        # It may go on, as a thread does, or was half way through when its time was over.
+        # The tool may still be running, as a thread does, or was half-way when its time was over.
         outcome, stopped = Outcome.UNKNOWN, f"{stopped} Nothing tells whether it took effect."
     so_far = heard.text()
     return ToolResult(outcome=outcome, content=f"{stopped}\nOutput so far:\n{so_far}" if so_far else stopped)
 
 
 class _Heard:
-    """Passes output on, and keeps the last of it."""
+    """Passes output on and keeps the end of it."""
 
     def __init__(self, context: ToolContext) -> None:
         self._show = context.output
@@ -75,7 +78,7 @@ def _has_ended_by_itself(work: "asyncio.Future[ToolResult]") -> bool:
 
 
 def _forget(work: "asyncio.Future[ToolResult]") -> None:
-    """What it came to after all is of no use to anybody."""
+    """Log how an abandoned tool ended; its result is not used."""
     if not work.cancelled() and (error := work.exception()) is not None:
         log.info("a tool that was stopped ended with %s", type(error).__name__)
 
@@ -95,6 +98,6 @@ def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line that is never empty."""
+    """Return an error as one line that is never empty."""
     text = " ".join(str(error).split())
     return text if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Fan-out of events to the faces of one conversation, on the event loop, in order."""
+"""Fan-out of a session's events to its UIs, in order, on the event loop."""
 
 import logging
 import time
@@ -12,13 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class Bus:
-    """A face takes a snapshot and then listens; a listener that fails never stops the turn."""
+    """Delivers events to listeners. A UI takes a snapshot first and then subscribes.
+
+    An exception in a listener is logged and never stops the turn.
+    """
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with each event from now on; returns the way to stop it."""
+        """Call `listener` with each event from now on. Returns a function that unsubscribes it."""
         self._listeners.append(listener)
 
         def stop() -> None:
@@ -28,7 +31,7 @@ class Bus:
         return stop
 
     def publish(self, event: Event) -> None:
-        """Tell everybody."""
+        """Deliver `event` to all listeners."""
         published = Published(at=time.time(), event=event)
         for listener in tuple(self._listeners):
             try:

@@ -1,4 +1,4 @@
-"""A conversation on a screen: driven from here, or read along with while another process drives it."""
+"""A session on a screen: owned by this process, or followed read-only while another process owns it."""
 
 from chatops.runtime.reading import ReadAlong
 from chatops.runtime.session import ChatSession

@@ -1,4 +1,4 @@
-"""Pending calls that the rights in force now deny: which roles could run them, and the sentence for the user."""
+"""Pending calls that the current rights deny: the roles that could run them, and a sentence for the user."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> Pendin
 
 
 def sentence(denial: Denial) -> str:
-    """Why the call cannot run, and which role could run it."""
+    """Return why the call cannot run and which roles could run it."""
     reason = f"It cannot run now, as {denial.role}. Denied by: {denial.by}."
     roles = denial.could_run[:_MOST_ROLES]
     if not roles:
@@ -59,7 +59,7 @@ def sentence(denial: Denial) -> str:
 def _could_run(pending: PendingCall, standing: Standing, rights: Rights) -> tuple[str, ...]:
     found = []
     in_force = pending.denial.role if pending.denial is not None else ""
-    # A turn keeps what was taken from its role, so only a switch to another one helps.
+    # A turn keeps the restrictions that were put on its role, so only switching to another role helps.
     for role in (role for role in rights.roles() if role != in_force):
         try:
             grant = replace(standing, role=role).grant(rights)
@@ -67,5 +67,5 @@ def _could_run(pending: PendingCall, standing: Standing, rights: Rights) -> tupl
             continue
         if grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY:
             found.append(role)
-    # The role that asked knows best what the call is for.
+    # The role that proposed the call comes first: it fits the call best.
     return tuple(sorted(found, key=lambda role: role != pending.role))

@@ -1,4 +1,7 @@
-"""A conversation that another process asks for, or has taken: what runs here comes to rest, and the lease goes over."""
+"""Hand a session over to the process that asked for it, or give it up if it was seized.
+
+Quiesce, flush, then release the lease.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,7 +17,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class HandOver:
-    """Owns the lease of a conversation, and knows when it is no longer ours."""
+    """Owns the lease of a session, and gives the session up when another process requests or seizes it."""
 
     def __init__(
         self,
@@ -26,20 +29,23 @@ class HandOver:
         tell: Callable[..., None],
         looked: Callable[[], None],
     ) -> None:
-        """`taking` is held while a message is taken, `looked` is called whenever the store was looked at."""
+        """Set up the handover of one session.
+
+        `taking` is held while a message is submitted. `looked` is called after each look at the store.
+        """
         self._runner = runner
         self._taking = taking
         self._spawn = spawn
         self._tell = tell
         self._coming: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        """Held while the conversation changes hands."""
+        """Held while the session is handed over."""
         self.closed = False
-        """Whether it is no longer driven from here, for whatever reason."""
+        """True once this process no longer owns the session, for whatever reason."""
         self.wanted_by: Holder | None = None
-        """The process that asks for the conversation and gets it as soon as nothing runs here."""
+        """The process that requests the session. It gets it as soon as nothing runs here."""
         self.gone: ChatopsError | None = None
-        """That another process has the conversation now."""
+        """Set once another process owns the session."""
         self.lease = Lease(
             services.store,
             services.offload,
@@ -50,12 +56,12 @@ class HandOver:
         )
 
     def must_be_here(self) -> None:
-        """Raise what the person is told once another process has the conversation."""
+        """Raise the error for the user if another process owns the session."""
         if self._runner.gone is not None:
             raise self._runner.gone
 
     async def close(self) -> None:
-        """From now on nothing is handed over; what is just being handed over is first."""
+        """Hand over no more from now on; a handover that is in progress ends first."""
         async with self._changing:
             self.closed = True
 
@@ -78,16 +84,19 @@ class HandOver:
         await self._let_go(by)
 
     async def _let_go(self, by: Holder | None) -> None:
-        """Stop what runs here; the conversation as stored is theirs. What is being sent just now is stored first."""
+        """Stop what runs here, since the stored session now belongs to the other process.
+
+        A message that is just being submitted is stored first.
+        """
         async with self._taking, self._changing:
             if self.closed:
                 return
             self.closed = True
             await self._runner.give_up(_taken_over(by))
             if by is not None:
-                # Another one may have asked since.
+                # Another process may have asked in the meantime.
                 by = await self.lease.hand_over() or by
-            # Only now: who sees it reads along, and must not find the lease free.
+            # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
             self.gone = gone = _taken_over(by)
             self._tell(str(gone), advice=gone.advice)
 

@@ -1,4 +1,4 @@
-"""What is known of an interrupted attempt, in the same words at every door."""
+"""Sentences about an interrupted attempt, the same in every UI."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 def since(interruption: Interruption, *, now: float) -> str:
-    """When it was started, in the person's own zone, and how long before `now` (seconds since the epoch) that is."""
+    """Return the start time in the user's time zone, and how long before `now` (seconds since the epoch) that was."""
     if interruption.started_at is None:
         return "not known"
     at = datetime.fromtimestamp(interruption.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -20,7 +20,7 @@ def since(interruption: Interruption, *, now: float) -> str:
 
 
 def processes(interruption: Interruption, facts: CallFacts) -> str:
-    """What became of its processes; empty where there is nothing to say, since the call starts none."""
+    """Return what became of the attempt's processes; empty for a call that starts none."""
     many = interruption.count != 1
     number = f"{interruption.count} {'were' if many else 'was'}"
     match interruption.processes:
@@ -43,7 +43,7 @@ def processes(interruption: Interruption, facts: CallFacts) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """In the largest unit that fits; empty for a time to come, as after a change of the clock."""
+    """Return a duration in the largest unit that fits; empty if negative, as after a change of the clock."""
     if seconds < 0:
         return ""
     for size, name in _UNITS:

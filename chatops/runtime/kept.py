@@ -1,4 +1,4 @@
-"""Queued messages: stored when they are sent during a turn, sent one by one after it, in the order of typing."""
+"""Queued messages: submitted and stored during a turn, sent one at a time after it, in the order of typing."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,13 @@ from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
 
 HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
-"""A turn that ends like this holds the queue until the user goes on."""
+"""Turn results that hold the queue until the user continues."""
 
 
 class KeptTexts:
-    """The queue of one session. A message leaves it in the commit that begins its turn, so it is sent exactly once."""
+    """Message queue of one session. A message leaves it in the commit that starts its turn, so it is sent exactly
+    once.
+    """
 
     def __init__(
         self,
@@ -28,18 +30,22 @@ class KeptTexts:
         tell: Callable[..., None],
         hindered: Callable[[NotSaved], None],
     ) -> None:
-        """`taking` is held while a message is taken; `hindered` is told what keeps the store from taking anything."""
+        """Set up the queue of one session.
+
+        `taking` is held while a message is submitted. `hindered` is called with the error if the store cannot be
+        written.
+        """
         self._services = services
         self._turns = turns
         self._taking = taking
         self._tell = tell
         self._hindered = hindered
         self.texts: tuple[str, ...] = ()
-        """As stored, oldest first."""
+        """The queued messages as stored, oldest first."""
         self.held = False
         """True after an interrupted or failed turn: nothing is sent until the user sends, resumes or retries."""
         self.waits = False
-        """Whether the next one is to be sent as soon as saving works."""
+        """True if the next message is sent as soon as the store can be written again."""
 
     async def recall(self, info: SessionInfo) -> None:
         """Load the queue of an earlier process. It is held if the last turn held it."""
@@ -47,9 +53,9 @@ class KeptTexts:
         self.held = bool(self.texts) and await self._services.offload(_last_turn_holds, self._services, info)
 
     async def submit(self, info: SessionInfo, text: str) -> bool:
-        """Begin a turn with `text`; if a turn, a run or older messages come first, queue it and return False.
+        """Start a turn with `text`; if a turn, a run or older messages come first, queue it and return False.
 
-        Where no user is present the queue stays as it is. The caller holds the lock.
+        With no user present, older messages stay queued. The caller holds the lock.
         """
         blocked = bool(self._turns.leader) or self._turns.unfinished
         with suppress(NotSaved):
@@ -65,7 +71,7 @@ class KeptTexts:
         return False
 
     async def take_last(self, *, into: str) -> str:
-        """Remove the newest message and return it; it is stored as setting `into`. Empty if nothing is queued."""
+        """Remove the newest message and return it, storing it as setting `into`. Empty if nothing is queued."""
         async with self._taking:
             info = self._turns.info
             if info is None:
@@ -75,12 +81,12 @@ class KeptTexts:
             return text or ""
 
     async def send_next(self) -> None:
-        """Begin the next turn with the oldest message, unless the queue is held."""
+        """Start the next turn with the oldest message, unless the queue is held."""
         async with self._taking:
             await self._send_next()
 
     async def _send_next(self) -> None:
-        """Begin the next turn. A message that cannot be sent stays queued, with a notice."""
+        """Start the next turn. A message that cannot be sent stays queued, with a notice."""
         self.waits = False
         turns = self._turns
         if turns.leader or not self._services.attended or turns.info is None or turns.unfinished:
@@ -108,5 +114,5 @@ def _last_turn_holds(services: Services, info: SessionInfo) -> bool:
     try:
         return turn_status(services.store.load_turn(info.last_turn)) in HOLDING
     except Unreadable:
-        # Nobody knows how it ended: the user decides.
+        # Not known how it ended, so the user decides.
         return True

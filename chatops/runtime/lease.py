@@ -1,4 +1,24 @@
-"""Whose conversation it is: taken when it is opened, renewed while it is open, given back or handed over at the end."""
+"""Session lease of this process: take it, keep it, hand it over, release it.
+
+Theory of operation
+
+A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
+take it. This module is the owner's side.
+
+- Taken: `take` stores the lease and starts a task that keeps it. The task renews the lease every LEASE_S / 3 seconds
+  and looks at the store every LOOK_S seconds.
+- Requested: another process has written its name into the row. The task reports it through `asked`. The owner finishes
+  what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if there is
+  none.
+- Lost: the row names another holder, or is gone. The task reports it through `lost`, once, and ends. A lease that is
+  gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
+  state in memory may be outdated. It is never taken again.
+- Released: `release` deletes the row if it still names this process.
+
+The task only reports. What makes the rule hold is that the store checks the lease in the transaction of every commit,
+and that the performer calls `is_ours` right before a tool starts. A process that was suspended and lost its lease can
+therefore neither store a step nor start a tool. A look that fails proves nothing and is repeated.
+"""
 
 import asyncio
 import logging
@@ -12,13 +32,15 @@ from chatops.store.base import Hold, Holder, Store
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-"""How long another host waits for us after the last sign of life."""
+"""Seconds after the last renewal for which other hosts regard the lease as held. They cannot see if its process
+lives.
+"""
 LOOK_S = 0.5
-"""How often a holder looks whether another process asks for the conversation, or has taken it."""
+"""Seconds between two looks for a process that requests the session, or has seized it."""
 
 
 class Lease:
-    """One process drives a conversation at a time; on the same host a dead holder is replaced at once."""
+    """The lease of one session. On the same host, a dead holder is replaced at once."""
 
     def __init__(
         self,
@@ -30,9 +52,12 @@ class Lease:
         lost: Callable[[Holder | None], None],
         looked: Callable[[], None],
     ) -> None:
-        """`asked` is called with each process that asks for the conversation, None when it does not any more; `lost`
-        once when it was taken: with the process that has it, None if that has left again. `looked` is called after
-        each look at the store, which may have found out something about itself."""
+        """Set up the lease of one session, without taking it.
+
+        `asked` is called with each process that requests the session, and with None when the request is withdrawn.
+        `lost` is called once, with the new holder, or None if that has left again. `looked` is called after each look
+        at the store, since the store may have noticed a problem of its own.
+        """
         self._store = store
         self._offload = offload
         self._holder = holder
@@ -43,16 +68,18 @@ class Lease:
         self._keeping: asyncio.Task[None] | None = None
 
     async def take(self, session: SessionId) -> None:
-        """Hold `session` and keep it. Raises SessionHeld."""
+        """Take the lease of `session` and keep it. Raises SessionHeld."""
         await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
         self._forget()
         self._session = session
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
-        """Whether the store still says so. Raises StoreError where it cannot be looked at.
+        """Return True if the store still names this process as the holder.
 
-        A lease that is gone is not ours: another process may have had the session, and have left again.
+        A missing lease counts as lost: another process may have owned the session and left it again.
+
+        Raises StoreError if the store cannot be read.
         """
         session = self._session
         if session is None:
@@ -61,7 +88,9 @@ class Lease:
         return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:
-        """Let whoever asks know that the conversation comes as soon as it can; it comes, whether or not they know."""
+        """Tell the requesting process that the session will be handed over. The handover does not depend on this
+        message.
+        """
         if self._session is None:
             return
         try:
@@ -70,7 +99,10 @@ class Lease:
             log.warning("whoever asks for the session was not answered: %s", error)
 
     async def hand_over(self) -> Holder | None:
-        """Make it theirs who want it by now, else nobody's; who got it. Harmless if it is ours no longer."""
+        """Pass the lease to the process that requests it by now, else release it. Returns the new holder, if any.
+
+        Has no effect if this process does not hold the lease any more.
+        """
         session, to = self._session, None
         if session is None:
             return None
@@ -86,7 +118,7 @@ class Lease:
         return to
 
     async def release(self) -> None:
-        """Give it back; harmless if it was never taken."""
+        """Release the lease. Has no effect if it was never taken."""
         session = self._forget()
         if session is None:
             return
@@ -109,7 +141,7 @@ class Lease:
             await asyncio.sleep(LOOK_S)
             try:
                 if clock() - renewed >= LEASE_S / 3:
-                    # If it is not ours by now, the look at it says whose.
+                    # If it is lost by now, the look below tells to whom.
                     await self._offload(self._store.renew, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._offload(self._store.version)

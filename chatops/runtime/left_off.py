@@ -1,6 +1,6 @@
-"""How an unfinished conversation stands, in one line for a person: what it waits for, or where it was interrupted.
+"""Resume summary: one line on what an unfinished session waits for, or where it was interrupted.
 
-Read from the stored state alone, so that it is true before anybody opens the conversation.
+Derived from the stored state alone, so it is correct before any process opens the session.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,14 @@ from chatops.runtime.answered import word_for
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
 _LONGEST = 60
-"""Characters of a command or path in such a line."""
+"""Maximum characters of a command or path in the summary."""
 
 
 def left_off(store: Store, info: SessionInfo) -> str:
-    """One line on a conversation whose turn is not finished; empty if there is none. Whether somebody drives it now is
-    another question, see `Store.held`. Raises StoreError."""
+    """Return one line on a session whose turn is unfinished; empty if it has none.
+
+    It does not tell if a process owns the session now: see `Store.held`. Raises StoreError.
+    """
     if info.active_turn is None:
         return ""
     try:
@@ -46,7 +48,9 @@ def left_off(store: Store, info: SessionInfo) -> str:
 
 
 def how_it_stands(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
-    """How a turn stands that nobody drives. `decided`: what was answered elsewhere and not taken up yet."""
+    """Return the summary of a turn that no process runs. `decided`: posted decisions that the turn has not taken
+    yet.
+    """
     match state.phase:
         case AwaitingModel():
             return "reply cut off"

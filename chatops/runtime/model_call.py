@@ -1,4 +1,4 @@
-"""One call of a model: what streams in is shown and kept until its end, and the end is an input for the turn."""
+"""One model call: publish what streams in, keep it until the end, and return the end as an input for the turn."""
 
 import asyncio
 import logging
@@ -31,25 +31,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ModelCall:
-    """The call of round `number`; `publish` takes what faces see meanwhile."""
+    """The model call of round `number`. `publish` takes the events until it ends."""
 
     number: RoundId
     publish: Callable[[Event], None]
     text: list[str] = field(default_factory=list)
-    """What has been streamed so far, for the case that it is stopped."""
+    """Text streamed so far, in case the call is stopped."""
     reasoning: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     remarks: int = 0
-    """How many remarks on the server came before it."""
+    """Number of notices about the server so far."""
     note: Waiting | Retrying | None = None
-    """What the passing note says as long as nothing comes."""
+    """The event behind the notice that is shown while no data comes."""
 
     def partial(self) -> tuple[str, str]:
-        """Text and reasoning streamed so far."""
+        """Return the text and reasoning streamed so far."""
         return "".join(self.text), "".join(self.reasoning)
 
     async def run(self, models: ModelClient, request: ModelRequest) -> ModelReplied | ModelFailed:
-        """Ask, and follow the reply to its end. Raises nothing but CancelledError."""
+        """Ask the model and follow the reply to its end. Raises nothing but CancelledError."""
         reach("before_model")
         ended: ModelReplied | ModelFailed | None = None
         try:
@@ -79,7 +79,7 @@ class ModelCall:
             case Retrying() | Waiting():
                 pass
             case Remark(text=text):
-                # Each stays: only waiting and trying again take the place of what was said before.
+                # These notices stay. Only those about waiting and retrying replace each other.
                 self.remarks += 1
                 self.publish(Notice(id=f"{self.number}.remark{self.remarks}", parent_id=self.number, text=text))
             case Replied(reply=reply):
@@ -91,7 +91,9 @@ class ModelCall:
         return None
 
     def _passing(self, event: ModelEvent) -> None:
-        """The one line about waiting and trying again: it counts, and once something comes it says what was."""
+        """Update the one notice about waiting and retrying: it counts down, and turns into a record once data
+        comes.
+        """
         before = self.note
         match event:
             case Retrying(left_s=left, delay_s=whole) if left < whole:

@@ -1,4 +1,7 @@
-"""Blocking store calls off the event loop: one thread, in order, never abandoned half-way; nor is what follows one."""
+"""Worker thread for blocking store calls, and a shield for what must run to its end after one.
+
+Calls run in one thread, in order, and are never abandoned half-way.
+"""
 
 import asyncio
 import logging
@@ -13,41 +16,43 @@ T = TypeVar("T")
 
 
 class Whole:
-    """Work that goes on to its end although whoever waits for it is cancelled: once a commit has begun, what it changes
-    in memory follows it, so that the two never part."""
+    """Runs work to its end even if the caller is cancelled.
+
+    Once a commit has started, the change that it makes in memory must follow, or store and memory would differ.
+    """
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[object]] = set()
 
     async def __call__(self, work: Coroutine[None, None, T]) -> T:
-        """The result of `work`, or what it raised."""
+        """Run `work` and return its result or raise its exception."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return await asyncio.shield(task)
 
     async def ended(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the work in progress."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
 class Offload:
-    """Runs calls one after the other in a thread of its own.
+    """Runs calls one after the other in its own thread.
 
-    Cancelling the awaiting task does not cancel a call that has begun: a commit is never left half
-    awaited with its outcome unknown to later ones, which queue up behind it.
+    Cancelling the awaiting task does not cancel a call that has started. Later calls queue up behind it, so they never
+    see a commit whose outcome is still unknown.
     """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `function`, or what it raised."""
+        """Run `function` in the thread and return its result or raise its exception."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._pool, lambda: function(*args, **kwargs)))
 
     def later(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run `function` when its place comes and forget it; what it raises is logged."""
+        """Queue `function` without waiting for it; an exception is logged."""
 
         def work() -> None:
             try:
@@ -58,5 +63,5 @@ class Offload:
         self._pool.submit(work)
 
     def close(self) -> None:
-        """Wait for what has begun and end the thread."""
+        """Wait for the calls that have started, and end the thread."""
         self._pool.shutdown(wait=True)

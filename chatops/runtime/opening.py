@@ -1,4 +1,4 @@
-"""Opening conversations: a new one, or a stored one with its lease, messages and unfinished turn."""
+"""Opening sessions: a new one, or a stored one with its lease, messages and unfinished turn."""
 
 from dataclasses import replace
 
@@ -22,12 +22,13 @@ async def open_session(
     default_role: str,
     model_pin: str = "",
 ) -> ChatSession:
-    """A conversation ready for use. A stored one keeps its role, model and persona unless others are given; nobody
-    at the screen: also while its last turn is not finished.
+    """Open a session. A stored one keeps its persona, and its role and model unless others are given.
 
-    An unfinished turn is loaded and not resumed: call `resume` when a face listens. Raises NoSuchSession,
-    SessionHeld, Unreadable, ConfigError. A run of a workflow is opened as it stands, and its next turn does not
-    begin: see `open_run`.
+    With no user at the screen, an unfinished turn also keeps the stored role. An unfinished turn is loaded but not
+    resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
+    started: see `open_run`.
+
+    Raises NoSuchSession, SessionHeld, Unreadable, ConfigError.
     """
     if session_id is None:
         return ChatSession(services, None, Standing(role=role or default_role, model_pin=model_pin))
@@ -49,7 +50,7 @@ async def open_session(
         if info.run is not None and not info.run.result:
             run = await services.offload(services.store.load_run, info.id)
             session.lead(run.spec.name, at_step(standing, run))
-        # Without a user at the screen an open turn refuses the prompt, so nothing may change before that.
+        # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
         if role and role != stored and (services.attended or not session.unfinished):
             await session.switch_role(role)
     except BaseException:
@@ -59,8 +60,11 @@ async def open_session(
 
 
 def _without_what_is_gone(standing: Standing, rights: Rights, *, chosen: bool) -> tuple[Standing, list[str]]:
-    """`standing` without a pinned model, unless it was `chosen` just now, and a persona that are not there any more,
-    and what to say of it: a conversation opens without them, for what waits in it waits for a person."""
+    """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
+
+    A model that was `chosen` just now stays. The session opens all the same, because pending calls wait in it for the
+    user.
+    """
     said: list[str] = []
     for kind, pin, persona in (("model", "" if chosen else standing.model_pin, ""), ("persona", "", standing.persona)):
         try:
@@ -72,7 +76,7 @@ def _without_what_is_gone(standing: Standing, rights: Rights, *, chosen: bool) -
 
 
 async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
-    """A run of `workflow` in a session of its own: call `go_on` when a face listens. Raises ConfigError, StoreError."""
+    """Create a run of `workflow` in a new session: call `go_on` when a UI listens. Raises ConfigError, StoreError."""
     store, offload = services.store, services.offload
     standing = Standing(role=role, model_pin=model)
     standing.grant(services.rights)
@@ -86,10 +90,12 @@ async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, rol
 
 
 async def open_run(services: Services, session_id: SessionId, *, default_role: str) -> WorkflowRun:
-    """A stored run: call `go_on` when a face listens. Raises NoSuchSession for a session that is none, SessionHeld,
-    Unreadable."""
+    """Open a stored run: call `go_on` when a UI listens.
+
+    Raises NoSuchSession if the session is not a run, SessionHeld, Unreadable.
+    """
     await services.offload(services.store.load_run, session_id)
     session = await open_session(services, session_id, default_role=default_role)
-    # Only now is nobody else going on with it.
+    # Read it again under the lease: until now another process may have resumed it.
     state = await services.offload(services.store.load_run, session.session_id)
     return WorkflowRun(services, session, state)

@@ -1,11 +1,11 @@
-"""What a person is told while a model does not answer, and what stays of it once it does."""
+"""Notices while a model does not answer, and their final text once it does."""
 
 from chatops.models.base import Retrying, Waiting
 from chatops.models.retry import in_words
 
 
 def told(event: Retrying | Waiting) -> str:
-    """The line for as long as nothing comes."""
+    """Return the notice to show while no data comes."""
     if isinstance(event, Retrying):
         return f"{event.reason} Trying again in {in_words(event.left_s)} ({event.attempt} of {event.of}); Esc stops it."
     if event.limit_s is None:
@@ -16,8 +16,11 @@ def told(event: Retrying | Waiting) -> str:
 
 
 def told_after(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:
-    """The same line afterwards. `stopped`: nothing came, the person did not want to wait. `failed`: it ended with an
-    error, which says the reason itself."""
+    """Return the final text of the same notice, once waiting is over.
+
+    `stopped`: no data came and the user stopped waiting. `failed`: the call ended with an error, which names the reason
+    itself.
+    """
     if isinstance(event, Retrying) and failed:
         return f"Tried again ({event.attempt} of {event.of})."
     if isinstance(event, Retrying):

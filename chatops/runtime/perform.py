@@ -1,4 +1,24 @@
-"""Performs effects: asks models, inspects and runs tools, and hands back what came of it as inputs."""
+"""Performer of effects: asks models, inspects and runs tools, and delivers the outcomes as inputs.
+
+Theory of operation
+
+The engine decides, the performer acts. Every effect runs in a task of its own, so `perform` never waits. A task is
+named after its round or call, which is how AbortModel and CancelTool find the task to cancel.
+
+An effect ends with one input for the runner. Exceptions of models and tools become inputs as well: a failed reply, a
+problem of the call, a failed result. There are two exceptions. A cancelled model call delivers nothing, because the
+TurnCancelled input already carries what was streamed (`partial`). A tool that is not started because another process
+owns the session delivers nothing either.
+
+A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `may_start`
+asks the store for the lease right before the start: this process may have been suspended in between. If the store
+cannot be read, the tool does not start and the call fails.
+
+A cancelled tool still has a result (`runtime.attempt`). If it is not known whether the tool took effect, the outcome is
+unknown.
+
+Once closed, the performer starts and delivers nothing: the next process resumes from the stored state.
+"""
 
 import asyncio
 import logging
@@ -43,26 +63,26 @@ log = logging.getLogger(__name__)
 
 
 class Toolbox(Protocol):
-    """Where tools are looked up."""
+    """A lookup of tools by name."""
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name."""
+        """Return the tool with that name, or None."""
         ...
 
 
 class ContextFor(Protocol):
-    """Makes the context a tool works in."""
+    """A factory of tool contexts."""
 
     def __call__(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        """The context for one attempt of a call."""
+        """Return the context for one attempt of a call."""
         ...
 
 
 class Performer:
-    """One task per effect. `deliver` takes the resulting input; `publish` what faces see meanwhile.
+    """Runs one task per effect. `deliver` takes the resulting input, `publish` the events until then.
 
-    `may_start` is asked right before a tool starts: whether the conversation is still driven from here. It raises
-    StoreError where nobody can tell; then the tool does not start.
+    `may_start` is called right before a tool starts and returns True if this process still holds the session's lease.
+    If it raises StoreError, that is not known, and the tool does not start.
     """
 
     def __init__(
@@ -84,12 +104,12 @@ class Performer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
         self._asking: ModelCall | None = None
-        """The call of a model that was begun last."""
+        """The model call that was started last."""
 
     def perform(self, effect: Effect) -> None:
-        """Start doing what the engine wants; never waits."""
+        """Start to perform `effect`, without waiting for it."""
         if self._closed:
-            # The step was being stored when everything was closed: whoever opens it next goes on from there.
+            # The step was still being stored when the session was closed. The next process resumes from there.
             return
         match effect:
             case CallModel(round_id=number, request=request):
@@ -111,11 +131,11 @@ class Performer:
                 assert_never(never)
 
     def partial(self) -> tuple[str, str]:
-        """Text and reasoning streamed so far of the reply in progress."""
+        """Return the text and reasoning streamed so far for the current reply."""
         return self._asking.partial() if self._asking is not None else ("", "")
 
     async def aclose(self) -> None:
-        """Stop everything and wait until it has stopped; nothing is begun or delivered any more."""
+        """Stop all tasks and wait until they have stopped. Afterwards nothing is started or delivered."""
         self._closed = True
         self._deliver = lambda event: None
         tasks = list(self._tasks.values())
@@ -143,7 +163,7 @@ class Performer:
         self._deliver(await call.run(self._models, request))
 
     async def _check(self, effect: CheckAnswer) -> None:
-        from chatops.tools.answers import read_answer  # pydantic and a schema's reader: only steps need them
+        from chatops.tools.answers import read_answer  # only steps need its pydantic and schema reader
 
         try:
             facts = await in_thread(read_answer, effect.text, schema=effect.schema, patterns=effect.patterns)
@@ -159,7 +179,7 @@ class Performer:
             facts = CallFacts(arguments=call.arguments, problems=(gone,))
         else:
             facts = await self._facts(tool, call)
-        # That the registry has changed was perhaps found on the way: the turn hears of it first.
+        # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
         self._deliver(CallInspected(call_id=call.id, facts=facts))
@@ -186,11 +206,12 @@ class Performer:
         except StoreError as error:
             result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: the session store was not read. {error}")
         except asyncio.CancelledError:
-            # Whoever stops a call waits for its result, also of one that has not begun.
+            # The turn waits for the result of a cancelled call, even if the tool has not started.
             result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.STOPPED)
         else:
             if not driven_here:
-                # This process may have stood still since the intent was stored; whoever has the turn now asks about it.
+                # This process may have been suspended since the intent was stored. The new owner of the session asks
+                # the user about the call.
                 log.warning("%s was not started: another process has the conversation", call.id)
                 return
             result = await self._result(effect)
@@ -247,4 +268,4 @@ def _since(began: float) -> int:
 
 
 def _ignore(text: str) -> None:
-    """Output nobody looks at."""
+    """Discard the output."""

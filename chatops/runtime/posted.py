@@ -1,4 +1,4 @@
-"""Decisions that were made at other doors (another window, `chatops approvals`) and left in the store for the turn."""
+"""Decisions posted by other processes (another window, `chatops approvals`), stored until the turn takes them."""
 
 import asyncio
 import logging
@@ -17,11 +17,11 @@ from chatops.store.base import DecisionRow, Store
 log = logging.getLogger(__name__)
 
 WATCH_S = 0.5
-"""How often other doors are looked at while a call waits."""
+"""Seconds between two looks at the store while a call is pending."""
 
 
 class PostedDecisions:
-    """Decisions left by other processes. The store says which was first; the turn takes them in order."""
+    """Takes decisions posted by other processes, in order. The store determines which one came first."""
 
     def __init__(self, store: Store, offload: Offload, runner: Runner) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class PostedDecisions:
         self._runner = runner
 
     async def take(self) -> None:
-        """Hand to the turn what has been posted for it."""
+        """Pass the posted decisions to the turn."""
         state = self._runner.state
         if state is None or isinstance(state.phase, Finished):
             return
@@ -38,11 +38,11 @@ class PostedDecisions:
             await self._runner.take(decided)
 
     async def answer_to(self, session: SessionId, call_id: CallId) -> DecisionRow | None:
-        """What was decided about a call, taken by the turn or not."""
+        """Return the decision on a call, whether or not the turn has taken it."""
         return await self._offload(answer_to, self._store, session, call_id)
 
     async def watch(self) -> None:
-        """Take what is posted for as long as the turn is paused."""
+        """Take posted decisions for as long as the turn is paused."""
         seen = -1
         while (state := self._runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
             try:

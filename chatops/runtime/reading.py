@@ -1,6 +1,6 @@
-"""A conversation that another process drives, as a face sees it: read as it grows, decided on, asked for.
+"""Read-only view of a session whose lease another process holds.
 
-Nothing of it is changed from here. A decision is left for the process that has it, as from any other door.
+It never changes the session. It can post decisions, which the owner takes, and request the lease.
 """
 
 import asyncio
@@ -39,20 +39,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """What one look at the store has found."""
+    """Result of one look at the store."""
 
     info: SessionInfo
     hold: Hold | None
     record: Record
     spent: Usage | None
-    """Of all turns but the one that `state` is of."""
+    """Usage of all turns except the one in `state`."""
     state: TurnState | None
     run: WorkflowState | None
     kept: tuple[str, ...]
 
 
 class ReadAlong:
-    """Use `read_along`. Methods raise ChatopsError with a sentence for the person."""
+    """Follows a session read-only. Create it with `read_along`.
+
+    Methods raise ChatopsError with a message for the user.
+    """
 
     def __init__(self, services: Services, found: _Stored) -> None:
         self._services = services
@@ -64,79 +67,79 @@ class ReadAlong:
         self._request = Request(services, found.info.id, tell=self.tell)
         self._following = asyncio.create_task(self._follow(), name="read along")
 
-    # what it shows
+    # State
 
     @property
     def session_id(self) -> SessionId:
-        """Its id."""
+        """Id of the session."""
         return self._found.info.id
 
     @property
     def workspace(self) -> Path:
-        """Where this process works, which the tools of the other one need not do."""
+        """Workspace of this process. The owner's tools may work in another one."""
         return self._services.workspace
 
     @property
     def state(self) -> TurnState | None:
-        """The turn that is not finished, or the one that came last, as committed."""
+        """The unfinished turn, or the last one, as committed."""
         return self._found.state
 
     @property
     def run(self) -> WorkflowState | None:
-        """The run of a workflow that it is, if it is one."""
+        """The workflow run that the session belongs to, if any."""
         return self._found.run
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait for a person."""
+        """Calls that wait for a decision."""
         if self.state is None:
             return ()
         return with_roles(pending_calls(self.state), self.standing, self._services.rights)
 
     @property
     def trouble(self) -> ChatopsError | None:
-        """Nothing is done here that could fail."""
+        """None: a follower performs nothing that could fail."""
         return None
 
     @property
     def unsaved(self) -> str:
-        """Nothing is said here that would have to be stored."""
+        """Empty: a follower has nothing to store."""
         return ""
 
     @property
     def passing(self) -> bool:
-        """It is stored by the process that drives it."""
+        """False: the owner stores the session."""
         return False
 
     @property
     def gone(self) -> ChatopsError | None:
-        """It was never here."""
+        """None: this process does not own the session."""
         return None
 
     @property
     def hold(self) -> Hold | None:
-        """Who has it; None if nobody does any more."""
+        """The current lease; None if no live process holds it."""
         return self._found.hold
 
     @property
     def handing(self) -> Handing:
-        """How far it is with getting it."""
+        """Progress of the request for the lease."""
         return self._request.handing(self._found.hold)
 
     @property
     def standing(self) -> Standing:
-        """What is in force in it, as stored."""
+        """The session settings, as stored."""
         info = self._found.info
         return Standing(role=info.role, model_pin=info.model_pin, persona=info.persona)
 
     def grant(self) -> Grant:
-        """What its role may do here now. Raises ConfigError for a role that this registry does not have."""
+        """Return what the session's role may do. Raises ConfigError if this process's registry lacks the role."""
         if self.state is not None and not isinstance(self.state.phase, Finished):
             return self.state.grant
         return self.standing.grant(self._services.rights)
 
     def snapshot(self) -> Snapshot:
-        """The conversation as it was stored when it was looked at last."""
+        """Return the session as of the last look at the store."""
         found = self._found
         return found.record.snapshot(
             found.state,
@@ -151,129 +154,132 @@ class ReadAlong:
         )
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
-        """The system prompt's layers, as this registry has them."""
+        """Return the layers of the system prompt, according to this process's registry."""
         now = self.standing
         return self._services.rights.prompt_layers(now.role, model_pin=now.model_pin, persona=now.persona)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """What is told here, which is not what happens in the conversation: see `on_change` for that."""
+        """Subscribe to this view's own notices. For changes of the session, use `on_change`."""
         return self._bus.subscribe(listener)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call `changed` on the event loop whenever there is something else to show, `handing` included."""
+        """Call `changed` on the event loop whenever something to show has changed, including `handing`."""
         self._changed = changed
 
     def tell(self, text: str, *, advice: str = "") -> None:
-        """Let the faces say something."""
+        """Publish a notice to the UIs."""
         self._told += 1
         number = f"{self.session_id}.reading{self._told}"
         self.publish(Notice(id=number, parent_id=self.session_id, text=text, advice=advice, level="warning"))
 
     def tell_soon(self, text: str) -> None:
-        """`tell`, from any thread."""
+        """Call `tell` from any thread."""
         self._loop.call_soon_threadsafe(self.tell, text)
 
     def publish(self, event: Event) -> None:
-        """Tell the faces something."""
+        """Publish an event to the UIs."""
         self._bus.publish(event)
 
-    # what can be asked of it
+    # Actions
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
-        """Leave an answer to a pending call as shown. False: another one was first, or it waits no longer."""
+        """Post a decision on a pending call as shown (`digest`).
+
+        Returns False if another decision came first or the call is no longer pending.
+        """
         decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.offload(self._services.store.post_decision, decided)
         await self._look()
         return taken
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
-        """Who has decided a call, what and when; None if nobody has."""
+        """Return the decision on a call, or None."""
         return await self._services.offload(answer_to, self._services.store, self.session_id, call_id)
 
     async def get(self) -> None:
-        """Ask for the conversation; once it is known whether that is answered, take it. `handing` says how far it is.
+        """Request the lease; take it if it is free; seize it if it was requested before. `handing` tells the progress.
 
-        What was seen to run in a process that does not answer, or that is not waited for, has an outcome that nobody
-        knows; nothing further begins there.
+        A second call has no effect until the owner has answered or counts as silent. If the lease is seized, calls that
+        were running in the old owner have an unknown outcome, and it starts nothing more.
         """
         await self._request.press(self._found.hold)
         await self._look()
 
     def stop(self) -> None:
-        """Read no further: the conversation has been opened here."""
+        """Stop following: this process has opened the session."""
         self._following.cancel()
         self._changed = lambda: None
 
     async def aclose(self) -> None:
-        """Read no further; what was asked for is not wanted any more, and goes back if it has come."""
+        """Stop following, withdraw the request, and release the lease if it has arrived."""
         if self._following.done():
             return
         self.stop()
         await self._request.withdraw()
 
-    # what only the process that has it can do
+    # Only the owner can do the following
 
     async def submit(self, text: str) -> bool:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("The message was not sent")
 
     async def take_queued(self, *, into: str) -> str:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("The queue was not changed")
 
     async def resume_queue(self) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("The queue was not sent")
 
     async def switch_role(self, name: str) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("The role was not switched")
 
     async def pin_model(self, name: str | None) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("No model was pinned")
 
     async def set_persona(self, name: str) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("The persona was not changed")
 
     async def revoke_tool(self, name: str) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("Nothing was taken away")
 
     async def withdraw(self, grant: RememberedGrant) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("Nothing was withdrawn")
 
     async def rename(self, title: str) -> None:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("It was not renamed")
 
     async def retry(self) -> bool:
-        """Raises SessionHeld."""
+        """Raise SessionHeld."""
         raise self._elsewhere("Nothing was tried again")
 
     async def cancel(self) -> bool:
-        """Nothing runs here."""
+        """Return False: nothing runs in this process."""
         return False
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
-        """Its rights are those of the process that has it."""
+        """Do nothing: the rights are those of the owner's registry."""
 
-    # inside
+    # Internals
 
     def _elsewhere(self, what: str) -> SessionHeld:
         return SessionHeld(f"{what}: {self.whereabouts()}.", advice="F2 takes the conversation over.")
 
     def whereabouts(self) -> str:
-        """Where it is open, in words."""
+        """Return which process owns the session, in words."""
         hold = self._found.hold
         if hold is None:
             return "this conversation is open nowhere now"
         return f"this conversation is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
 
     def since(self) -> str:
-        """Since when it is open there, in this place's time."""
+        """Return since when the owner has had the session, in local time."""
         hold = self._found.hold
         return since(hold, now=time.time()) if hold is not None else ""
 
@@ -285,7 +291,7 @@ class ReadAlong:
             return Standing(role=rights.roles()[0]).grant(rights)
 
     async def _follow(self) -> None:
-        """Look at the store whenever somebody wrote, and at the holder in any case: a death writes nothing."""
+        """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
         seen, before = -1, self.handing
         while True:
             await asyncio.sleep(LOOK_S)
@@ -302,7 +308,7 @@ class ReadAlong:
             except StoreError as error:
                 log.warning("the conversation was not looked at: %s", error)
             except Exception:
-                # Whoever draws has made a mistake: it is not to be the last thing that is seen of the conversation.
+                # A bug in drawing must not end the task that follows the session.
                 log.exception("what was read could not be shown")
 
     async def _look(self) -> None:
@@ -319,7 +325,7 @@ class ReadAlong:
 
 
 async def read_along(services: Services, session_id: SessionId) -> ReadAlong:
-    """A stored conversation, whoever has it. Raises NoSuchSession, Unreadable."""
+    """Follow a stored session, whether or not another process owns it. Raises NoSuchSession, Unreadable."""
     return ReadAlong(services, await services.offload(_read, services.store, session_id, None))
 
 
@@ -328,14 +334,15 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
     turn = info.active_turn or info.last_turn
     state = store.load_turn(turn) if turn is not None else None
     if state is not None and isinstance(state.phase, Finished) and info.head not in {one.id for one in state.messages}:
-        # Something was put behind it, so its place is among what was said before.
+        # A message was appended after the turn, so the turn is part of the history.
         state = None
     same = before is not None and (before.info.head, before.state) == (info.head, state)
     record = before.record if before is not None and same else Record()
     followed = state.turn_id if state is not None else None
     before_followed = before.state.turn_id if before is not None and before.state is not None else None
     if before is not None and (same or (followed is not None and followed == before_followed)):
-        # Only the turn that is followed costs more, and every step of it is looked at.
+        # Only the followed turn adds to the usage, so the sum of the others is kept. This runs at every step of that
+        # turn.
         spent = before.spent
     else:
         spent = store.usage(info.id, besides=followed)

@@ -1,4 +1,4 @@
-"""What was said and spent in a conversation before the turn in progress, and what a face draws of all of it."""
+"""Messages and usage of a session before the current turn, and the snapshot that a UI draws."""
 
 from collections.abc import Sequence
 
@@ -17,33 +17,33 @@ from chatops.store.base import SessionInfo
 
 
 class Record:
-    """The conversation up to the turn in progress, whether or not that turn sees it."""
+    """The session up to the current turn, including what that turn does not see."""
 
     def __init__(self) -> None:
-        """An empty one."""
+        """Start empty."""
         self.messages: tuple[Message, ...] = ()
         self._lost: tuple[ToolMessage, ...] = ()
-        """What stands for results that these messages lack; the next turn stores it."""
+        """Stand-ins for tool results that these messages lack. The next turn stores them."""
         self._spent: Usage | None = None
         self._context: tuple[object, int] = (None, 0)
-        """The last estimate of what the next request holds, and what it was made of."""
+        """The last estimate of the size of the next request, with the values that it was made from."""
 
     def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
-        """All that is stored, of which `turn` is still in progress; `spent`: what all other turns have cost."""
+        """Load all stored messages. `turn` is the current turn, `spent` the usage of all other turns."""
         self._spent = spent
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
         self._lost = stand_ins(self.messages)
 
     def add(self, *messages: Message, usage: Usage | None = None) -> None:
-        """Further messages, and what they have cost."""
+        """Append messages and add their usage."""
         self.messages = (*self.messages, *messages)
         self._lost = stand_ins(self.messages) if self._lost else ()
         self._spent = total(self._spent, usage)
 
     @property
     def head(self) -> MessageId | None:
-        """The last message, below which the next turn begins."""
+        """Id of the last message, the parent of the next turn."""
         return self.messages[-1].id if self.messages else None
 
     def snapshot(
@@ -61,7 +61,7 @@ class Record:
         queue_held: bool = False,
         concern: str = "",
     ) -> Snapshot:
-        """The conversation with the turn `state`; `grant` is what the next one would have."""
+        """Return the session with the turn `state`. `grant` is what the next turn would get."""
         grant = grant if state is None or isinstance(state.phase, Finished) else state.grant
         messages = (*self.messages, *self._lost, *(state.messages if state is not None else ()))
         seen = self.messages if state is None else (*state.history, *state.messages)

@@ -1,4 +1,4 @@
-"""A registry that has changed, in words for whoever is in a conversation under it."""
+"""Sentences about a changed registry, for the users of the sessions under it."""
 
 from chatops.domain.errors import ConfigError
 from chatops.policy.grant import Grant, tool_difference
@@ -9,9 +9,10 @@ from chatops.runtime.standing import Standing
 def told_of_change(
     standing: Standing, before: Grant, now: Grant, *, replaced: tuple[Standing, Grant] | None, rights: Rights
 ) -> tuple[str, ...]:
-    """What is said when a file has changed, or was put in force; nothing if it means nothing for this role.
+    """Return the notices for a changed or reloaded registry file; none if it does not affect this role.
 
-    `before` lacks already what the file had taken away; `replaced`: what was in force then, and for which standing.
+    `before` already lacks what the changed file took away. `replaced` is the grant of the registry that was in force,
+    with the settings that it was made for.
     """
     note = note_on_change(standing, rights=rights)
     if note:
@@ -24,12 +25,14 @@ def told_of_change(
 
 
 def note_on_registry(standing: Standing, *, rights: Rights) -> str:
-    """What stays true of the registry until somebody does something about it: that it is broken, or has changed."""
+    """Return what stays true of the registry until the user acts: the file is broken, or has changed."""
     return rights.broken() or note_on_change(standing, rights=rights)
 
 
 def note_on_change(standing: Standing, *, rights: Rights) -> str:
-    """How a changed file that is not in force differs for this role, and what that means; empty if there is none."""
+    """Return how a changed file that is not in force differs for this role, and what that means; empty if it does
+    not.
+    """
     try:
         change = standing.change(rights)
     except ConfigError as error:
@@ -42,7 +45,7 @@ def note_on_change(standing: Standing, *, rights: Rights) -> str:
 
 
 def difference(before: Grant, after: Grant) -> str:
-    """Tools that come and go, and another model, as in ``for role coder: + web_fetch − shell_exec, model a → b``."""
+    """Return added and removed tools and a new model: ``for role coder: + web_fetch − shell_exec, model a → b``."""
     gained, lost = tool_difference(before, after)
     tools = " ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)])
     said = [f"for role {after.role}: {tools}" if tools else f"same tools for role {after.role}"]

@@ -1,4 +1,4 @@
-"""This process asks for a conversation that another one drives: how far that is, and how it is taken in the end."""
+"""Request for a session that another process owns: ask, track the progress, and take the lease in the end."""
 
 import logging
 import time
@@ -14,28 +14,28 @@ from chatops.store.base import Hold
 log = logging.getLogger(__name__)
 
 ANSWER_S = 3.0
-"""How long a holder that was asked may say nothing before it counts as one that does not answer."""
+"""Seconds without an answer after which the owner counts as silent."""
 
 
 class Handing(StrEnum):
-    """How far it is with getting the conversation."""
+    """Progress of a request for a session."""
 
     HELD = "held"
-    """Another process has it."""
+    """Another process owns the session."""
     ASKED = "asked"
-    """It has been asked for it."""
+    """The owner was asked to hand over."""
     COMING = "coming"
-    """It hands over when what runs there has come to its end."""
+    """The owner has answered, and hands over when its current step is done."""
     SILENT = "silent"
-    """It has been asked and does not answer."""
+    """The owner was asked and does not answer."""
     FREE = "free"
-    """Nobody has it."""
+    """No process owns the session."""
     OURS = "ours"
-    """It has been handed over to this process and can be opened."""
+    """This process holds the lease and can open the session."""
 
 
 class Request:
-    """For one conversation. What is known of its holder is looked up by whoever reads along, and handed in."""
+    """Request for one session. The caller follows the session and passes in the current lease."""
 
     def __init__(self, services: Services, session_id: SessionId, *, tell: Callable[..., None]) -> None:
         self._services = services
@@ -43,23 +43,26 @@ class Request:
         self._tell = tell
         self._asked_at: float | None = None
         self._asking = False
-        """What is being asked for is not in the store yet, perhaps."""
+        """True while the request may not be in the store yet."""
 
     def handing(self, hold: Hold | None) -> Handing:
-        """How far it is."""
+        """Return the progress of the request, given the current lease."""
         if hold is None:
             return Handing.FREE
         if hold.holder == self._services.holder:
             return Handing.OURS
         if self._asked_at is None or hold.wanted_by != self._services.holder:
-            # What was asked counts no more once another one has asked, or has got it.
+            # The request is void once another process has asked as well, or has got the lease.
             return Handing.HELD
         if hold.heard:
             return Handing.COMING
         return Handing.SILENT if time.monotonic() - self._asked_at >= ANSWER_S else Handing.ASKED
 
     async def press(self, hold: Hold | None) -> None:
-        """Ask; once it is known whether that is answered, take it. Raises SessionHeld, StoreError."""
+        """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
+
+        Raises SessionHeld, StoreError.
+        """
         store, offload, me = self._services.store, self._services.offload, self._services.holder
         match self.handing(hold):
             case Handing.HELD:
@@ -75,13 +78,13 @@ class Request:
                 await offload(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
             case Handing.FREE:
                 await offload(store.hold, self._session_id, me, ttl_s=LEASE_S)
-                # As if it had been asked for: it goes back if it is not opened.
+                # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
                 self._asked_at = time.monotonic()
             case _:
                 pass
 
     def heed(self, hold: Hold | None) -> None:
-        """Say that what was asked for from here counts no more, because another one has asked since or has got it."""
+        """Notify the user if the request is void because another process has asked since, or has got the lease."""
         me = self._services.holder
         if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.wanted_by):
             return
@@ -94,7 +97,7 @@ class Request:
         )
 
     async def withdraw(self) -> None:
-        """It is not wanted any more, and goes back if it has come."""
+        """Withdraw the request, and release the lease if it has arrived."""
         if self._asked_at is None:
             return
         store, offload, me = self._services.store, self._services.offload, self._services.holder

@@ -1,4 +1,4 @@
-"""The seam to policy and configuration: what a role may do now, for this person, here."""
+"""Interface to policy and configuration: what a role may do now, for this user, in this workspace."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,76 +12,79 @@ from chatops.policy.workflow import StepSpec, WorkflowSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRights:
-    """The step of a workflow, or the command of one of its gates, that a grant is for."""
+    """The workflow step, or the command of one of its gates, that a grant is for."""
 
     workflow: WorkflowSpec
     step: StepSpec
     gate: str = ""
-    """Name of the gate: then only ``shell_exec`` is on offer, whatever tools the step has."""
+    """Name of the gate. A gate offers only ``shell_exec``, whatever tools the step has."""
 
     @property
     def place(self) -> StepPlace:
-        """As layers name it."""
+        """The step as policy layers name it."""
         return StepPlace(workflow=self.workflow.name, step=self.step.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryNews:
-    """That a file of the registry is no longer what it was."""
+    """Notice that a file of the registry has changed."""
 
     told: tuple[str, ...]
-    """Sentences for the person, besides what it means for a role: see `Rights.change`."""
+    """Sentences for the user, besides what the change means for a role: see `Rights.change`."""
 
 
 class Rights(Protocol):
-    """Answers from the registry in force at the moment of asking, less what a file that has changed takes away."""
+    """Answers from the registry in force at the time of the call, less what a changed file takes away."""
 
     @property
     def level(self) -> AccessLevel:
-        """The person's access level."""
+        """Access level of the user."""
         ...
 
     def roles(self) -> tuple[str, ...]:
-        """The names of all roles."""
+        """Return the names of all roles."""
         ...
 
     def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
-        """What `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role or model."""
+        """Return what `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role or model."""
         ...
 
     def change(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[Grant, Grant] | None:
-        """What `role` may do under the registry in force, and once the one that was read last is; None if it is.
-        Raises ConfigError if the role is not in that one."""
+        """Return what `role` may do under the registry in force and under the last one read; None if they are the
+        same.
+
+        Raises ConfigError if the last one read lacks the role.
+        """
         ...
 
     def broken(self) -> str:
-        """Why the registry's file cannot be used as it is now, and what is in force instead; empty if it can."""
+        """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
         ...
 
     def prompt_layers(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[PromptLayer, ...]:
-        """The system prompt's layers, named."""
+        """Return the layers of the system prompt, named."""
         ...
 
     def is_demo(self, model: str) -> bool:
-        """Whether a model of the registry is the built-in demo."""
+        """Return True if `model` is the built-in demo."""
         ...
 
     def personas(self) -> tuple[str, ...]:
-        """The names of all personas."""
+        """Return the names of all personas."""
         ...
 
     def notices(self) -> tuple[str, ...]:
-        """What the person has to know about configuration: warnings, an ignored workspace registry."""
+        """Return what the user has to know about the configuration: warnings, an ignored workspace registry."""
         ...
 
     def check_model(self, name: str) -> None:
-        """Raises ConfigError for a model of the registry that can answer nobody here."""
+        """Raise ConfigError for a model of the registry that cannot be used here."""
         ...
 
     def choose_model(self, name: str) -> None:
-        """From now on `default` means this model, for this person."""
+        """Make this model the user's `default` from now on."""
         ...

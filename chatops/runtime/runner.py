@@ -1,4 +1,37 @@
-"""The one way in: an input advances the state; commit, then publish, then perform."""
+"""Runner: the single entry point for inputs. Each one advances the state; commit, then publish, then perform.
+
+Theory of operation
+
+The engine is a pure function: `advance(state, input)` returns a Step with the next state, the messages to store, the
+events to show and the effects to perform. The runner is its only caller for a live turn. Inputs from the UI, from
+performed effects and from posted decisions all go through one inbox and are taken one at a time.
+
+For each step, in this order:
+
+- Commit the step in one transaction (`runtime.saving`, `store.turns`). A step that starts a tool stores its intent in
+  the journal here.
+- Publish its events. A UI therefore shows no state that a crash would undo.
+- Perform its effects. A tool therefore never runs without a stored intent, so that recovery finds every attempt that
+  may have taken effect.
+
+The process may die between any two of these, which the failpoints before_commit, after_commit and after_publish mark.
+After a crash, the next process loads the checkpoint and sends `Recovered`; nothing is performed before that input.
+
+Invariants
+
+- `state` is the state as committed. The one exception is a step that may wait in memory while the store cannot be
+  written: see `runtime.saving`.
+- Taking an input runs to its end even if the caller is cancelled, so that store and memory never differ.
+- An input that does not apply leaves the state as it is and stores nothing.
+- An input whose step cannot be stored changes nothing. It is kept and taken again, by itself every RETRY_S seconds or
+  through `retry_unsaved`, so that a full disk loses no result. Inputs sent with `take_or_fail`, such as a decision,
+  are not kept: the caller gets the error.
+- A Conflict means that another process has committed to this session. The runner then drops its state.
+
+Handover (`yield_up`): wait for a step that leaves no tool running. That step is committed and published here, but its
+effects are withheld for the next owner. Inputs that arrive later are put aside. If the request is withdrawn (`stay`),
+both are made up for.
+"""
 
 import asyncio
 import logging
@@ -25,20 +58,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An input in the inbox, with whoever waits until it was taken."""
+    """An input in the inbox, with the future of the caller that waits for it."""
 
     event: Input
     done: asyncio.Future[bool] | None = None
     kept: bool = True
-    """Whether it is taken again later if its step cannot be stored; else whoever waits is told."""
+    """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
 
 
 class Runner:
-    """Drives one turn after the other of one conversation.
+    """Runs the turns of one session, one after the other.
 
-    Inputs are taken strictly one by one, each to its end, whoever waits for it. A step that cannot be stored changes
-    nothing, unless it may wait (see `runtime.saving`): its input is kept and taken again, by itself or by
-    `retry_unsaved`, so that a full disk loses no result.
+    The rules are in the module docstring.
     """
 
     def __init__(self, *, store: Store, offload: Offload, bus: Bus) -> None:
@@ -52,18 +83,18 @@ class Runner:
         self._whole = Whole()
         self._stuck: list[Input] = []
         self.trouble: ChatopsError | None = None
-        """What keeps steps from being stored; None once that works."""
+        """The error that keeps steps from being stored; None once storing works."""
         self.state: TurnState | None = None
         self.gone: ChatopsError | None = None
-        """Why nothing is taken here any more: another process has the conversation."""
+        """Set once another process owns the session: no input is taken any more."""
         self._yielding = False
         self._withheld: tuple[Effect, ...] | None = None
-        """What the last step wanted done, if it was stored and is left to another process to perform."""
+        """Effects of the last step, if they are withheld for another process."""
         self._late: list[Input] = []
-        """What was delivered after that: taken only if it goes on here after all."""
+        """Inputs delivered after that. They are taken only if the session stays here."""
 
     def attach(self, performer: Performer) -> None:
-        """Give it what performs effects (which in turn delivers to this runner)."""
+        """Set the performer of effects, which in turn delivers to this runner."""
         self._performer = performer
 
     def deliver(self, event: Input) -> None:
@@ -74,11 +105,11 @@ class Runner:
         self._ensure_loop()
 
     async def take(self, event: Input) -> bool:
-        """Put an input at the end of the inbox and wait for it. False: it does not apply any more, or is not saved."""
+        """Put an input into the inbox and wait for it. Returns False if it no longer applies or is not saved."""
         return await self._put(event, kept=True)
 
     async def take_or_fail(self, event: Input) -> bool:
-        """The same, for what counts for nothing if it cannot be stored. Raises StoreError then."""
+        """Take an input that is void if it cannot be stored. Raises StoreError in that case."""
         return await self._put(event, kept=False)
 
     async def _put(self, event: Input, *, kept: bool) -> bool:
@@ -90,18 +121,18 @@ class Runner:
         return await done
 
     async def begin(self, step: Step) -> None:
-        """Take up a turn with its first step. Raises StoreError if it cannot be stored."""
+        """Start a turn with its first step. Raises StoreError if it cannot be stored."""
         if self.gone is not None:
             raise self.gone
         await self._whole(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
-        """Take up a turn as it was stored; nothing is performed until an input (Recovered) comes."""
+        """Load a turn as it was stored. Nothing is performed until an input (Recovered) arrives."""
         self.state = state
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked of the world and nothing waits in the inbox."""
+        """True if no effect is in flight (or its input waits for the store) and the inbox is empty."""
         flying = self.state is not None and in_flight(self.state) and not self._stuck
         return not flying and self._inbox.empty()
 
@@ -112,11 +143,14 @@ class Runner:
             await self._moved.wait()
 
     async def yield_up(self) -> None:
-        """Come to rest where another process can go on: at once if nothing is asked of the world, else with the next
-        step that leaves no tool running, whose effects are left to the other."""
+        """Stop at a point where another process can resume.
+
+        That is at once if no effect is in flight, else the next step that leaves no tool running. The effects of that
+        step are withheld for the other process.
+        """
         self._yielding = True
         while self._is_behind():
-            # What is not stored yet, such as a result, would be lost to the other.
+            # An unsaved input, such as a result, would be lost to the other process.
             with suppress(StoreError):
                 await self.retry_unsaved()
             if self._is_behind():
@@ -126,11 +160,11 @@ class Runner:
             await self._moved.wait()
 
     def _is_behind(self) -> bool:
-        """Whether something has happened here that is not stored and still can be."""
+        """Return True if something that happened here is not stored and still can be."""
         return bool(self._saving.behind or self._stuck) and not isinstance(self.trouble, Conflict)
 
     def stay(self) -> None:
-        """The other process does not want it any more: go on here."""
+        """Continue here: the other process has withdrawn its request."""
         self._yielding = False
         withheld, self._withheld = self._withheld, None
         self._perform(withheld or ())
@@ -139,19 +173,20 @@ class Runner:
             self.deliver(event)
 
     async def give_up(self, why: ChatopsError) -> None:
-        """Perform and take nothing any more: the stored state goes on elsewhere."""
+        """Perform and take nothing any more: another process resumes from the stored state."""
         self.gone = self.trouble = why
         await self.aclose()
         self.state = None
         self._moved.set()
 
     async def catch_up(self) -> None:
-        """Store what waits to be, for what is to be stored behind it. Raises StoreError."""
+        """Store the waiting steps, before something that must be stored after them. Raises StoreError."""
         if self._saving.behind:
             await self._saving.catch_up()
 
     async def retry_unsaved(self) -> bool:
-        """Store what could not be stored, and take the inputs again that wait for that. False: there is nothing of it.
+        """Store what could not be stored, and take the inputs that wait for that. Returns False if there is nothing to
+        do.
 
         Raises StoreError if it still cannot be stored.
         """
@@ -176,9 +211,9 @@ class Runner:
             self.deliver(event)
 
     async def aclose(self) -> None:
-        """Stop performing and taking inputs; what is being stored is stored, and then the state stays as it is.
+        """Stop performing and taking inputs, after storing what is in progress. The state then stays as it is.
 
-        Whoever waits for an input is told what became of it.
+        Callers that wait for an input are answered.
         """
         if self._mending is not None:
             self._mending.cancel()
@@ -210,7 +245,7 @@ class Runner:
         except StoreError as error:
             self._refused(entry, error)
         except Exception:
-            # A bug of ours must not leave the person before a screen that no longer answers.
+            # A bug in chatops must not leave the user with a UI that no longer responds.
             log.exception("an input could not be taken: %s", entry.event.kind)
             self._tell(
                 "Something went wrong inside chatops; the turn stands where it was stored.",
@@ -245,7 +280,7 @@ class Runner:
         for event in step.events:
             self._bus.publish(event)
         reach("after_publish")
-        # What a tool does is waited for, and no step that begins one is left to another process: it would not know.
+        # A step that starts a tool is always performed here: another process could not know if the tool had started.
         if self._yielding and not _tools_run(step.state):
             self._withheld = step.effects
         else:
@@ -270,7 +305,7 @@ class Runner:
             entry.done.set_exception(error)
 
     def hindered(self, error: StoreError) -> None:
-        """Something of this conversation is not stored: say so once, and try again every now and then."""
+        """Report that something of this session is not stored, once, and retry every RETRY_S seconds."""
         log.error("a step was not stored: %s", error)
         if str(self.trouble) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
@@ -305,6 +340,6 @@ def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
 
 
 def _tools_run(state: TurnState) -> bool:
-    """Whether a tool was started that has not returned yet."""
+    """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     return any(isinstance(one.status, Started) for one in calls)

@@ -1,8 +1,8 @@
-"""How steps get into the store: in their order, and whatever hinders it.
+"""Commit steps in order; buffer them while the store is unavailable.
 
-A step is performed only once it is stored, with one exception: while the store takes nothing (a full disk), a step that
-begins no tool and carries no result, decision or grant goes on in memory, so that a person and a model can go on
-talking. It is stored as soon as that works. Nothing that must not happen twice ever depends on such a step.
+A step is performed only once it is stored, with one exception. While the store cannot be written (a full disk), a step
+that starts no tool and carries no result, decision or grant continues in memory, so that the user and the model can go
+on talking. It is stored as soon as that works. Nothing that must not happen twice ever depends on such a step.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from chatops.runtime.offload import Offload
 from chatops.store.base import Store
 
 RETRY_S = 3.0
-"""How often it is tried whether the store takes something again."""
+"""Seconds between two attempts to write to the store again."""
 _TRIED = "saving was tried"
-"""The setting that is written to find that out when nothing else waits to be."""
+"""Setting that is written to test the store when no step waits."""
 
 
 class Saving:
-    """The steps of one conversation on their way into the store."""
+    """Commits the steps of one session."""
 
     def __init__(self, store: Store, offload: Offload) -> None:
         self._store = store
@@ -30,13 +30,13 @@ class Saving:
 
     @property
     def behind(self) -> bool:
-        """Whether something has gone on that is not stored."""
+        """True if steps that are not stored yet continue in memory."""
         return bool(self._waiting)
 
     async def commit(self, step: Step) -> NotSaved | None:
-        """Store a step, after those that wait. What hinders it if it may go on all the same, else None.
+        """Store a step after those that wait. Returns the error if the step may continue in memory, else None.
 
-        Raises StoreError if nothing of it may happen.
+        Raises StoreError if it must not take place.
         """
         async with self._turn:
             try:
@@ -50,7 +50,7 @@ class Saving:
         return None
 
     async def catch_up(self) -> None:
-        """Store what waits, and find out that storing works. Raises StoreError."""
+        """Store the waiting steps, or test that storing works. Raises StoreError."""
         async with self._turn:
             if not self._waiting:
                 await self._offload(self._store.set_setting, _TRIED, "")
@@ -63,13 +63,13 @@ class Saving:
 
 
 def may_wait(step: Step) -> bool:
-    """Whether a step loses nothing but words if the process dies before it is stored."""
+    """Return True if losing the step in a crash loses nothing but text."""
     begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
     return not (begins or step.results or step.decisions or step.grants)
 
 
 def unsaved_text(store: Store, trouble: ChatopsError | None) -> str:
-    """Why what happens in a conversation is not saved, for as long as that is so; empty if all is well."""
+    """Return why the session is not being saved; empty if it is."""
     if store.unsaved:
         return f"Not saving: {store.unsaved}. What is said here is gone when chatops ends; no call can be approved."
     if isinstance(trouble, NotSaved):
@@ -79,7 +79,7 @@ def unsaved_text(store: Store, trouble: ChatopsError | None) -> str:
 
 
 def refused_approval(store: Store) -> NotSaved:
-    """That a call cannot be approved where no decision can be recorded."""
+    """Return the error for an approval that cannot be recorded."""
     return NotSaved(
         f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",
         advice="Deny it (d), or make saving possible and start chatops again.",

@@ -1,4 +1,4 @@
-"""What conversations work with: shared by all of them, made in `wiring`, and outliving each."""
+"""Services that all sessions share. They are made in `wiring` and outlive each session."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from chatops.tools.base import Tool, ToolContext
 
 
 class Contexts(Protocol):
-    """Makes tool contexts for one conversation."""
+    """A factory of tool contexts for a session."""
 
     def __call__(
         self,
@@ -28,13 +28,13 @@ class Contexts(Protocol):
         tool: Tool,
         output: Callable[[str], None],
     ) -> ToolContext:
-        """The context for one attempt of a call."""
+        """Return the context for one attempt of a call."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The adapters and who uses them."""
+    """The adapters, and the user and process that use them."""
 
     store: Store
     offload: Offload
@@ -47,4 +47,4 @@ class Services:
     outputs: Outputs
     workspace: Path
     attended: bool = True
-    """A person is at the screen: messages kept for later are sent by themselves when a turn ends."""
+    """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""

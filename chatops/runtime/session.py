@@ -1,4 +1,4 @@
-"""One conversation as a face sees it: what can be asked of it, and what it shows.
+"""A session that this process owns: the actions that a UI offers and the state that it shows.
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 """
@@ -50,18 +50,21 @@ from chatops.tools.base import Tool, ToolContext
 
 
 class ChatSession:
-    """A conversation. Methods raise ChatopsError with a sentence for the person; none for a model's doing."""
+    """A session that this process owns.
+
+    Methods raise ChatopsError with a message for the user. A model's mistakes raise nothing.
+    """
 
     def __init__(self, services: Services, info: SessionInfo | None, standing: Standing) -> None:
-        """Use `runtime.opening.open_session`, which takes the lease and loads what is stored."""
+        """Use `runtime.opening.open_session` instead, which takes the lease and loads the stored state."""
         self._services = services
         self._loop = asyncio.get_running_loop()
         self._told = 0
         self._store_notices = len(services.store.notices)
         self._store_word = ""
-        """What the store said of itself last, until the person goes on."""
+        """The last notice of the store about itself, shown until the user continues."""
         self._unheard: list[str] = []
-        """What is told as soon as a face listens."""
+        """Notices to publish as soon as a UI listens."""
         self._bus = Bus()
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,7 +98,7 @@ class ChatSession:
         self._posted = PostedDecisions(services.store, services.offload, self._runner)
         self._bus.subscribe(self._heard)
 
-    # what it shows
+    # State
 
     @property
     def state(self) -> TurnState | None:
@@ -104,23 +107,23 @@ class ChatSession:
 
     @property
     def standing(self) -> Standing:
-        """Role, pinned model, persona and what was taken away."""
+        """The session settings: role, pinned model, persona and revoked tools."""
         return self._turns.standing
 
     @property
     def session_id(self) -> SessionId:
-        """Empty until the first message is taken."""
+        """Id of the session; empty until the first message is submitted."""
         info = self._turns.info
         return info.id if info is not None else SessionId("")
 
     @property
     def workspace(self) -> Path:
-        """Where its tools work."""
+        """Folder in which the tools work."""
         return self._services.workspace
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait for the person."""
+        """Calls that wait for a decision."""
         if self.state is None:
             return ()
         return with_roles(pending_calls(self.state), self._turns.standing, self._services.rights)
@@ -132,31 +135,31 @@ class ChatSession:
 
     @property
     def trouble(self) -> ChatopsError | None:
-        """What keeps the turn from going on here: a store that cannot be written, another process that went on."""
+        """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
         return self._runner.trouble
 
     @property
     def wanted_by(self) -> Holder | None:
-        """The process that asks for the conversation and gets it as soon as nothing runs here."""
+        """The process that requests the session. It gets it as soon as nothing runs here."""
         return self._hands.wanted_by
 
     @property
     def unsaved(self) -> str:
-        """Why what happens here is not saved, for as long as that is so; empty if all is well."""
+        """Why the session is not being saved; empty if it is."""
         return unsaved_text(self._services.store, self._runner.trouble)
 
     @property
     def passing(self) -> bool:
-        """Whether it ends with this process, since nothing can be stored: nobody else can ever find it."""
+        """True if the session ends with this process because nothing can be stored. No other process can find it."""
         return bool(self._services.store.unsaved)
 
     @property
     def gone(self) -> ChatopsError | None:
-        """That another process has the conversation now: here it can be read along with, see `runtime.reading`."""
+        """Set once another process owns the session. It can still be followed: see `runtime.reading`."""
         return self._hands.gone
 
     def snapshot(self) -> Snapshot:
-        """The conversation as it stands, consistent with the events published so far."""
+        """Return the current session, consistent with the events published so far."""
         return self._turns.record.snapshot(
             self.state,
             info=self._turns.info,
@@ -172,24 +175,24 @@ class ChatSession:
         )
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the event loop with each event from now on; returns the way to stop it."""
+        """Call `listener` on the event loop with each event from now on. Returns a function that unsubscribes it."""
         return self._bus.subscribe(listener)
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
-        """The system prompt's layers in order, as the next model call would get them."""
+        """Return the layers of the system prompt in order, as the next model call would get them."""
         now = self._turns.standing
         return self._services.rights.prompt_layers(
             now.role, model_pin=now.model_pin, persona=now.persona, step=now.step
         )
 
     def grant(self) -> Grant:
-        """What the present role may do now."""
+        """Return what the current role may do now."""
         return self._turns.grant
 
-    # what can be asked of it
+    # Actions
 
     async def submit(self, text: str) -> bool:
-        """Take a message. False: it is queued behind a turn, a run or older messages, and sent after them."""
+        """Submit a message. Returns False if it is queued behind a turn, a run or older messages."""
         if not text.strip():
             return True
         self._tell_unheard()
@@ -202,7 +205,7 @@ class ChatSession:
                 raise
 
     async def take_queued(self, *, into: str) -> str:
-        """Take the newest message out of the queue; it is stored as setting `into` instead. Empty if there is none.
+        """Remove the newest message from the queue and store it as setting `into`. Empty if nothing is queued.
 
         Raises Conflict once another process owns the session, and StoreError.
         """
@@ -210,14 +213,14 @@ class ChatSession:
         return await self._kept.take_last(into=into)
 
     async def resume_queue(self) -> None:
-        """Send what is queued, also after a turn that failed or was interrupted."""
+        """Send the queued messages, even after a turn that failed or was interrupted."""
         self._kept.held = False
         await self._kept.send_next()
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
-        """Answer a pending call as shown (`digest`). False: it no longer waits for that.
+        """Decide a pending call as shown (`digest`). Returns False if it is no longer pending under that digest.
 
-        Raises StoreError if the answer cannot be recorded: then it counts for nothing.
+        Raises StoreError if the decision cannot be recorded: then it is void.
         """
         if isinstance(decision, Approved) and self._services.store.unsaved:
             raise refused_approval(self._services.store)
@@ -226,26 +229,26 @@ class ChatSession:
             decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
         except AlreadyDecided:
-            # Left by another process since they were taken.
+            # Another process posted a decision after the last look.
             await self._posted.take()
             return False
         except NotSaved as error:
             raise NotSaved(f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason) from error
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
-        """Who has decided a call, what and when; None if nobody has."""
+        """Return the decision on a call, or None."""
         return await self._posted.answer_to(self.session_id, call_id)
 
     async def switch_role(self, name: str) -> None:
-        """Put another role in force from the next model call on. Raises ConfigError for an unknown one."""
+        """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
         await self._switching.to(replace(self._turns.standing, role=name))
         await self._services.offload(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
-        """Use this model whatever the role says, and as the default from now on; None: as the role says again.
+        """Use this model whatever the role says, and as the default from now on; None: the role's model again.
 
-        The demo is pinned for this session only and becomes no default.
-        Raises ConfigError for one that is not there or can answer nobody here.
+        The demo is pinned for this session only and does not become the default. Raises ConfigError for a model that
+        does not exist or cannot be used here.
         """
         if name:
             self._services.rights.check_model(name)
@@ -254,18 +257,18 @@ class ChatSession:
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
-        """Speak as another persona from the next model call on."""
+        """Use another persona from the next model call on."""
         await self._switching.to(replace(self._turns.standing, persona=name))
 
     async def revoke_tool(self, name: str) -> None:
-        """Take a tool away from this conversation, whatever the role; it stays away."""
+        """Revoke a tool for the rest of this session, whatever the role."""
         await self._switching.revoke(name)
 
     async def cancel(self) -> bool:
-        """Stop the answer or the running tools, and hold the queue. False: nothing was running."""
+        """Stop the reply or the running tools, and hold the queue. Returns False if nothing was running."""
         state = self.state
         if not self.pending and not self._turns.leader:
-            # Also where the turn ends, or the next one is about to begin, while the key is on its way.
+            # Also if the turn ends, or the next one is about to start, while the key press is being handled.
             self._kept.held = True
         if state is None or not in_flight(state):
             return False
@@ -273,7 +276,7 @@ class ChatSession:
         return await self._runner.take(TurnCancelled(partial_text=text, partial_reasoning=reasoning))
 
     async def retry(self) -> bool:
-        """Go on with a turn that failed, or save what could not be saved. False: there is nothing to retry."""
+        """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
         if await self._runner.retry_unsaved():
             return True
         self._kept.held = False
@@ -281,7 +284,7 @@ class ChatSession:
         return await self._runner.take(TurnRetried(grant=self._turns.grant))
 
     async def resume(self) -> None:
-        """Go on with an unfinished turn from its checkpoint, taking decisions that other doors left."""
+        """Resume an unfinished turn from its checkpoint, taking the decisions that other processes posted."""
         self._tell_unheard()
         state = self.state
         if state is None or isinstance(state.phase, Finished):
@@ -296,91 +299,95 @@ class ChatSession:
         return self.state
 
     async def rename(self, title: str) -> None:
-        """Give the conversation another title."""
+        """Give the session another title."""
         async with self._taking:
             info = await self._turns.stored()
             await self._services.offload(self._services.store.update_session, info.id, title=title)
             self._turns.info = replace(info, title=title)
 
     async def withdraw(self, grant: RememberedGrant) -> None:
-        """Take a remembered grant back, in the store and in the turn in progress."""
+        """Withdraw a remembered grant, in the store and in the current turn."""
         self._hands.must_be_here()
         await self._services.offload(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
-        """`registry_changed` in its turn: whoever noticed, in whatever thread, may be asking for something now."""
+        """Call `registry_changed` on the event loop later. The caller may be any thread, or in the middle of a call
+        into it.
+        """
         self._loop.call_soon_threadsafe(self.registry_changed, news)
 
     def registry_changed(self, news: RegistryNews) -> None:
-        """A file of the registry has changed, or was put in force, see `Switching`."""
+        """Apply a changed or reloaded registry file: see `Switching`."""
         self._switching.registry_changed(news)
 
     def tell(self, text: str, *, advice: str = "") -> None:
-        """Let the faces say something."""
+        """Publish a notice to the UIs."""
         self._told += 1
         number = f"{self.session_id}.notice{self._told}"
         self._bus.publish(Notice(id=number, parent_id=self.session_id, text=text, advice=advice, level="warning"))
 
     def tell_soon(self, text: str) -> None:
-        """`tell`, from any thread."""
+        """Call `tell` from any thread."""
         self._loop.call_soon_threadsafe(self.tell, text)
 
     def tell_when_heard(self, text: str) -> None:
-        """`tell` with the next thing that a face asks for: when it is opened nobody listens yet."""
+        """Publish a notice with the next action of a UI. Nothing listens yet while the session is being opened."""
         self._unheard.append(text)
 
     def remark(self, text: str) -> None:
-        """Have something about the store stand on the screen until the person goes on."""
+        """Show a notice about the store until the user continues."""
         self._store_word = text
 
     async def aclose(self) -> None:
-        """Stop what runs, release the session, leave pending calls pending."""
+        """Stop all work and release the session. Pending calls stay pending."""
         await self._hands.close()
         for task in self._tasks:
             task.cancel()
         await self._runner.aclose()
         await self._hands.lease.release()
 
-    # loading, for `runtime.opening`
+    # Loading, for `runtime.opening`
 
     async def load(self) -> None:
-        """Take the lease and load messages and the unfinished turn; for a run that is not over, its last turn in
-        any case. Raises SessionHeld, Unreadable."""
+        """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
+
+        Raises SessionHeld, Unreadable.
+        """
         await self._turns.load()
         if self._turns.info is not None:
             await self._kept.recall(self._turns.info)
 
-    # led by a run, for `runtime.workflow`
+    # For `runtime.workflow`, while a run determines the turns
 
     def lead(self, workflow: str, standing: Standing) -> None:
-        """From now on a run of `workflow` says which turn comes next; an unfinished one belongs to `standing`."""
+        """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `standing`."""
         self._turns.leader = workflow
         self._turns.standing = standing
 
     async def free(self, standing: Standing) -> None:
-        """The run is over: from now on it is a chat under `standing`, and what was kept is sent."""
+        """End the lead of a run: the session is a chat under `standing` again, and queued messages are sent."""
         self._turns.leader = ""
         self._turns.standing, self._turns.grant = standing, standing.grant(self._services.rights)
         await self._kept.send_next()
 
     async def begin(self, standing: Standing, make: MakeStep) -> None:
-        """Begin the turn that `make` gives for the grant of `standing`. Raises ConfigError, StoreError."""
+        """Start the turn that `make` returns for the grant of `standing`. Raises ConfigError, StoreError."""
         async with self._taking:
             await self._turns.begin(await self._turns.stored(), standing, make)
 
     async def stop_turn(self) -> None:
-        """End an unfinished turn, also one that waits for a person; what another process left is looked at first."""
+        """End an unfinished turn, even one that waits for the user. One left by another process is recovered first."""
         if self._turns.left_off:
             await self.resume()
         text, reasoning = self._performer.partial()
         await self._runner.take(TurnCancelled(partial_text=text, partial_reasoning=reasoning))
 
     def publish(self, event: Event) -> None:
-        """Tell the faces what happened to the run."""
+        """Publish an event of the run to the UIs."""
         self._bus.publish(event)
 
-    # inside
+    # Internals
 
     async def _may_start(self) -> bool:
         return await self._hands.lease.is_ours()
@@ -412,7 +419,9 @@ class ChatSession:
             self.tell(text)
 
     def _heed_store(self) -> None:
-        """Say what the store has found out about itself since it was asked last: that it was deleted, or damaged."""
+        """Publish what the store has noticed about itself since the last look, such as that it was deleted or
+        damaged.
+        """
         fresh = self._services.store.notices[self._store_notices :]
         self._store_notices += len(fresh)
         if fresh:

@@ -1,4 +1,4 @@
-"""What a face draws before it follows the events."""
+"""The state that a UI draws before it follows the events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from chatops.domain.usage import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A conversation as it stands. `session_id` is empty until the first message is taken."""
+    """A session at one moment. `session_id` is empty until the first message is submitted."""
 
     session_id: SessionId
     title: str
@@ -24,27 +24,27 @@ class Snapshot:
     model_label: str
     is_demo: bool
     persona: str
-    """The one that the person chose; empty: as the role says."""
+    """The persona that the user chose; empty: the role's."""
     messages: tuple[Message, ...]
-    """All that is stored of this conversation, this turn's messages and the results of its open round included."""
+    """All stored messages of the session, including those of the current turn and the results of its open round."""
     status: TurnStatus | None
-    """Of the last turn; None if there was none."""
+    """Status of the last turn; None if there was none."""
     detail: str
     advice: str
     pending: tuple[PendingCall, ...]
     usage: Usage | None
-    """Of all turns of this conversation."""
+    """Usage of all turns of the session."""
     context_used: int
-    """Estimated tokens the next request holds."""
+    """Estimated tokens of the next request."""
     context_window: int
     queued: tuple[str, ...]
-    """Messages that are sent after the present turn, oldest first."""
+    """Messages to be sent after the current turn, oldest first."""
     notices: tuple[str, ...]
     queue_held: bool = False
-    """True if the queue waits for the user: the last turn failed or was interrupted."""
+    """True if the queue is held for the user: the last turn failed or was interrupted."""
     permitted: Mapping[CallId, str] = field(default_factory=dict)
-    """Calls that may run and wait for earlier ones of their round, each with who or what allowed it."""
+    """Calls that may run but wait for earlier ones of their round, each with who or what allowed it."""
     concern: str = ""
-    """What is the matter with the store, for as long as the person should see it; empty if all is well."""
+    """Problem of the store that the user should see; empty if there is none."""
     registry: str = ""
-    """What is the matter with the registry: its file is broken, or has changed and is not in force; else empty."""
+    """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""

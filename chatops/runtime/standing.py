@@ -1,4 +1,4 @@
-"""What is in force in a conversation: role, pinned model, persona, what was revoked, and the grant they give."""
+"""Session settings: role, pinned model, persona and revoked tools, and the grant that they give."""
 
 from dataclasses import dataclass, replace
 
@@ -15,23 +15,23 @@ from chatops.runtime.rights import Rights, StepRights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Asked anew for every turn, because the registry may have changed meanwhile."""
+    """Session settings. The grant is resolved again for every turn, because the registry may have changed."""
 
     role: str
     model_pin: str = ""
     persona: str = ""
     revoked: tuple[str, ...] = ()
-    """Tools that the person took away from this conversation, whatever the role."""
+    """Tools that the user revoked for this session, whatever the role."""
     step: StepRights | None = None
-    """While a run of a workflow leads the conversation: the step that it is at."""
+    """The current step, while a workflow run determines the session's turns."""
 
     def grant(self, rights: Rights) -> Grant:
-        """What it gives now. Raises ConfigError for an unknown role, model or persona."""
+        """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
         grant = rights.grant(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
         return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
 
     def change(self, rights: Rights) -> tuple[Grant, Grant] | None:
-        """What it gives under the registry in force, and would under one that has changed since; None if none has."""
+        """Return the grant under the registry in force and under a changed one; None if it has not changed."""
         both = rights.change(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
         if both is None:
             return None
@@ -39,7 +39,9 @@ class Standing:
         return both[0].narrowed(layer), both[1].narrowed(layer)
 
     def grant_for(self, stored: Grant, rights: Rights) -> tuple[Grant, ConfigError | None]:
-        """What an unfinished turn under `stored` may do now: nothing, with the reason, if its role is gone."""
+        """Return the current grant of an unfinished turn under `stored`. If its role is gone: no rights, and the
+        error.
+        """
         try:
             return replace(self, role=stored.role).grant(rights), None
         except ConfigError as error:
@@ -47,17 +49,17 @@ class Standing:
 
 
 def revoked_tools(setting: str | None) -> tuple[str, ...]:
-    """The tools in the stored setting `revoked:SESSION`, one a line."""
+    """Return the tools in the stored setting `revoked:SESSION`, one per line."""
     return tuple(name for name in (setting or "").split("\n") if name)
 
 
 def role_gone(role: str) -> Layer:
-    """What a role that no registry has any more may do: nothing."""
+    """Return the policy layer of a role that the registry lacks: it denies everything."""
     return Layer(name=f"role {role} is gone", rules=(), default=Verdict.DENY)
 
 
 def at_step(standing: Standing, run: WorkflowState) -> Standing:
-    """What is in force at the step that a run is at; when it is over, what the run was begun with."""
+    """Return the settings at the current step of a run; once the run is over, those that it was started with."""
     phase = run.phase
     if isinstance(phase, RunFinished):
         return replace(standing, role=run.role, model_pin=run.model, step=None)
@@ -72,7 +74,7 @@ def at_step(standing: Standing, run: WorkflowState) -> Standing:
 
 
 def divider(before: Grant, after: Grant, *, id: MessageId, suspended: int) -> RoleSwitchMessage:
-    """The line in the transcript for a change from one grant to another."""
+    """Return the line in the transcript for a change from one grant to another."""
     added, removed = tool_difference(before, after)
     return RoleSwitchMessage(
         id=id,

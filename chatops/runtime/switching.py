@@ -1,6 +1,6 @@
-"""What is in force in a conversation changes: another role, model or persona, a tool taken away, another registry.
+"""Changes of the session settings: another role, model or persona, a revoked tool, another registry.
 
-A turn in progress goes on under the new rights from its next model call on; what it loses it loses at once.
+The current turn gets the new rights from its next model call on. What it loses it loses at once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from chatops.runtime.turns import Turns
 
 
 class Switching:
-    """Puts something else in force in the conversation whose turns are `turns`."""
+    """Changes the settings of the session whose turns are `turns`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Switching:
         publish: Callable[[Event], None],
         tell: Callable[..., None],
     ) -> None:
-        """`taking` is held while a message is taken."""
+        """Set up the changes. `taking` is held while a message is submitted."""
         self._services = services
         self._runner = runner
         self._hands = hands
@@ -47,15 +47,16 @@ class Switching:
         self._publish = publish
         self._tell = tell
         self.note = note_on_registry(turns.standing, rights=services.rights)
-        """What stays true of the registry until somebody does something about it."""
+        """What stays true of the registry until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[Standing, Grant] | None = None
-        """While a changed file is not in force: what the registry that is gives, with what that file takes away."""
+        """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
 
     async def to(self, standing: Standing) -> None:
-        """Put `standing` in force; the divider goes into the turn in progress, or into one that failed and can be
-        retried, else behind the last one.
+        """Put `standing` in force, with a divider in the transcript.
 
-        Raises Busy in a run, ConfigError for a name that is not there, Conflict, StoreError.
+        The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
+
+        Raises Busy in a run, ConfigError for an unknown name, Conflict, StoreError.
         """
         self._hands.must_be_here()
         store, offload, turns = self._services.store, self._services.offload, self._turns
@@ -100,7 +101,7 @@ class Switching:
                 )
 
     async def revoke(self, tool: str) -> None:
-        """Take a tool away, whatever the role; it stays away. Raises Conflict, StoreError."""
+        """Revoke a tool for the rest of the session, whatever the role. Raises Conflict, StoreError."""
         turns = self._turns
         async with self._taking:
             info = await turns.stored()
@@ -108,15 +109,14 @@ class Switching:
         turns.standing = replace(turns.standing, revoked=taken)
         turns.grant = turns.standing.grant(self._services.rights)
         self._keep_replaced()
-        # The turn in progress first: it is to lose the tool even where that cannot be stored.
+        # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
         await self._services.offload(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
     def registry_changed(self, news: RegistryNews) -> None:
-        """A file of the registry has changed, or was put in force: say what is different; a turn in progress can only
-        lose by it.
+        """Apply a changed or reloaded registry file and say what differs. The current turn can only lose rights by it.
 
-        A conversation that was closed here may be driven elsewhere by now, so it is left alone.
+        A session that was closed here may have another owner by now, so it is left alone.
         """
         if self._hands.closed:
             return
@@ -136,7 +136,7 @@ class Switching:
         self._runner.deliver(GrantNarrowed(layers=turns.grant.layers, answers=turns.grant.answers))
 
     def _keep_replaced(self) -> None:
-        """Keep what is in force until the person's word, to say then what has changed by it."""
+        """Keep the grant in force until the user reloads the registry, to say then what has changed."""
         try:
             change = self._turns.standing.change(self._services.rights)
         except ConfigError:
@@ -144,7 +144,7 @@ class Switching:
         self._replaced = None if change is None else (self._turns.standing, change[0])
 
     async def _suspended_by(self, after: Grant) -> int:
-        """How many remembered approvals rest while the role is another one."""
+        """Return how many remembered grants are suspended while another role is in force."""
         turns = self._turns
         if turns.info is None or turns.grant.role == after.role:
             return 0

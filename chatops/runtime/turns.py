@@ -1,6 +1,6 @@
-"""How the turns of a conversation begin, and how one that another process left is taken up.
+"""Turns of a session: start them, and resume one that another process left unfinished.
 
-The conversation is stored first; each turn has its number and the rights of that moment.
+The session is stored first. Each turn gets its number and the rights of that moment.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ from chatops.store.base import SessionInfo
 from chatops.store.derive import turn_after
 
 MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], Step]
-"""The first step of a turn, for the grant and the remembered approvals that it begins with."""
+"""Makes the first step of a turn, given the grant and the remembered grants that it starts with."""
 
 
 class Turns:
-    """What a conversation has come to, and what its next turn begins with.
+    """The session so far, and what its next turn starts with.
 
-    One at a time: whoever begins a turn holds the lock under which messages are taken.
+    One turn at a time: the caller of `start` or `begin` holds the lock under which messages are submitted.
     """
 
     def __init__(
@@ -51,31 +51,33 @@ class Turns:
         self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
         self._last = info.last_turn if info is not None else None
         self.info = info
-        """As it is stored; None until the first message is taken."""
+        """The session as stored; None until the first message is submitted."""
         self.standing = standing
         self.grant = standing.grant(services.rights)
-        """What `standing` gives."""
+        """The grant that `standing` gives."""
         self.record = Record()
-        """What was said before the turn in progress."""
+        """The messages before the current turn."""
         self.leader = ""
-        """The workflow whose run says which turn comes next."""
+        """The workflow whose run determines the next turn; empty in a chat."""
         self.left_off = False
-        """Whether the turn was loaded as another process left it and has not been taken up yet."""
+        """True if the turn was loaded as another process left it and has not been resumed yet."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether a turn is in progress, be it that it waits for a person."""
+        """True while a turn is running or paused."""
         state = self._runner.state
         return state is not None and not isinstance(state.phase, Finished)
 
     async def load(self) -> None:
-        """Take the lease and load messages and the unfinished turn; for a run that is not over, its last turn in
-        any case. Raises SessionHeld, Unreadable."""
+        """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
+
+        Raises SessionHeld, Unreadable.
+        """
         if self.info is None:
             return
         store, offload = self._services.store, self._services.offload
         await self._hands.lease.take(self.info.id)
-        # Whoever had it until now may have gone on since it was looked up.
+        # Read it again under the lease: the previous owner may have changed it.
         info = self.info = await offload(store.session, self.info.id)
         self._last = info.last_turn
         history = await offload(store.history, info.id)
@@ -87,8 +89,7 @@ class Turns:
         self.left_off = self.unfinished
 
     async def take_up(self, state: TurnState) -> None:
-        """Go on with the turn as it was left, under what is permitted now. Only what was loaded is recovered, and only
-        once: what was begun here is no interruption."""
+        """Resume a loaded turn under the current rights, once. A turn that was started here needs no recovery."""
         if not self.left_off:
             return
         self.left_off = False
@@ -108,7 +109,7 @@ class Turns:
             await self._runner.take(TurnCancelled())
 
     async def stored(self) -> SessionInfo:
-        """The conversation as it is stored, for which it is made if need be. Raises Conflict, StoreError."""
+        """Return the stored session, creating it if necessary. Raises Conflict, StoreError."""
         self._hands.must_be_here()
         if self.info is None:
             store, offload, now = self._services.store, self._services.offload, self.standing
@@ -122,9 +123,9 @@ class Turns:
         return self.info
 
     async def start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
-        """Begin a turn of the chat with a message; `kept`: the oldest one that was kept. Raises StoreError."""
+        """Start a turn of the chat with a message. `kept`: it is the oldest queued one. Raises StoreError."""
         if kept:
-            # It stays kept until its turn is stored, and is not to begin another one meanwhile.
+            # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self._runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
 
@@ -143,7 +144,7 @@ class Turns:
         await self.begin(info, self.standing, make)
 
     async def begin(self, info: SessionInfo, standing: Standing, make: MakeStep) -> None:
-        """Begin the turn that `make` gives for the grant of `standing`. Raises ConfigError, StoreError."""
+        """Start the turn that `make` returns for the grant of `standing`. Raises ConfigError, StoreError."""
         grant = standing.grant(self._services.rights)
         self.close()
         self.standing, self.grant = standing, grant
@@ -151,7 +152,7 @@ class Turns:
         await self._runner.begin(make(grant, remembered))
 
     def close(self) -> None:
-        """Put a turn that is over with what was said before."""
+        """Move a finished turn into the record."""
         state = self._runner.state
         if state is not None and isinstance(state.phase, Finished):
             self.record.add(*state.messages, usage=state.usage)
@@ -163,5 +164,5 @@ class Turns:
             await self._runner.catch_up()
             return await self._services.offload(self._services.store.next_turn_id, session_id)
         except NotSaved:
-            # Nobody else begins turns in a conversation that is held here, so the next number is free.
+            # Only the owner starts turns in a session, so the next number is free.
             return turn_after(session_id, self._last)

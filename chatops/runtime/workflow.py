@@ -1,8 +1,9 @@
-"""A run of a workflow, as a face sees it: the pure machine over turns, driven through their one conversation.
+"""A workflow run as a UI sees it: the pure state machine of the run, over the turns of one session.
 
-Every turn goes through `ChatSession` and so through `Runner`; this only says which one comes next. Order: the run's
-step is committed, then told, then performed. Wherever the process dies, the stored state says which turn is waited
-for, and that turn is begun, taken up from its own checkpoint, or its end is told to the machine.
+Every turn goes through `ChatSession` and so through `Runner`. This module only starts the next one. The order is the
+runner's: commit the run's step, publish its events, perform its effects. If the process dies at any point, the stored
+state names the turn that the run waits for. On resume that turn is started, or resumed from its own checkpoint, or, if
+it has ended, its end is passed to the machine.
 """
 
 import asyncio
@@ -38,12 +39,15 @@ log = logging.getLogger(__name__)
 
 
 class WorkflowRun:
-    """One run. Approvals, transcript and events are those of its `session`. Methods raise ChatopsError."""
+    """One run. Approvals, transcript and events are those of its `session`.
+
+    Methods raise ChatopsError.
+    """
 
     def __init__(
         self, services: Services, session: ChatSession, state: WorkflowState, *, first: WorkflowStep | None = None
     ) -> None:
-        """Use `runtime.opening`. `first` is the step that begins the run, if it is not stored yet."""
+        """Use `runtime.opening` instead. `first` is the step that starts the run, if it is not stored yet."""
         self._services = services
         self._state = state
         self._first = first
@@ -53,9 +57,9 @@ class WorkflowRun:
         self._watching: asyncio.Task[None] | None = None
         self._trouble: ChatopsError | None = None
         self._heard_last: tuple[Reviewed, float] | None = None
-        """The last review that was taken here, and when, in seconds since the epoch."""
+        """The last review taken by this process, and when, in seconds since the epoch."""
         self.session = session
-        """The conversation whose turns are the run's."""
+        """The session whose turns are the run's."""
         if not self.over:
             session.lead(state.spec.name, at_step(session.standing, state))
         session.subscribe(self._heard)
@@ -67,31 +71,33 @@ class WorkflowRun:
 
     @property
     def run_id(self) -> SessionId:
-        """The id of the run and of its session."""
+        """Id of the run and of its session."""
         return self._state.session_id
 
     @property
     def begun(self) -> bool:
-        """Whether it is stored."""
+        """True if the run is stored."""
         return self._first is None
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """True if the run has ended."""
         return isinstance(self._state.phase, RunFinished)
 
     @property
     def review_wanted(self) -> AwaitingReview | None:
-        """What a person has to say how it goes on with."""
+        """The review that the run waits for, if any."""
         return self._state.phase if isinstance(self._state.phase, AwaitingReview) else None
 
     @property
     def trouble(self) -> ChatopsError | None:
-        """What keeps it from going on here: a store that cannot be written, a role that is gone, another process."""
+        """The error that blocks the run here: the store cannot be written, a role is gone, or another process took
+        over.
+        """
         return self._trouble or self.session.trouble
 
     async def go_on(self) -> None:
-        """Begin the run, or go on with it from where it was stored, with the words that people left meanwhile."""
+        """Start the run, or resume it from the stored state, taking the reviews posted since."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="words to a run")
         first, self._first = self._first, None
@@ -109,15 +115,16 @@ class WorkflowRun:
         elif (ended := turn_ended(present)) is not None:
             await self._take(ended)
         elif (missing := self._missing(asked)) is not None:
-            # Resumed all the same, what a person has approved would be denied for want of its tool or role.
+            # Resuming anyway would deny calls that the user has approved, because their tool or role is missing.
             self._stuck(missing)
         else:
             await self.session.resume()
 
     async def review(self, review: Review, *, step: int, attempt: int) -> bool:
-        """A person's word on an attempt as it was shown. False: it is not (or no longer) what the run waits for.
+        """Take the user's review of an attempt as it was shown.
 
-        Raises AlreadyDecided, which says by whom, if a word from another door was first.
+        Returns False if the run does not (or no longer) wait for that review. Raises AlreadyDecided, which names the
+        reviewer, if another process posted a review first.
         """
         await self._take_words()
         taken = await self._take_or_yield(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
@@ -127,7 +134,7 @@ class WorkflowRun:
         return taken
 
     def reviewed(self, *, step: int, attempt: int) -> str:
-        """What a person at another door has said of an attempt, who, where and when; empty if nobody has."""
+        """Return who reviewed an attempt from another process, where and when; empty if there is no such review."""
         if self._heard_last is None:
             return ""
         word, at = self._heard_last
@@ -135,11 +142,11 @@ class WorkflowRun:
         return told_review(word, at=at) if elsewhere else ""
 
     async def cancel(self) -> bool:
-        """End the run, and the turn under way with it. False: it was over already, or ended at another door."""
+        """End the run and its current turn. Returns False if it was over already, or ended by another process."""
         return await self._take_or_yield(RunCancelled(by=self._services.by))
 
     async def retry(self) -> bool:
-        """After `trouble`: save what could not be saved, begin what could not begin."""
+        """Retry after `trouble`: store what could not be stored, start what could not start."""
         if await self.session.retry():
             return True
         if self._trouble is None:
@@ -149,11 +156,11 @@ class WorkflowRun:
         return True
 
     async def turns(self) -> tuple[TurnState, ...]:
-        """Its turns so far, as committed."""
+        """Return the run's turns so far, as committed."""
         return await self._services.offload(turns_of, self._services.store, self._state)
 
     async def settle(self) -> WorkflowState:
-        """Wait until the run is over or nothing happens without a person, and return it."""
+        """Wait until the run is over or waits for the user, and return its state."""
         while True:
             await self.session.settle()
             if not self._tasks:
@@ -161,7 +168,7 @@ class WorkflowRun:
             await asyncio.wait(self._tasks)
 
     async def aclose(self) -> None:
-        """Stop what runs and release the session; the stored run stays as it is."""
+        """Stop all tasks and release the session. The stored run is not changed."""
         if self._watching is not None:
             self._watching.cancel()
         for task in self._tasks:
@@ -169,7 +176,7 @@ class WorkflowRun:
         await self._whole.ended()
         await self.session.aclose()
 
-    # inside
+    # Internals
 
     async def _take(self, event: WorkflowInput) -> bool:
         async with self._taking:
@@ -180,7 +187,7 @@ class WorkflowRun:
             return True
 
     async def _take_or_yield(self, word: Reviewed | RunCancelled) -> bool:
-        """Take a word from here, or the one that was left by another door since the last look."""
+        """Take the user's input, or yield to one that another process has posted since the last look."""
         try:
             return await self._take(word)
         except AlreadyDecided:
@@ -205,7 +212,9 @@ class WorkflowRun:
             self.session.publish(event)
 
     async def _perform(self, effect: WorkflowEffect) -> None:
-        """What cannot begin is told and waits for `retry`: a role that is gone has not failed the step."""
+        """Perform `effect`; if that fails, notify the user and wait for `retry`. A missing role does not fail the
+        step.
+        """
         try:
             match effect:
                 case StartAttempt() | StartGate():
@@ -217,7 +226,7 @@ class WorkflowRun:
             self._stuck(error)
 
     def _missing(self, asked: StartAttempt | StartGate) -> ConfigError | None:
-        """Why the turn cannot go on in this process; None if it can."""
+        """Return why the turn cannot run in this process, or None."""
         step = asked.step
         needed = (
             (*(step.tools or ()), *(one.tool for one in step.validations)) if isinstance(asked, StartAttempt) else ()
@@ -262,7 +271,7 @@ class WorkflowRun:
         await self.session.begin(at_step(self.session.standing, self._state), make)
 
     async def _seen_by(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
-        """The messages of the attempts before."""
+        """Return the messages of the earlier attempts."""
         if isinstance(asked, StartGate) or asked.after is None:
             return ()
         earlier = await self._services.offload(self._services.store.load_turn, asked.after)
@@ -301,7 +310,7 @@ class WorkflowRun:
             await self._take(word)
 
     async def _watch(self) -> None:
-        """Take what other doors say to the run for as long as it lasts."""
+        """Take reviews and cancellations posted by other processes until the run is over."""
         seen = -1
         while not self.over:
             await asyncio.sleep(WATCH_S)
@@ -320,7 +329,7 @@ class WorkflowRun:
 
 
 def turns_of(store: Store, run: WorkflowState) -> tuple[TurnState, ...]:
-    """The turns of a run that were begun, in order; one that cannot be read is left out."""
+    """Return the turns of a run that were started, in order, without those that cannot be read."""
     asked = asked_for(run)
     ids = [record.turn_id for record in run.attempts] + ([asked.turn_id] if asked is not None else [])
     turns: list[TurnState] = []
@@ -328,6 +337,6 @@ def turns_of(store: Store, run: WorkflowState) -> tuple[TurnState, ...]:
         try:
             turns.append(store.load_turn(turn_id))
         except Unreadable as error:
-            # Not begun yet, or damaged: what the run itself says of it is enough.
+            # Not started yet, or damaged. The run's own record of the turn is enough.
             log.info("a turn of run %s is left out: %s", run.session_id, error)
     return tuple(turns)

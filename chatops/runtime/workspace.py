@@ -1,4 +1,4 @@
-"""A workspace that is deleted or moved while conversations work in it."""
+"""Workspaces that are deleted or moved while sessions use them."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ from chatops.domain.sanitize import show_path
 
 
 def workspace_gone(workspace: Path) -> str:
-    """What is said to the person and to the model: no tool works anywhere else instead."""
+    """Return the message for the user and the model: no tool runs in another folder instead."""
     return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it is there again."
 
 
 def workspace_back(workspace: Path) -> str:
-    """What is said when it is."""
+    """Return the message for when the folder is back."""
     return f"The workspace {show_path(str(workspace))} is there again."
 
 
 def is_gone(workspace: Path) -> bool:
-    """Whether there is no such folder any more."""
+    """Return True if the folder does not exist any more."""
     try:
         return not workspace.is_dir()
     except OSError:
