@@ -1,1 +1,1 @@
-"""Where conversations, checkpoints, journal, decisions and grants are kept."""
+"""The session store: sessions, messages, checkpoints, journal, decisions and grants."""

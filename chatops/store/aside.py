@@ -1,8 +1,8 @@
-"""Giving a store's file another name, so that a sound one can take its place; who is killed meanwhile loses nothing.
+"""Quarantine: rename a store's file so that a sound one can take its place. A kill in between loses nothing.
 
-The file keeps its name until another one takes it, but its write-ahead log must be gone by then: it would be read into
-the new file. A file that has two names and no log beside the first is one whose move was not finished: the next to open
-it moves the log back.
+The file keeps its name until the new one takes it. Its write-ahead log must be gone by then, because SQLite would read
+it into the new file. A file that has two names and no log beside the first is a move that was not finished. The next
+process that opens it moves the log back.
 """
 
 import os
@@ -17,14 +17,14 @@ _BESIDE = (*_LOGS, "-shm")
 
 @contextmanager
 def aside(path: Path, other: Path) -> Iterator[None]:
-    """Have the file and what lies beside it under the name `other`, while another file is given the name `path`.
+    """Keep the file and its log under the name `other` while another file is put at `path`.
 
-    The folder is locked meanwhile, see `opening.locked`. If that fails it is as it was. Raises OSError.
+    The caller holds the folder's lock, see `opening.locked`. If the block fails, the move is undone. Raises OSError.
     """
     try:
         os.link(path, other)
     except OSError:
-        # No links on this file system: if this process is killed now, the file is to be found under the other name.
+        # This file system has no hard links. If the process is killed now, the file is found under the other name.
         os.rename(path, other)
     try:
         for suffix in _BESIDE:
@@ -40,21 +40,21 @@ def aside(path: Path, other: Path) -> Iterator[None]:
 
 
 def put_back(path: Path) -> None:
-    """Finish what a process was killed in: if the file at `path` was being moved aside, it is where it was again.
+    """Undo a move that a killed process left unfinished, so that the file at `path` has its log again.
 
-    The folder is locked meanwhile, see `opening.locked`. Raises OSError.
+    The caller holds the folder's lock, see `opening.locked`. Raises OSError.
     """
     for other in _other_names(path):
         _move_back(path, other)
 
 
 def is_half_aside(path: Path) -> bool:
-    """Whether `put_back` has something to do."""
+    """Return True if `put_back` has something to undo."""
     return bool(_other_names(path))
 
 
 def free_name(path: Path, kind: str) -> Path:
-    """``chatops.db.bad-1`` or the first number that is not taken."""
+    """Return ``chatops.db.bad-1``, or the first such name that is not taken."""
     names = (path.with_name(f"{path.name}.{kind}-{number}") for number in count(1))
     return next(name for name in names if not os.path.lexists(name))
 
@@ -76,12 +76,12 @@ def _move_back(path: Path, other: Path) -> None:
     if not path.exists():
         os.rename(other, path)
     elif not other.samefile(path):
-        # The other file has its name already.
+        # The new file has the name already.
         return
     for suffix in _LOGS:
         beside = Path(f"{path}{suffix}")
         if Path(f"{other}{suffix}").exists() and beside.exists() and beside.stat().st_size:
-            # Some other program has opened the file since; what it wrote is not to be lost for this.
+            # Another program has opened the file since. What it wrote must not be lost.
             return
     for suffix in _BESIDE:
         _move(other, path, suffix)

@@ -1,6 +1,6 @@
-"""What a store must do, for one machine now and for several later. Synchronous: the runtime calls it in a thread.
+"""Interface of a session store. It is synchronous: the runtime calls it in a worker thread.
 
-The suite behind `tests/store/conformance.py` says in tests what each method promises; it assumes nothing of SQLite.
+The tests behind `tests/store/conformance.py` specify each method. They assume nothing about SQLite.
 """
 
 from collections.abc import Sequence
@@ -23,27 +23,27 @@ from chatops.engine.workflow.state import WorkflowState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMark:
-    """That a session is a run of a workflow, and how far it is, as a list shows it."""
+    """How far the workflow run of a session is, as a list shows it."""
 
     workflow: str
     phase: str
-    """The `kind` of the run's phase."""
+    """`kind` of the run's phase."""
     step: str
-    """Name of the step it is at; empty when it is over."""
+    """Name of the current step; empty when the run is over."""
     result: str
-    """The value of RunResult when it is over, else empty."""
+    """Value of RunResult when the run is over, else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """A conversation as a list shows it. Times are seconds since the epoch; order never depends on them."""
+    """A session as a list shows it. Times are seconds since the epoch; the order never depends on them."""
 
     id: SessionId
     workspace: str
     title: str
     role: str
     model_pin: str
-    """The model the person pinned with /model, or empty."""
+    """The model that the user pinned with /model, or empty."""
     persona: str
     head: MessageId | None
     forked_from: SessionId | None
@@ -51,17 +51,17 @@ class SessionInfo:
     updated_at: float
     messages: int
     active_turn: TurnId | None
-    """The turn that is not finished, if any."""
+    """The unfinished turn, if any."""
     last_turn: TurnId | None
     pending: int
-    """Calls of the active turn that wait for a person."""
+    """Calls of the active turn that wait for a decision."""
     run: RunMark | None = None
-    """None: a chat."""
+    """None for a chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:
-    """One attempt to run a call. `outcome` None: started, and nothing more is known."""
+    """One attempt to run a call. `outcome` is None if it was started and nothing more is known."""
 
     call_id: CallId
     attempt: int
@@ -89,74 +89,81 @@ class DecisionRow:
     by: Principal
     decided_at: float
     role: str = ""
-    """Who asked for the call: the role it was proposed under."""
+    """Role that the call was proposed under."""
     model: str = ""
-    """The model that proposed it."""
+    """Model that proposed the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedCall:
-    """A pending call in the durable queue, with the session it belongs to."""
+    """A pending call in the durable queue, with its session."""
 
     session_id: SessionId
     turn_id: TurnId
     pending: PendingCall
     requested_at: float
     decided: DecisionRow | None
-    """Posted by some door and not yet taken by the turn."""
+    """The decision that was posted and not taken by the turn yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that drives a session."""
+    """The process that owns a session."""
 
     host: str
     pid: int
     boot_id: str
-    """The machine's boot; behind a slash the container, where process ids are counted anew."""
+    """Boot id of the machine; after a slash the container, which has its own process ids."""
     pid_started: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """That a process drives a session. Times are seconds since the epoch."""
+    """The lease of a session. Times are seconds since the epoch."""
 
     holder: Holder
     since: float
     expires_at: float
-    """Until when other hosts, which cannot look whether it lives, have to believe it."""
+    """When the lease expires for other hosts, which cannot see if the holder is alive."""
     wanted_by: Holder | None = None
-    """Who asks for the session."""
+    """The process that requests the session."""
     heard: bool = False
-    """The holder knows that it is asked, and hands over when it can."""
+    """True if the holder knows of the request and will hand over when it can."""
 
 
 class Store(Protocol):
-    """One transaction per method; what returned is durable. Raises StoreError and its kinds only."""
+    """A session store. Each method is one transaction, durable when it returns.
+
+    Raises StoreError and its subclasses only.
+    """
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the person has to know about it, one sentence each; more may come while it is open."""
+        """Notices for the user, one sentence each. More may come while the store is open."""
         ...
 
     @property
     def unsaved(self) -> str:
-        """Why nothing of what is stored here outlives this process; empty if it does. What asks for approval is not
-        approved then: no decision without a record of it."""
+        """Why nothing stored here outlives this process; empty if it does.
+
+        While it is set, calls are not approved: no decision without a record of it.
+        """
         ...
 
     # sessions
     def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
-        """A new conversation with an id of its own."""
+        """Create a session with a new id."""
         ...
 
     def session(self, session_id: SessionId) -> SessionInfo:
-        """Raises NoSuchSession; a unique prefix of an id is enough."""
+        """Return a session by its id or a unique prefix of it. Raises NoSuchSession."""
         ...
 
     def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """Newest activity first (by sequence), of one workspace or of all. A session in which nothing was ever said
-        is none yet: a process may have died between making it and its first turn."""
+        """Return sessions by newest activity (by sequence), of one workspace or of all.
+
+        Sessions without messages are left out: a process may have died between creating one and its first turn.
+        """
         ...
 
     def update_session(
@@ -168,175 +175,199 @@ class Store(Protocol):
         persona: str | None = None,
         title: str | None = None,
     ) -> None:
-        """Change what is given."""
+        """Change the given settings."""
         ...
 
     def delete_session(self, session_id: SessionId) -> None:
-        """Remove a conversation with all that belongs to it alone; decisions stay in the log."""
+        """Delete a session with everything that belongs to it alone. Its decisions stay in the log."""
         ...
 
     def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
-        """A new conversation that shares the history up to `at` (default: the head). Grants are not copied."""
+        """Create a session that shares the history up to `at` (default: the head). Grants are not copied."""
         ...
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
-        """Add a message outside of any turn (a role switch's divider) and move the head."""
+        """Add a message outside of any turn (the divider of a role switch) and move the head."""
         ...
 
     def history(self, session_id: SessionId) -> tuple[Message, ...]:
-        """All messages up to the head, oldest first; a damaged one becomes a NoticeMessage."""
+        """Return all messages up to the head, oldest first. A damaged one becomes a NoticeMessage."""
         ...
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:
-        """The id for the next turn: ``<session>.<n>``, never used before."""
+        """Return the id for the next turn: ``<session>.<n>``, never used before."""
         ...
 
     # turns
     def commit(self, step: Step) -> None:
-        """Store a step: state, messages, intents, results, decisions, grants, pending calls, head; in one
-        transaction. The first commit of a turn has seq 0. Raises Conflict if `seq` does not follow the
-        stored one; committing the very same step again is recognised and harmless. A second intent for
-        the same (call, attempt) is a Conflict: this is what forbids a second run. So is every step while
-        another process holds the session. Raises AlreadyDecided, and stores nothing, for a decision on what
-        another one was posted for first.
+        """Store a step: state, messages, intents, results, decisions, grants, pending calls and head, in one
+        transaction.
+
+        The first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
+
+        Raises Conflict if `seq` does not follow the stored one, if another process holds the session's lease, or for a
+        second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecided, and stores
+        nothing, for a decision on a call that another decision was posted for first.
         """
         ...
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
-        """The state as last committed, with message bodies. Raises Unreadable."""
+        """Return the turn as last committed, with message bodies. Raises Unreadable."""
         ...
 
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
-        """What all turns of a conversation have cost, but for `besides`; None if no server has said. A fork begins
-        with nothing; a turn that cannot be read counts for nothing."""
+        """Return the usage of all turns of a session except `besides`; None if no server reported any.
+
+        A fork starts without usage. A turn that cannot be read counts as none.
+        """
         ...
 
     # runs of workflows
     def commit_run(self, step: WorkflowStep) -> None:
-        """Store a run's step: its state, and that the words left for it which no longer apply are gone. The
-        first one has seq 0 and makes a session a run. Raises Conflict as `commit` does, and AlreadyDecided for a
-        word (`WorkflowStep.word`) if another one of its kind was left for the run first. From then on only the
-        turn that the run waits for may begin in its session, also if it does not begin at the head, until the run
-        is over.
+        """Store a run's step: its state, without the posted inputs that no longer apply.
+
+        The first one has seq 0 and makes the session a run. Until the run is over, only the turn that the run waits for
+        may start in its session, even if it does not start at the head.
+
+        Raises Conflict as `commit` does. Raises AlreadyDecided for an input (`WorkflowStep.word`) if another one of its
+        kind was posted for the run first.
         """
         ...
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
-        """The run as last committed. Raises NoSuchSession for a session that is no run, and Unreadable."""
+        """Return the run as last committed. Raises NoSuchSession for a session that is not a run, and Unreadable."""
         ...
 
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """The sessions that are runs, newest activity first."""
+        """Return the sessions that are runs, by newest activity."""
         ...
 
     def post_word(self, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
-        """Leave a review or the end for whoever drives the run. False if it does not apply to the run as it is
-        stored, or another word of its kind was first. Raises NoSuchSession."""
+        """Post a review or a cancellation for the owner of the run.
+
+        Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
+        NoSuchSession.
+        """
         ...
 
     def posted_words(self, session_id: SessionId) -> list[Reviewed | RunCancelled]:
-        """Words left for a run and not yet consumed by a commit, oldest first."""
+        """Return the inputs posted for a run and not consumed by a commit yet, oldest first."""
         ...
 
-    # the queue of pending calls and its many doors
+    # the queue of pending calls, and decisions posted by other processes
     def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
-        """All pending calls, oldest turn first, those of a turn in call order."""
+        """Return all pending calls, oldest turn first, those of a turn in call order."""
         ...
 
     def post_decision(self, decided: CallDecided) -> bool:
-        """Leave a decision for the turn to take. False if another one was first (or nothing is pending)."""
+        """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
         ...
 
     def posted(self, turn_id: TurnId) -> list[CallDecided]:
-        """Decisions left for a turn and not yet consumed by a commit (a commit whose step holds a
-        DecisionRecord for the call, or that settles it, consumes them)."""
+        """Return the decisions posted for a turn and not consumed by a commit yet.
+
+        A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.
+        """
         ...
 
     def version(self) -> int:
-        """A number that changes when another connection wrote: a cheap hint for polling."""
+        """Return a number that changes when another connection has written: a cheap hint for polling."""
         ...
 
     # grants, journal, log
     def grants(self, session_id: SessionId) -> tuple[RememberedGrant, ...]:
-        """Remembered grants of a session, all roles, revoked ones left out."""
+        """Return the remembered grants of a session, for all roles, without revoked ones."""
         ...
 
     def revoke_grants(self, session_id: SessionId, grants: Sequence[RememberedGrant]) -> int:
-        """Take grants back; returns how many."""
+        """Revoke grants and return how many were revoked."""
         ...
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
-        """All attempts of a turn, in order."""
+        """Return all attempts of a turn, in order."""
         ...
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
-        """The decision log, oldest first."""
+        """Return the decision log, oldest first."""
         ...
 
     # queued text, drafts
     def queue_text(self, session_id: SessionId, text: str) -> None:
-        """Keep what the person typed while the turn could not take it."""
+        """Queue a message that the user sent during a turn."""
         ...
 
     def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
-        """The kept texts, oldest first. The commit that begins a turn with the oldest one forgets it
-        (`Step.takes_kept`), so that it is sent exactly once."""
+        """Return the queued messages, oldest first.
+
+        The commit that starts a turn with the oldest one removes it (`Step.takes_kept`), so that it is sent exactly
+        once.
+        """
         ...
 
     def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
-        """Remove the newest kept text and return it; the same transaction stores it as setting `into`. None, and no
-        change, if nothing is kept. Raises NoSuchSession."""
+        """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
+
+        Returns None, and changes nothing, if the queue is empty. Raises NoSuchSession.
+        """
         ...
 
-    # who drives a session
+    # session leases
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """Take or renew the lease on a session. Raises SessionHeld while a live process of this host, or any
-        process of another host whose lease has not run out, holds it."""
+        """Take or renew the lease of a session.
+
+        Raises SessionHeld while a live process of this host holds it, or a process of another host whose lease has not
+        expired.
+        """
         ...
 
     def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """Renew the lease if it still is this holder's. One that is not is never taken again by this: whoever had the
-        session meanwhile may have gone on with it and left."""
+        """Renew the lease if this holder still has it.
+
+        A lost lease is never taken again by this: another process may have owned the session, changed it and left.
+        """
         ...
 
     def held(self, session_id: SessionId) -> Hold | None:
-        """Who drives a session; None if nobody who is still there does. Raises NoSuchSession."""
+        """Return the lease of a session; None if no live process holds it. Raises NoSuchSession."""
         ...
 
     def want(self, session_id: SessionId, asker: Holder) -> None:
-        """Ask whoever holds the session to hand it over. Who asked before does so no more, and can see that."""
+        """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
         ...
 
     def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
-        """Take back what `asker` has asked for; what another one has asked for since stays."""
+        """Withdraw the request of `asker`. A later request of another process stays."""
         ...
 
     def heard(self, session_id: SessionId, holder: Holder) -> None:
-        """The holder's word that it knows of the request; harmless if it holds nothing."""
+        """Confirm that the holder knows of the request. Has no effect if it holds nothing."""
         ...
 
     def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
-        """Take the lease from `of` although it lives: whatever that process would store in the session from now
-        on is a Conflict, so that it begins nothing further. Raises SessionHeld if by now another one has it."""
+        """Seize the lease from `of` even if it is alive.
+
+        From now on, whatever that process commits in the session is a Conflict, so it starts nothing more. Raises
+        SessionHeld if a third process has the lease by now.
+        """
         ...
 
     def release(self, session_id: SessionId, holder: Holder) -> None:
-        """Give the lease back; harmless if it is not ours."""
+        """Release the lease. Has no effect if another process holds it."""
         ...
 
-    # values of the app: last role per workspace, chosen default model, remembered endpoint quirks
+    # application settings: last role per workspace, chosen default model, remembered endpoint quirks
     def setting(self, key: str) -> str | None:
-        """A stored value."""
+        """Return a stored setting, or None."""
         ...
 
     def set_setting(self, key: str, value: str) -> None:
-        """Store a value."""
+        """Store a setting."""
         ...
 
     def check(self) -> list[str]:
-        """What is wrong with the store, for doctor; empty if nothing."""
+        """Return the problems of the store, for doctor; empty if there are none."""
         ...
 
     def close(self) -> None:
-        """Close; idempotent."""
+        """Close the store. Idempotent."""
         ...

@@ -1,8 +1,8 @@
-"""The stored form of values: JSON text, validated when read back. No pickle, no source hashes.
+"""Stored form of values: JSON text, validated when it is read back. No pickle, no source hashes.
 
-The form follows the dataclasses; their unions tell their members apart by `kind`. A change that an older
-checkpoint does not survive gets a new number in STATE_VERSIONS and an upgrade here; the golden files in
-``tests/data/checkpoints`` must load for ever.
+The form follows the dataclasses. The members of a union are told apart by `kind`. A change that older checkpoints do
+not survive gets a new number in STATE_VERSIONS and an upgrade here. The golden files in ``tests/data/checkpoints`` must
+load for ever.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ STATE_VERSIONS: dict[int, str] = {
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context.",
 }
-"""What each version of a stored TurnState holds."""
+"""Contents of each version of a stored TurnState."""
 
 STATE_VERSION = max(STATE_VERSIONS)
 
@@ -48,7 +48,7 @@ _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     5: lambda payload: payload,
     6: lambda payload: payload,
 }
-"""From a version to the next, over the parsed JSON."""
+"""Upgrades from one version to the next, over the parsed JSON."""
 
 if set(_UPGRADES) != set(range(1, STATE_VERSION)):
     raise AssertionError("every older state version has an upgrade")
@@ -58,20 +58,20 @@ DAMAGED = "This message is damaged and cannot be shown."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A state as it lies in the store: `messages` are to be joined, and so is the history before the turn."""
+    """A state as it is stored: its messages and the history before the turn are still to be joined."""
 
     state: TurnState
     messages: tuple[MessageId, ...]
 
 
 def warm_up() -> None:
-    """Build what reads and writes turns and messages (some 50 ms), so that the first message need not wait for it."""
+    """Build the codecs of turns and messages (some 50 ms), so that the first message need not wait for it."""
     _states()
     _messages()
 
 
 def encode_state(state: TurnState) -> str:
-    """`state` at STATE_VERSION, without the bodies of its messages."""
+    """Return `state` encoded at STATE_VERSION, without the bodies of its messages."""
     payload = _states().dump_python(replace(state, history=(), messages=()), mode="json")
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
@@ -79,7 +79,7 @@ def encode_state(state: TurnState) -> str:
 
 
 def decode_state(text: str, *, version: int) -> StoredState:
-    """Read what `encode_state` of this or an older version wrote. Raises Unreadable."""
+    """Decode what `encode_state` of this or an older version wrote. Raises Unreadable."""
     if version not in STATE_VERSIONS:
         raise Unreadable(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
@@ -96,7 +96,7 @@ def decode_state(text: str, *, version: int) -> StoredState:
 
 
 def decode_usage(text: object) -> Usage | None:
-    """The cost of a stored turn, as it stands in its state; None if nothing can be read there."""
+    """Return the usage from a stored turn's state; None if it cannot be read."""
     try:
         return validated(_usages(), parsed(text, what="cost"), what="cost")
     except Unreadable:
@@ -104,12 +104,12 @@ def decode_usage(text: object) -> Usage | None:
 
 
 def encode_message(message: Message) -> str:
-    """A message's body."""
+    """Return a message's body encoded."""
     return dumps(_messages().dump_python(message, mode="json"))
 
 
 def decode_message(text: object, *, message_id: MessageId) -> Message:
-    """A message's body; whatever is not one becomes a notice in its place, so that the rest can be read."""
+    """Decode a message's body. A damaged one becomes a notice in its place, so that the rest can be read."""
     try:
         message = validated(_messages(), parsed(text, what="message"), what="message")
     except Unreadable:
@@ -120,55 +120,58 @@ def decode_message(text: object, *, message_id: MessageId) -> Message:
 
 
 def damaged_message(message_id: MessageId) -> NoticeMessage:
-    """What stands in the place of a message that cannot be read."""
+    """Return the notice that replaces a message that cannot be read."""
     return NoticeMessage(
         id=message_id, text=DAMAGED, level="warning", advice="Run `chatops doctor` to check the store."
     )
 
 
 def encode_pending(pending: PendingCall) -> str:
-    """A row of the queue."""
+    """Return a pending call encoded, for its row in the queue."""
     return dumps(_pendings().dump_python(pending, mode="json"))
 
 
 def decode_pending(text: object) -> PendingCall:
-    """Raises Unreadable."""
+    """Decode a pending call. Raises Unreadable."""
     return validated(_pendings(), parsed(text, what="pending call"), what="pending call")
 
 
 def encode_decision(decision: Decision) -> str:
-    """A person's answer."""
+    """Return a decision encoded."""
     return dumps(_decisions().dump_python(decision, mode="json"))
 
 
 def decode_decision(text: object) -> Decision:
-    """Raises Unreadable: a damaged answer is no answer."""
+    """Decode a decision. Raises Unreadable: a damaged decision is void."""
     return validated(_decisions(), parsed(text, what="decision"), what="decision")
 
 
 def encode_principal(principal: Principal) -> str:
-    """Who decided."""
+    """Return the identity of a decider encoded."""
     return dumps(_principals().dump_python(principal, mode="json"))
 
 
 def decode_principal(text: object) -> Principal:
-    """Raises Unreadable."""
+    """Decode the identity of a decider. Raises Unreadable."""
     return validated(_principals(), parsed(text, what="principal"), what="principal")
 
 
 def encode_pattern(pattern: ArgumentPattern) -> str:
-    """What a remembered grant matches."""
+    """Return the pattern of a remembered grant encoded."""
     return dumps(_patterns().dump_python(pattern, mode="json"))
 
 
 def decode_pattern(text: object) -> ArgumentPattern:
-    """Raises Unreadable: a damaged pattern matches nothing."""
+    """Decode the pattern of a remembered grant. Raises Unreadable: a damaged pattern matches nothing."""
     return validated(_patterns(), parsed(text, what="grant"), what="grant")
 
 
 def fingerprint(step: Step, *, state: str) -> str:
-    """A digest of everything that committing `step` stores, to recognise the same step again; `state` is its state
-    encoded. One text after the other is digested: a reply may be megabytes, and a whole of all would be more copies."""
+    """Return a digest of everything that committing `step` stores, to recognise the same step again.
+
+    `state` is the encoded state. The parts are digested one after the other: a reply may be megabytes, and joining them
+    would copy it.
+    """
     digest = hashlib.sha256(_bytes(state))
     digest.update(_bytes("\x00" + dumps(_records().dump_python(_carried(step), mode="json")) + "\x00"))
     for number, message in enumerate(step.messages):
@@ -201,7 +204,7 @@ def _carried(step: Step) -> _Carried:
     )
 
 
-# Built when first needed: building all of them costs more than opening the store.
+# Built on first use: building all of them takes longer than opening the store.
 
 
 @cache

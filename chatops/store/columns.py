@@ -1,47 +1,47 @@
-"""Values of columns with the type they should have; damage may have made them anything. Raises Unreadable."""
+"""Column values with the type they should have. Damage may have changed it, so these raise Unreadable."""
 
 from chatops.domain.errors import Unreadable
 from chatops.store.connection import Value
 
 
 def text(value: Value) -> str:
-    """A text column."""
+    """Return a text column. Raises Unreadable."""
     if isinstance(value, str):
         return value
     raise _damaged(value)
 
 
 def text_or_none(value: Value) -> str | None:
-    """A text column that may be empty."""
+    """Return a text column that may be NULL. Raises Unreadable."""
     return None if value is None else text(value)
 
 
 def text_or(value: Value, instead: str) -> str:
-    """A text column that is only shown: `instead` if damage made it something else."""
+    """Return a text column that is only displayed; `instead` if it is damaged."""
     return value if isinstance(value, str) else instead
 
 
 def number_or_zero(value: Value) -> float:
-    """A number that is only shown: 0 if damage made it something else."""
+    """Return a number that is only displayed; 0 if it is damaged."""
     return value if isinstance(value, int | float) else 0
 
 
 def integer(value: Value) -> int:
-    """An integer column."""
+    """Return an integer column. Raises Unreadable."""
     if isinstance(value, int):
         return value
     raise _damaged(value)
 
 
 def real(value: Value) -> float:
-    """A number, such as a time."""
+    """Return a number, such as a time. Raises Unreadable."""
     if isinstance(value, int | float):
         return float(value)
     raise _damaged(value)
 
 
 def real_or_none(value: Value) -> float | None:
-    """A number that may be missing."""
+    """Return a number that may be NULL. Raises Unreadable."""
     return None if value is None else real(value)
 
 

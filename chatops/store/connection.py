@@ -1,8 +1,8 @@
-"""One connection to a database: how it is shared between threads and asked.
+"""One connection to a database, shared between threads.
 
 Writes are ``BEGIN IMMEDIATE``: a transaction that starts with a read and then writes fails at once beside another
-writer, whatever the busy timeout says. Text with lone surrogates is bound as a blob and read back as text, so that
-nothing a model or a file name contains can make a commit raise.
+writer, whatever the busy timeout is. Text with lone surrogates is bound as a blob and read back as text, so that
+nothing in a model's reply or a file name can make a commit raise.
 """
 
 import sqlite3
@@ -22,36 +22,36 @@ BUSY_TIMEOUT_MS = 5000
 
 
 class Connection:
-    """A database, opened. Everything goes through `read` and `write`; one thread at a time is inside."""
+    """An open database. All access goes through `read` and `write`, one thread at a time."""
 
     def __init__(self, raw: sqlite3.Connection, *, path: Path, unsaved: str = "") -> None:
-        """`raw` has been made by `prepared`; `path` is what errors name; `unsaved` as in `Store.unsaved`."""
+        """Wrap `raw`, made by `prepared`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""
         self.path = path
         self.unsaved = unsaved
         self.notices: list[str] = []
-        """What the person has to know about this file, one sentence each; more may come while it is open."""
+        """Notices for the user about this file, one sentence each. More may come while it is open."""
         self._raw = raw
         self._lock = threading.RLock()
         self._closed = False
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """One transaction that writes: all of it is durable when the block has ended, or nothing is."""
+        """Run the block in one write transaction: all of it is durable afterwards, or nothing."""
         with self._transaction("BEGIN IMMEDIATE"):
             yield
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """One transaction that only reads, so that several questions see the same moment."""
+        """Run the block in one read transaction, so that its queries see the same moment."""
         with self._transaction("BEGIN"):
             yield
 
     def all(self, sql: str, *values: Value) -> list[Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self.run(sql, *values).fetchall()
 
     def one(self, sql: str, *values: Value) -> Row | None:
-        """The first row of a query, None if there is none."""
+        """Return the first row of a query, or None."""
         row: Row | None = self.run(sql, *values).fetchone()
         return row
 
@@ -60,13 +60,13 @@ class Connection:
         return self._raw.execute(sql, tuple(map(bound, values)))
 
     def pragma(self, name: str) -> Row | None:
-        """The value of a pragma, outside of any transaction."""
+        """Return the value of a pragma, outside of any transaction."""
         with self._lock, translated(self.path):
             self._must_be_open()
             return self.one(f"PRAGMA {name}")
 
     def close(self) -> None:
-        """Close; idempotent."""
+        """Close the connection. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -81,7 +81,7 @@ class Connection:
                 yield
                 self._raw.execute("COMMIT")
             except BaseException as error:
-                # Some errors (disk full, I/O) have rolled back already.
+                # Some errors (disk full, I/O) have already rolled back.
                 if self._raw.in_transaction:
                     with suppress(sqlite3.Error):
                         self._raw.execute("ROLLBACK")
@@ -90,11 +90,10 @@ class Connection:
                 raise
 
     def _begin(self, begin: str) -> None:
-        """Begin a transaction."""
         self._raw.execute(begin)
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """A transaction has failed and was rolled back; may raise something better to say."""
+        """Handle a transaction that failed and was rolled back. May raise a more helpful error."""
 
     def _must_be_open(self) -> None:
         if self._closed:
@@ -102,7 +101,7 @@ class Connection:
 
 
 def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
-    """`raw`, which is in autocommit mode, reading and writing values as the store does."""
+    """Set `raw`, which is in autocommit mode, to read and write values as the store does, and return it."""
     raw.text_factory = _text
     raw.row_factory = _row
     raw.execute("PRAGMA foreign_keys = ON")
@@ -110,14 +109,14 @@ def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def empty_in_memory() -> sqlite3.Connection:
-    """An empty store that is gone when it is closed."""
+    """Return an empty store in memory, which is gone when it is closed."""
     raw = prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
     migrate(raw)
     return raw
 
 
 def bound(value: Value) -> Value | bytes:
-    """`value` as a parameter of a statement."""
+    """Return `value` as a parameter of a statement."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")

@@ -1,4 +1,4 @@
-"""What every store derives from a step in the same way: pending calls, titles, ids, who may take a lease."""
+"""Facts that every store derives in the same way: pending calls, titles, ids, who may take a lease."""
 
 import secrets
 import time
@@ -28,13 +28,13 @@ from chatops.store.base import Hold, Holder, QueuedCall, RunMark
 
 TITLE_LENGTH = 60
 AT_MOST_NAMED = 5
-"""How many of several matching sessions an error names."""
+"""How many matching sessions an error names."""
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _A_DAY = 86_400.0
 
 
 def in_call_order(queued: Sequence[QueuedCall]) -> list[QueuedCall]:
-    """Turns as they came, the calls of each as the model made them: which was inspected first says nothing."""
+    """Sort calls by turn, those of a turn as the model made them. The order of inspection says nothing."""
     turns = {one.turn_id: place for place, one in reversed(list(enumerate(queued)))}
     return sorted(queued, key=lambda one: (turns[one.turn_id], _numbers(one.pending.call.id)))
 
@@ -44,7 +44,7 @@ def _numbers(call_id: CallId) -> tuple[int, ...]:
 
 
 def open_calls(state: TurnState) -> frozenset[CallId]:
-    """The calls of a turn that have no result yet: only they can still take a posted decision."""
+    """Return the calls of a turn that have no result yet: only they can still take a posted decision."""
     return frozenset(item.call.id for item in _calls(state) if not isinstance(item.status, Settled))
 
 
@@ -59,17 +59,17 @@ def _calls(state: TurnState) -> tuple[CallState, ...]:
 
 
 def intents(step: Step) -> tuple[RunTool, ...]:
-    """The runs that a step starts: each needs a row in the journal before it is performed."""
+    """Return the tool runs that a step starts. Each needs a journal row before it is performed."""
     return tuple(effect for effect in step.effects if isinstance(effect, RunTool))
 
 
 def carries_nothing(step: Step) -> bool:
-    """Whether `step` has nothing to store but its state, and nothing to perform."""
+    """Return True if `step` stores nothing but its state and has no effects."""
     return not (step.messages or step.results or step.decisions or step.grants or step.effects)
 
 
 def mark_of(state: WorkflowState) -> RunMark:
-    """What lists show of a run."""
+    """Return the summary of a run that lists show."""
     phase = state.phase
     if isinstance(phase, RunFinished):
         return RunMark(workflow=state.spec.name, phase=phase.kind, step="", result=phase.result.value)
@@ -77,18 +77,20 @@ def mark_of(state: WorkflowState) -> RunMark:
 
 
 def turn_of(state: WorkflowState) -> TurnId | None:
-    """The turn that a run has asked for and waits for."""
+    """Return the turn that a run waits for, if any."""
     return state.phase.turn_id if isinstance(state.phase, RunningStep | CheckingGate) else None
 
 
 def applies(word: Reviewed | RunCancelled, state: WorkflowState) -> bool:
-    """Whether a person's word leads a run on from where it stands."""
+    """Return True if a review or cancellation changes the run's state."""
     return advance_run(state, word).state is not state
 
 
 def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[Reviewed | RunCancelled]) -> None:
-    """Raise AlreadyDecided if the word that led to `step` is not the one that was left first for the run as it was
-    `before`: whoever left that was told that it counts."""
+    """Raise AlreadyDecided if another input of the same kind was posted for the run first.
+
+    `before` is the run before `step`. The process that posted the first one was told that it counts.
+    """
     for first in left:
         if type(first) is type(step.word) and first != step.word and applies(first, before):
             raise AlreadyDecided(
@@ -98,7 +100,7 @@ def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[Revi
 
 
 def title_from(messages: Iterable[Message]) -> str:
-    """The first line with text of the first user message, at most 60 characters; empty if there is none."""
+    """Return the first non-empty line of the first user message, at most 60 characters; empty if there is none."""
     for message in messages:
         if isinstance(message, UserMessage):
             lines = (" ".join(line.split()) for line in message.text.splitlines())
@@ -107,29 +109,29 @@ def title_from(messages: Iterable[Message]) -> str:
 
 
 def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
-    """The id after the session's last one, for when the store cannot be asked for it."""
+    """Return the id after the session's last turn, for when the store cannot be asked for it."""
     number = (last or "").rpartition(".")[2]
     return TurnId(f"{session_id}.{int(number) + 1 if number.isdecimal() else 1}")
 
 
 def new_session_id(now: float) -> SessionId:
-    """An id such as ``20261121-101512-k3f9``: the time (UTC) for people, chance for uniqueness."""
+    """Return an id such as ``20261121-101512-k3f9``: the time (UTC), and a random part for uniqueness."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return SessionId(f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(4))}")
 
 
 def ambiguous(prefix: str, names: list[str]) -> StoreError:
-    """The error for a prefix of several ids."""
+    """Return the error for a prefix of several ids."""
     shown = ", ".join(names[:AT_MOST_NAMED]) + (", …" if len(names) > AT_MOST_NAMED else "")
     return StoreError(f"{prefix!r} is the beginning of several sessions: {shown}.", advice="Give more of the id.")
 
 
 def keeps_out(hold: Hold, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
-    """Whether the process that holds a session is still there, as seen by `me`.
+    """Return True if the lease of a session still counts, as seen by `me`.
 
-    On one host a living process holds for as long as it lives and a dead one not at all; another host, or another
-    container of this one, cannot be looked at, so its word counts until it expires. A lease further ahead than a day
-    comes from a clock that was wrong.
+    On the same host the lease counts exactly while its process lives. Another host, or another container of this one,
+    cannot be checked, so its lease counts until it expires. A lease that expires in more than a day comes from a clock
+    that was wrong, and does not count.
     """
     if _can_be_seen(hold.holder, me):
         return alive(hold.holder)
@@ -145,7 +147,7 @@ def _can_be_seen(other: Holder, me: Holder) -> bool:
 def may_take(
     hold: Hold | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
 ) -> None:
-    """Raise SessionHeld unless `holder` may drive the session now."""
+    """Raise SessionHeld unless `holder` may own the session now."""
     if hold is None or hold.holder == holder or not keeps_out(hold, me=holder, now=now, alive=alive):
         return
     other = hold.holder
@@ -164,8 +166,10 @@ def may_take(
 
 
 def since(hold: Hold, *, now: float) -> str:
-    """When a session was taken up, in this place's time; with the day if that is another one. An older chatops did
-    not store it."""
+    """Return the local time at which a session was opened, with the date unless it is today.
+
+    An older chatops did not store that time: then it is unknown.
+    """
     if not hold.since:
         return "an unknown time"
     then, today = time.localtime(hold.since), time.localtime(now)
@@ -173,7 +177,7 @@ def since(hold: Hold, *, now: float) -> str:
 
 
 def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecided:
-    """What the one whose answer came second is told."""
+    """Return the error for a user whose decision came second."""
     return AlreadyDecided(
         f"Call {call_id} was answered by {by} already; the first answer counts.",
         advice="chatops approvals list shows what still waits.",
@@ -181,5 +185,5 @@ def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecided:
 
 
 def taken_over(session_id: SessionId, by: Holder) -> str:
-    """What the process is told that a session was taken from."""
+    """Return the message for the process that lost the session."""
     return f"Session {session_id} was taken over by another chatops (host {by.host}, pid {by.pid})."

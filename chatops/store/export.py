@@ -1,7 +1,7 @@
-"""A conversation as a file for people (Markdown, HTML) or programs (JSON lines, OpenAI messages).
+"""Export of a session for readers (Markdown, HTML) or programs (JSON lines, OpenAI messages).
 
-Pure functions over a history. Everything in it may be hostile: in the files for people control and
-direction characters are made visible, and the page has no script, loads nothing and escapes all text.
+Pure functions over a history. Everything in it may be hostile. In the formats for readers, control and direction
+characters are made visible. The HTML page has no script, loads nothing and escapes all text.
 """
 
 import html
@@ -27,7 +27,7 @@ from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
 JSONL_VERSION = 1
-"""Format of the JSON lines: a header line, then one message per line as the store keeps it."""
+"""Version of the JSON lines format: a header line, then one message per line as the store keeps it."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f]")
@@ -36,7 +36,7 @@ _EMPTY = "(empty message)"
 
 
 class ExportFormat(StrEnum):
-    """The formats of ``chatops sessions export --format``."""
+    """Formats of ``chatops sessions export --format``."""
 
     MARKDOWN = "md"
     HTML = "html"
@@ -45,7 +45,7 @@ class ExportFormat(StrEnum):
 
 
 def export(history: Sequence[Message], session: SessionInfo, *, to: ExportFormat) -> str:
-    """The whole conversation in the format `to`; always encodable as UTF-8."""
+    """Return the whole session in the format `to`; always encodable as UTF-8."""
     match to:
         case ExportFormat.MARKDOWN:
             return to_markdown(history, title=session.title)
@@ -60,7 +60,7 @@ def export(history: Sequence[Message], session: SessionInfo, *, to: ExportFormat
 
 
 def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
-    """Markdown with a heading per speaker; code fences are longer than any fence inside."""
+    """Return Markdown with a heading per speaker. Code fences are longer than any fence inside."""
     parts = [f"# {_line(title) or 'Conversation'}"]
     for message in history:
         heading, text, blocks = _described(message)
@@ -72,7 +72,7 @@ def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
 
 
 def to_html(history: Iterable[Message], *, title: str = "") -> str:
-    """One self-contained page (HTML 5) whose policy forbids scripts and loading anything."""
+    """Return one self-contained page (HTML 5). Its content policy forbids scripts and loading anything."""
     name = html.escape(_line(title) or "Conversation")
     sections: list[str] = []
     for message in history:
@@ -94,7 +94,7 @@ def to_html(history: Iterable[Message], *, title: str = "") -> str:
 
 
 def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
-    """Every message whole, one JSON object per line; nothing is lost, not even a lone surrogate."""
+    """Return every message in full, one JSON object per line. Nothing is lost, not even a lone surrogate."""
     header = json.dumps(
         {
             "format": "chatops-session",
@@ -113,11 +113,10 @@ def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
 
 
 def to_openai(history: Sequence[Message]) -> str:
-    """A JSON array of Chat Completions messages that a strict server accepts.
+    """Return a JSON array of Chat Completions messages that a strict server accepts.
 
-    Ids are unique, each call has exactly one result right behind its message, arguments are JSON objects, and between
-    two messages of the user there is one of the model.
-    Dividers and notices are left out.
+    Ids are unique. Each call has exactly one result right after its message. Arguments are JSON objects. Between two
+    user messages there is one of the model. Dividers and notices are left out.
     """
     results, unanswered = results_of(history), after_no_reply(history)
     ids = (f"call_{number}" for number in count(1))
@@ -159,12 +158,12 @@ def _content(result: ToolMessage) -> str:
 
 
 def _function_name(call: ToolCall) -> str:
-    """A name within what the API allows: letters, digits, ``_`` and ``-``, at most 64."""
+    """Return a name that the API allows: letters, digits, ``_`` and ``-``, at most 64."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call.name)[:64] or "unknown"
 
 
 def _arguments(call: ToolCall) -> str:
-    """The arguments if they are a JSON object, else an object that holds the model's text."""
+    """Return the arguments if they are a JSON object, else an object that holds the model's text."""
     try:
         value = json.loads(call.arguments, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -177,7 +176,7 @@ def _no_constant(name: str) -> object:
 
 
 def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
-    """Who speaks, the text, and the blocks to fold: label and content."""
+    """Return the speaker, the text, and the blocks to fold as label and content."""
     match message:
         case UserMessage():
             return "You" if message.by is Speaker.PERSON else "chatops", message.text, []
@@ -211,7 +210,7 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
 
 
 def _visible(text: str) -> str:
-    """`text` with control and direction characters as something to see; line ends and tabs stay."""
+    """Return `text` with control and direction characters made visible; line ends and tabs stay."""
     text = text.replace("\r\n", "\n")
     shown = "".join(_shown(character) if not character.isprintable() else character for character in text)
     return _DIRECTION.sub(lambda found: f"<U+{ord(found[0]):04X}>", _replaced(shown))
@@ -243,9 +242,9 @@ def _replaced(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """JSON text without lone surrogates and without controls that a terminal obeys.
+    """Return JSON text without lone surrogates and without control characters that a terminal obeys.
 
-    Such a character can only stand inside a string, where its escape means the same.
+    Such a character can only occur inside a string, where its escape means the same.
     """
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 

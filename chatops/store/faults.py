@@ -1,4 +1,4 @@
-"""SQLite's errors as sentences for a person, each with the next step."""
+"""SQLite's errors as messages for the user, each with the next step."""
 
 import errno
 import fcntl
@@ -52,7 +52,7 @@ _FOR_NOW: dict[int, tuple[str, str, str]] = {
         "Check the disk and its free space; run `chatops doctor` for details.",
     ),
 }
-"""What may be different in a moment: the kind is NotSaved."""
+"""Errors that may pass by themselves: they become NotSaved."""
 
 _SENTENCES: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOMEM: ("There is not enough memory to use {path}.", "Close other programs, then try again."),
@@ -61,23 +61,23 @@ _SENTENCES: dict[int, tuple[str, str]] = {
 
 
 class Damage(sqlite3.DatabaseError):
-    """A file that SQLite opened, and in which a look through its pages found something broken."""
+    """Damage that a check of the pages found in a file that SQLite could open."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is broken, so that trying again is no use."""
+    """Return True if the file itself is broken, so that retrying is no use."""
     return _code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process is in the way, so that waiting helps."""
+    """Return True if another process is in the way, so that waiting helps."""
     return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
-    """`error` as a StoreError: Unreadable for a damaged file, NotSaved for what may pass."""
+    """Return `error` as a StoreError: Unreadable for a damaged file, NotSaved for errors that may pass."""
     code = sqlite3.SQLITE_FULL if _no_room(error, path) else _code(error)
     if is_damage(error):
         return Unreadable(
@@ -106,7 +106,7 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
 
 
 def _few_descriptors() -> bool:
-    """Whether this process may hardly open any more files: SQLite does not say that this was the reason."""
+    """Return True if this process can hardly open more files. SQLite does not report that as the reason."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         return limit - len(os.listdir("/proc/self/fd")) < NEEDED_DESCRIPTORS
@@ -115,7 +115,7 @@ def _few_descriptors() -> bool:
 
 
 def _no_room(error: sqlite3.Error, path: Path) -> bool:
-    """Whether a failure to read or write is one of a full disk: SQLite does not always tell the two apart."""
+    """Return True if a failed read or write is due to a full disk. SQLite does not always tell the two apart."""
     try:
         return _code(error) == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0
     except OSError:
@@ -123,7 +123,7 @@ def _no_room(error: sqlite3.Error, path: Path) -> bool:
 
 
 def _no_inodes(path: Path) -> bool:
-    """True if the disk can hold no further file, whatever space is free. Some file systems keep no such count."""
+    """Return True if the disk can hold no more files, whatever space is free. Some file systems keep no such count."""
     try:
         disk = os.statvfs(path.parent)
     except OSError:
@@ -132,9 +132,9 @@ def _no_inodes(path: Path) -> bool:
 
 
 def _no_locks(path: Path) -> bool:
-    """True if the drive refuses any lock, which SQLite reports like a lock that another program holds.
+    """Return True if the drive refuses any lock, which SQLite reports like a lock that another program holds.
 
-    Tried on a file of its own: closing the database file here would give up SQLite's locks on it.
+    Tested on a separate file: closing the database file here would drop SQLite's locks on it.
     """
     try:
         with TemporaryFile(dir=path.parent) as file:
@@ -145,7 +145,7 @@ def _no_locks(path: Path) -> bool:
 
 
 def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
-    """Why a folder or file of the store cannot be made or opened for writing."""
+    """Return why a folder or file of the store cannot be created or opened for writing."""
     match error.errno:
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return NotSaved(
@@ -179,7 +179,7 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Let no error of SQLite out but as a StoreError."""
+    """Raise SQLite's errors as StoreError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -187,5 +187,5 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 for errors that Python's module raises by itself."""
+    """Return the primary result code; 0 for errors that Python's module raises itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -1,5 +1,6 @@
-"""The store's file while it is in use: damaged, deleted or replaced, it is mended, written again, or given up for
-what is there now; never in silence, and never is a row written to a file that has no name any more.
+"""The store's file while it is in use: repaired if damaged, restored if deleted, replaced by a new file at its path.
+
+Each of these is reported. No row is ever written to a file that has lost its name.
 """
 
 import logging
@@ -20,12 +21,15 @@ log = logging.getLogger(__name__)
 
 
 class StoreFile(Connection):
-    """The file of a person's store, open for as long as this is."""
+    """The open file of a user's store."""
 
     def __init__(self, path: Path, *, vfs: str = "") -> None:
-        """Open the file, or make it. Raises StoreError, and Unreadable for a file that is not to be touched.
+        """Open the file, or create it.
 
-        What can be read of a damaged file is put into a new one, and it is moved aside, which `notices` tells.
+        What can be read of a damaged file is copied into a new one. The damaged file is quarantined, and `notices` says
+        so.
+
+        Raises StoreError, and Unreadable for a file that must not be touched.
         """
         self._vfs = vfs
         said: list[str] = []
@@ -40,7 +44,7 @@ class StoreFile(Connection):
         self.notices += [*said, *opened.notices]
 
     def close(self) -> None:
-        """Close; idempotent."""
+        """Close the file. Idempotent."""
         with self._lock:
             if not self._closed:
                 OPEN_HERE[self._file] -= 1
@@ -69,16 +73,17 @@ class StoreFile(Connection):
         return open_file(path, vfs=self._vfs)
 
     def pragma(self, name: str) -> Row | None:
-        """The value of a pragma of the file that has the name, outside of any transaction."""
+        """Return the value of a pragma of the file at the path, outside of any transaction."""
         with self._lock, translated(self.path):
             if not self._closed and not self._is_in_its_place():
                 self._take_up_what_is_there()
             return super().pragma(name)
 
     def _begin(self, begin: str) -> None:
-        """Begin a transaction on the file that has the name: rows written to another one would be lost."""
+        """Begin a transaction on the file at the path: rows written to any other file would be lost."""
         self._raw.execute(begin)
-        # Only now, when this process holds the lock: who replaces a file waits for that before it reads the old one.
+        # Checked only now that this process holds the lock: a process that replaces the file waits for the lock before
+        # it reads the old one.
         if self._is_in_its_place():
             return
         self._raw.execute("ROLLBACK")
@@ -86,7 +91,7 @@ class StoreFile(Connection):
         self._raw.execute(begin)
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """Mend a file in which damage was met. Raises NotSaved then: what was asked may be asked again."""
+        """Repair a file that turned out to be damaged. Raises NotSaved in that case: the request may be repeated."""
         if not is_damage(error):
             return
         log.warning("damage was met in %s: %s", self.path, error)
@@ -101,8 +106,7 @@ class StoreFile(Connection):
         raise NotSaved(told, advice="Try again.", reason="session store damaged") from error
 
     def _take_up_what_is_there(self) -> None:
-        """The file or its log was deleted or replaced: write it again from what is still open, or use what is there
-        now."""
+        """Handle a deleted or replaced file or log: restore it from what is still open, or use the new file."""
         replaced = False
         try:
             with locked(self.path.parent, alone=True):
@@ -126,8 +130,11 @@ class StoreFile(Connection):
         self.notices.append(said)
 
     def _is_in_its_place(self) -> bool:
-        """Whether the file, its log and the log's index have their names: who opens the first alone finds what was
-        long ago, and who makes another index is not kept from writing at the same time."""
+        """Return True if the file, its log and the log's index still have their names.
+
+        A process that opens the file without its log sees an old state. A process that creates another index is not
+        kept from writing at the same time.
+        """
         beside = (("-wal", self._log_file), ("-shm", self._index_file))
         return self._is_ours(self.path) and all(
             known is None or identity(Path(f"{self.path}{suffix}")) == known for suffix, known in beside
@@ -148,7 +155,7 @@ class StoreFile(Connection):
         )
 
     def _leave(self, other_name: Path | None) -> str:
-        """Go over to the file that took our place; the rows of ours are in one beside it."""
+        """Switch to the file that replaced this one. The rows of the old one are kept in a file beside it."""
         old = other_name
         if old is None:
             old = free_name(self.path, "old")
@@ -161,7 +168,7 @@ class StoreFile(Connection):
         )
 
     def _drop_log(self, other_name: Path | None) -> None:
-        """Take our write-ahead log away: it would be read into the new file. It goes where our file has gone."""
+        """Remove this file's write-ahead log, which would be read into the new file. It follows a renamed file."""
         name = Path(f"{self.path}-wal")
         if self._log_file is None or identity(name) != self._log_file:
             return

@@ -1,6 +1,6 @@
-"""How stored values are written and read back: JSON text, checked against the dataclass it came from.
+"""Stored values as JSON text, checked against the dataclass when they are read back.
 
-JSON is written and parsed by the standard library, since pydantic's own refuses lone surrogates.
+The standard library writes and parses the JSON, because pydantic's own parser refuses lone surrogates.
 """
 
 import json
@@ -17,12 +17,12 @@ DAMAGE_ADVICE = "Run `chatops doctor`; other conversations are not touched by th
 
 
 def dumps(value: object) -> str:
-    """Compact JSON that keeps every character."""
+    """Return compact JSON that keeps every character."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def parsed(text: object, *, what: str) -> dict[str, Any]:
-    """The JSON object in a column, which damage may have made anything. `what` names it. Raises Unreadable."""
+    """Return the JSON object in a column, which may be damaged. `what` names it. Raises Unreadable."""
     try:
         value = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -33,7 +33,7 @@ def parsed(text: object, *, what: str) -> dict[str, Any]:
 
 
 def validated(adapter: TypeAdapter[T], value: Mapping[str, Any], *, what: str) -> T:
-    """`value` as what `adapter` reads. Raises Unreadable with the place of the first fault."""
+    """Return `value` validated by `adapter`. Raises Unreadable with the location of the first fault."""
     try:
         return adapter.validate_python(value)
     except (ValidationError, RecursionError) as error:

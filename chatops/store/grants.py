@@ -1,4 +1,4 @@
-"""Remembered grants, stored values of the app, and texts kept for later."""
+"""Remembered grants, application settings, and queued messages."""
 
 import logging
 
@@ -15,7 +15,7 @@ _SAME = "session_id = ? AND role = ? AND tool = ? AND pattern = ? AND source_cal
 
 
 def add(rows: Connection, session_id: SessionId, grant: RememberedGrant, *, now: float) -> None:
-    """Remember a grant; the very same one is remembered once."""
+    """Remember a grant. The very same one is stored once."""
     if rows.one(f"SELECT 1 FROM grants WHERE {_SAME}", *_key(session_id, grant)) is None:
         rows.run(
             "INSERT INTO grants (session_id, role, tool, pattern, source_call, granted_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -25,12 +25,12 @@ def add(rows: Connection, session_id: SessionId, grant: RememberedGrant, *, now:
 
 
 def revoke(rows: Connection, session_id: SessionId, grant: RememberedGrant, *, now: float) -> int:
-    """Take a grant back; the row stays for the audit. Returns how many that were."""
+    """Revoke a grant and return how many rows that were. The row stays for the audit."""
     return rows.run(f"UPDATE grants SET revoked_at = ? WHERE {_SAME}", now, *_key(session_id, grant)).rowcount
 
 
 def remembered(rows: Connection, session_id: SessionId) -> tuple[RememberedGrant, ...]:
-    """Grants in force, all roles, in the order they were given; a damaged one grants nothing."""
+    """Return the grants in force, for all roles, in the order they were given. A damaged one grants nothing."""
     found = rows.all(
         "SELECT role, tool, pattern, source_call FROM grants WHERE session_id = ? AND revoked_at IS NULL ORDER BY seq",
         session_id,
@@ -49,13 +49,13 @@ def remembered(rows: Connection, session_id: SessionId) -> tuple[RememberedGrant
 
 
 def setting(rows: Connection, key: str) -> str | None:
-    """A stored value, None if there is none."""
+    """Return a stored setting, or None."""
     row = rows.one("SELECT value FROM settings WHERE key = ?", key)
     return None if row is None else text(row[0])
 
 
 def set_setting(rows: Connection, key: str, value: str) -> None:
-    """Store a value in the place of the one before."""
+    """Store a setting, replacing the one before."""
     rows.run(
         "INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         key,
@@ -64,25 +64,25 @@ def set_setting(rows: Connection, key: str, value: str) -> None:
 
 
 def keep_text(rows: Connection, session_id: SessionId, kept: str) -> None:
-    """Put a text at the end of those kept for a session."""
+    """Queue a message at the end of the session's queue."""
     rows.run("INSERT INTO queued_texts (session_id, text) VALUES (?, ?)", session_id, kept)
 
 
 def kept_texts(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
-    """The texts kept for a session, oldest first."""
+    """Return the queued messages of a session, oldest first."""
     found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
     return tuple(text(row[0]) for row in found)
 
 
 def forget_text(rows: Connection, session_id: SessionId) -> None:
-    """Forget the oldest kept text."""
+    """Remove the oldest queued message."""
     rows.run(
         "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
     )
 
 
 def take_text(rows: Connection, session_id: SessionId) -> str | None:
-    """Forget the newest kept text and return it."""
+    """Remove the newest queued message and return it."""
     newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
     if newest is None:
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with a store and what waits in it, read out of its rows; nothing is changed."""
+"""Problems of a store and its pending work, read from its rows without changing anything."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.surroundings import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 
 NAMED = 5
-"""How many of many things are named."""
+"""How many of several things a finding names."""
 _WHEN_DAMAGED = (
     "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
     "chatops sessions list --all, chatops sessions export SESSION"
@@ -30,7 +30,7 @@ _WHEN_DAMAGED = (
 
 
 def findings(path: Path) -> list[Finding]:
-    """Everything about the store at `path`, which is neither changed nor moved, whatever is wrong with it.
+    """Return all findings about the store at `path`, without changing or moving it.
 
     Reads the whole file. Raises nothing.
     """
@@ -56,7 +56,7 @@ def findings(path: Path) -> list[Finding]:
 
 
 def _not_read(error: sqlite3.Error, path: Path) -> Finding:
-    """As a command that needs the store says it, but that doctor is not advised by doctor."""
+    """Return the finding for a file that cannot be read. Unlike `sentence`, it does not advise to run doctor."""
     if is_damage(error):
         return Finding(gravity=Gravity.BROKEN, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
     if is_busy(error):
@@ -76,7 +76,7 @@ def _none_yet(path: Path) -> Finding:
 
 
 def problems(rows: Connection) -> list[str]:
-    """What is not as it should be in a store that is open, as sentences; empty if it is sound. Never raises."""
+    """Return the problems of an open store as sentences; empty if it is sound. Never raises."""
     try:
         with rows.read():
             found = [*_pages(rows), *_bodies(rows)]
@@ -128,7 +128,7 @@ def _pages(rows: Connection) -> list[Finding]:
 
 
 def _bodies(rows: Connection) -> list[Finding]:
-    """Rows whose form is broken, in pages that are sound."""
+    """Return findings about rows whose contents are damaged although the pages are sound."""
     messages = _failing(rows, "SELECT id, body FROM messages", _is_damaged)
     runs = _failing(rows, "SELECT session_id, version, state FROM runs", _run_is_damaged)
     turns = _failing(
@@ -179,7 +179,7 @@ def _waiting(rows: Connection) -> list[Finding]:
 
 
 def _in_doubt(rows: Connection) -> list[Finding]:
-    """Calls that were begun, and of which nobody who lives will say what became of them."""
+    """Return findings about calls that were started and whose process is gone, so that no result will come."""
     driven = {row[0] for row in _asked(rows, _LEASES) if _lives(row)}
     begun = [(session_id, tool) for session_id, tool in _asked(rows, _WITHOUT_RESULT) if session_id not in driven]
     if not begun:
@@ -236,9 +236,9 @@ def _decision_is_damaged(_: object, decision: object, by: object) -> bool:
 
 
 def _failing(rows: Connection, sql: str, is_damaged: Callable[..., bool]) -> list[str]:
-    """The first column of the rows that are damaged; as far as they can be read at all."""
+    """Return the first column of the damaged rows, as far as the rows can be read at all."""
     found: list[str] = []
-    # The pages have a line of their own; a table that an older version does not have holds nothing.
+    # Damaged pages have a finding of their own. A table that an older version lacks is empty.
     with suppress(sqlite3.Error):
         found.extend(str(row[0]) for row in rows.run(sql) if is_damaged(*row))
     return found
@@ -255,7 +255,7 @@ def _counted(number: object, one: str, many: str) -> str:
 
 
 def _asked(rows: Connection, sql: str) -> list[Row]:
-    """The rows of a query; none where they cannot be read, which is said of the pages."""
+    """Return the rows of a query; none if they cannot be read, which the finding about the pages reports."""
     try:
         return rows.all(sql)
     except sqlite3.Error:

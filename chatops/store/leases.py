@@ -1,7 +1,29 @@
-"""Who drives a session: one process at a time, which another may ask for it, and may take it from.
+"""Session leases: one owner at a time; others may request or seize the lease.
 
-What a process stores is checked against the lease in the same transaction: from the moment that a session is taken
-from it nothing of it is stored any more, and so nothing further is begun by it.
+Theory of operation
+
+A session is owned by the process that its row in `leases` names. Ownership is needed to change the session: to take
+messages, call the model, run tools. Reading needs none, and neither does posting a decision.
+
+Transitions
+
+- No row, or a row whose process is gone: `hold` makes the caller the owner. `derive.keeps_out` says when a process
+  counts as gone: on the same host when it is dead, on another host or in another container when the lease has expired.
+- Owned: `renew` moves the expiry. It never takes a lost lease again, because another process may have owned the session
+  in between, and the caller's state may be outdated.
+- Requested: `want` writes the requester into the row and clears the owner's answer (`heard`). There is one requester:
+  the last one replaces the others, which can see that. `want_no_more` withdraws the caller's own request only.
+- Answered: the owner has seen the request and will hand over (`heard`).
+- Handed over or seized: `take` replaces the owner, by itself (it makes the requester the holder) or by the requester.
+  The caller says from whom it takes the lease. If a third process has it by then, SessionHeld is raised.
+- Released: `release` deletes the row if it names the caller.
+
+Every commit checks the lease in its own transaction (`must_not_be_taken`). From the moment at which a session is
+seized, the old owner can store nothing more. Since the runner performs only what is stored, it starts nothing more
+either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
+the runtime asks again, and there a missing row counts as lost, see `runtime.lease`.
+
+The rules that need no SQL are in `derive`, so that every store has the same ones.
 """
 
 import json
@@ -19,7 +41,7 @@ _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard
 
 
 def stored(rows: Connection, session_id: SessionId) -> Hold | None:
-    """The lease as it is stored, whether or not its process still lives."""
+    """Return the lease as stored, whether or not its process still lives."""
     row = rows.one(f"SELECT {_COLUMNS} FROM leases WHERE session_id = ?", session_id)
     if row is None:
         return None
@@ -35,7 +57,7 @@ def stored(rows: Connection, session_id: SessionId) -> Hold | None:
 def held(
     rows: Connection, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
 ) -> Hold | None:
-    """The lease of a process that is still there. Raises NoSuchSession."""
+    """Return the lease if its process still counts as alive, else None. Raises NoSuchSession."""
     sessions.info(rows, session_id)
     hold = stored(rows, session_id)
     return hold if hold is not None and keeps_out(hold, me=me, now=now, alive=alive) else None
@@ -61,7 +83,7 @@ def hold(
 
 
 def renew(rows: Connection, session_id: SessionId, holder: Holder, *, ttl_s: float, now: float) -> None:
-    """Renew the lease if it still is this holder's."""
+    """Renew the lease if this holder still has it."""
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:
         rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", now + ttl_s, session_id)
@@ -76,7 +98,7 @@ def take(
     ttl_s: float,
     now: float,
 ) -> None:
-    """Take the lease from `of`, whether or not it lives. Raises SessionHeld if another one has it by now."""
+    """Take the lease from `of`, whether or not it lives. Raises SessionHeld if a third process has it by now."""
     sessions.info(rows, session_id)
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:
@@ -90,7 +112,7 @@ def take(
 
 
 def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
-    """Give the lease back if it is this holder's."""
+    """Release the lease if this holder has it."""
     rows.run(
         "DELETE FROM leases WHERE session_id = ? AND host = ? AND pid = ? AND boot_id = ? AND pid_started = ?",
         session_id,
@@ -102,25 +124,25 @@ def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
 
 
 def want(rows: Connection, session_id: SessionId, asker: Holder) -> None:
-    """Ask whoever holds the session to hand it over; who asked before does so no more."""
+    """Ask the holder to hand the session over. This replaces an earlier request."""
     rows.run("UPDATE leases SET wanted_by = ?, heard = 0 WHERE session_id = ?", _text(asker), session_id)
 
 
 def want_no_more(rows: Connection, session_id: SessionId, asker: Holder) -> None:
-    """Take back what `asker` has asked for; what another one has asked for since stays."""
+    """Withdraw the request of `asker`. A later request of another process stays."""
     sql = "UPDATE leases SET wanted_by = '', heard = 0 WHERE session_id = ? AND wanted_by = ?"
     rows.run(sql, session_id, _text(asker))
 
 
 def heard(rows: Connection, session_id: SessionId, holder: Holder) -> None:
-    """Say to whoever asks that this holder knows, and hands over when it can."""
+    """Confirm to the requester that the holder knows, and hands over when it can."""
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:
         rows.run("UPDATE leases SET heard = 1 WHERE session_id = ?", session_id)
 
 
 def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> None:
-    """Raise Conflict if another process has the session: what this one would store is void."""
+    """Raise Conflict if another process holds the lease: what this one would store is void."""
     lease = stored(rows, session_id)
     if lease is not None and lease.holder != me:
         raise Conflict(taken_over(session_id, lease.holder), advice="Open it again to see where it stands.")
@@ -144,7 +166,7 @@ def _text(holder: Holder) -> str:
 
 
 def _holder(stored: str) -> Holder | None:
-    """What `_text` wrote; anything else asks for nothing."""
+    """Decode what `_text` wrote; anything else is no request."""
     try:
         host, pid, boot_id, started = json.loads(stored)
         return Holder(host=str(host), pid=int(pid), boot_id=str(boot_id), pid_started=str(started))

@@ -1,7 +1,7 @@
-"""Putting a sound file in the place of a damaged one, which is kept under another name beside it.
+"""Repair: replace a damaged store by a sound file, and keep the damaged one beside it under another name.
 
-The new file is complete before it gets the name, so that whoever opens the store finds the one or the other. All of
-this happens while the folder is locked, see `opening.locked`.
+The new file is complete before it gets the name, so every process that opens the store finds the one or the other. All
+of this happens under the folder's lock, see `opening.locked`.
 """
 
 import logging
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 def mend(path: Path, *, vfs: str = "") -> list[str]:
-    """Move a damaged file to ``….bad-N`` and put a new one with what can be read of it in its place; what to say.
+    """Rename a damaged file to ``….bad-N`` and replace it by a new one with what can be read; return the notices.
 
-    Nothing is done, and nothing is to be said, if another process was first. Raises NotSaved and sqlite3.Error where it
-    cannot be done; then the damaged file is as it was.
+    Does nothing, and returns none, if another process was first. Raises NotSaved and sqlite3.Error if it fails; then
+    the damaged file is unchanged.
     """
     with locked(path.parent, alone=True):
         if sound(path, vfs=vfs):
@@ -43,7 +43,7 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
 
 
 def carried(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvage:
-    """Carry over what is in a file that has lost its name, while no other process writes to it."""
+    """Copy what is in a file that has lost its name, while no other process writes to it."""
     with suppress(sqlite3.Error):
         source.execute("BEGIN IMMEDIATE")
     try:
@@ -55,10 +55,12 @@ def carried(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvage:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place | None], None]]]:
-    """An empty store to be filled, and what gives it the name `path` when it is, given the place of the file that it
-    stands for from now on, if it is no copy; else it is gone again.
+    """Yield an empty store to be filled, and a function that puts it at `path` once it is.
 
-    Raises NotSaved if it cannot be made.
+    That function is given the identity of the file that the new one stands for, so that it does not count as a copy. If
+    it is not called, the new file is deleted.
+
+    Raises NotSaved if the file cannot be created.
     """
     making = path.with_name(f".{path.name}.new-{os.getpid()}")
     try:
@@ -89,35 +91,35 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
 
 @contextmanager
 def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
-    """Let no process that has the damaged file open commit to it meanwhile, as far as it can still be locked."""
+    """Block commits to the damaged file by other processes meanwhile, as far as it can still be locked."""
     raw = sqlite3.connect(uri(path, mode="rw", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)
     try:
         with suppress(sqlite3.DatabaseError):
             raw.execute("BEGIN IMMEDIATE")
         yield
     finally:
-        # Its name is another one's by now, so that nothing is written back into it.
+        # Its name belongs to another file by now, so nothing is written back into it.
         raw.close()
 
 
 def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
     source = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)
     try:
-        # Closing a file that SQLite has open in this process would give up its locks.
+        # Reading the file directly and closing it would drop the locks that SQLite holds on it in this process.
         return carry_over(prepared(source), target, file=None if OPEN_HERE[identity(path)] > 0 else path)
     finally:
         source.close()
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove what processes that were killed while they made such a file have left: copies of what people said."""
+    """Delete unfinished files of processes that were killed, because they hold copies of the user's messages."""
     for one in path.parent.iterdir():
         if one.name.startswith(f".{path.name}.new-"):
             one.unlink(missing_ok=True)
 
 
 def _flush(folder: Path) -> None:
-    """Make a change of names durable."""
+    """Make a rename durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""The tree of messages: append-only, each with its parent, shared by all sessions whose head is below it.
+"""The message tree: append-only, each message with its parent, shared by all sessions whose head is below it.
 
-A message's row number is greater than its parent's, which is the order and what ends every walk.
+A message's row number is greater than its parent's. That is the order, and it ends every walk.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from chatops.store.columns import text, text_or_none
 from chatops.store.connection import Connection, Value
 
 LARGEST = 16 * 1024 * 1024
-"""Characters of a stored message; nothing that a person, a model or a tool says comes near it."""
+"""Maximum characters of a stored message, far more than any user, model or tool produces."""
 
 _CHAIN = """
     WITH RECURSIVE chain(seq, id, parent_id, depth) AS (
@@ -34,7 +34,7 @@ def append(
     parent: MessageId | None,
     now: float,
 ) -> MessageId | None:
-    """Add `messages` below `parent`, each below the one before; returns the new head.
+    """Add `messages` below `parent`, each below the one before, and return the new head.
 
     Raises StoreError for an id that is taken: nothing stored is ever overwritten.
     """
@@ -60,7 +60,7 @@ def append(
 
 
 def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
-    """All messages up to `head`, oldest first; what is damaged or missing is a notice in its place."""
+    """Return all messages up to `head`, oldest first. A damaged or missing one becomes a notice in its place."""
     if head is None:
         return ()
     found = rows.all(
@@ -75,7 +75,7 @@ def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
 
 
 def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
-    """The ids of all messages up to `head`, newest first."""
+    """Return the ids of all messages up to `head`, newest first."""
     if head is None:
         return []
     found = rows.all(_CHAIN + "SELECT id FROM chain ORDER BY depth", head)
@@ -83,7 +83,7 @@ def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
 
 
 def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
-    """The messages with these ids, in this order; what is damaged or missing is a notice in its place."""
+    """Return the messages with these ids, in this order. A damaged or missing one becomes a notice in its place."""
     messages: list[Message] = []
     for message_id in ids:
         row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
@@ -92,19 +92,19 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
 
 
 def readable(body: Value, message_id: MessageId) -> Message:
-    """A stored message; one that nobody can have said is damage, and is not even read."""
+    """Decode a stored message. One that is larger than any real one is damaged, and is not even parsed."""
     if isinstance(body, str) and len(body) > LARGEST:
         return damaged_message(message_id)
     return decode_message(body, message_id=message_id)
 
 
 def missing(rows: Connection, ids: Iterable[MessageId]) -> list[MessageId]:
-    """Those of `ids` that are not stored."""
+    """Return those of `ids` that are not stored."""
     return [id_ for id_ in ids if rows.one("SELECT 1 FROM messages WHERE id = ?", id_) is None]
 
 
 def delete_unshared(rows: Connection, head: MessageId | None) -> None:
-    """Remove the messages up to `head` that no remaining session has in its history."""
+    """Delete the messages up to `head` that no remaining session has in its history."""
     path = chain_ids(rows, head)
     gone = set(path)
     for message_id in path:

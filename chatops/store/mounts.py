@@ -1,6 +1,6 @@
-"""What kind of file system a path is on: on a network drive several machines share a file but no memory.
+"""Type of the file system under a path. On a network drive several machines share a file but no memory.
 
-Read from ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); where there is none, nothing is known.
+Read from ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)). Without that file nothing is known.
 """
 
 import re
@@ -29,7 +29,7 @@ NETWORK = frozenset(
         "smbfs",
     }
 )
-"""File systems whose files lie on another machine (9p also: the drives of the host in WSL and virtual machines)."""
+"""File systems whose files are on another machine (9p also: drives of the host in WSL and virtual machines)."""
 
 NETWORK_FUSE = frozenset(
     {
@@ -50,19 +50,19 @@ NETWORK_FUSE = frozenset(
         "sshfs",
     }
 )
-"""The same, run by a program: what follows ``fuse.``. Other such file systems are on this machine."""
+"""Network file systems in user space: what follows ``fuse.``. Other ``fuse`` types are local."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One mounted file system: where, and of what type."""
+    """A mounted file system: mount point and type."""
 
     point: PurePosixPath
     type: str
 
 
 def mounts(mountinfo: str) -> list[Mount]:
-    """The mounts in the order they were made; lines that are none are left out."""
+    """Return the mounts in the order they were made. Malformed lines are left out."""
     found: list[Mount] = []
     for line in mountinfo.splitlines():
         # 36 35 98:0 /root /mnt/point rw,noatime shared:1 - type source options
@@ -74,7 +74,7 @@ def mounts(mountinfo: str) -> list[Mount]:
 
 
 def type_of(path: PurePosixPath, mountinfo: str) -> str:
-    """The type of the file system that `path` (absolute, without links) is on; empty if it is on none.
+    """Return the type of the file system that `path` (absolute, without links) is on; empty if it is on none.
 
     The nearest mount above a path counts, and of several on one point the last, which covers the others.
     """
@@ -86,13 +86,13 @@ def type_of(path: PurePosixPath, mountinfo: str) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether a file system of this type, as mountinfo spells it, keeps its files on another machine."""
+    """Return True if a file system of this type, as spelled in mountinfo, keeps its files on another machine."""
     base, _, program = kind.partition(".")
     return base in NETWORK or (base == "fuse" and program in NETWORK_FUSE)
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system under `path`, as this process sees it; empty if it is not known."""
+    """Return the type of the file system under `path`, as this process sees it; empty if it is not known."""
     try:
         return type_of(PurePosixPath(path.resolve()), MOUNTINFO.read_text("utf-8", "surrogateescape"))
     except OSError:
@@ -100,11 +100,11 @@ def file_system(path: Path) -> str:
 
 
 def network_drive(path: Path) -> str:
-    """The type of the network file system under `path`; empty if none is known."""
+    """Return the type of the network file system under `path`; empty if it is local or not known."""
     kind = file_system(path)
     return kind if is_network(kind) else ""
 
 
 def _unescaped(field: str) -> str:
-    """Spaces, tabs, line ends and backslashes stand as three octal digits."""
+    """Decode a field: spaces, tabs, line ends and backslashes are written as three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)

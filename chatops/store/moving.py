@@ -1,4 +1,4 @@
-"""Taking conversations that somebody is at from one store into another that is in use."""
+"""Copying open sessions from one store into another that is in use."""
 
 import sqlite3
 
@@ -20,7 +20,7 @@ _OPEN = (
     ("words", "session_id = ?1"),
     ("settings", f"key IN (SELECT '{COPIED}' || turn_id FROM turns WHERE session_id = ?1)"),
 )
-"""What belongs to one conversation besides its messages; turns stand before what is found by them."""
+"""What belongs to one session besides its messages. Turns come before the tables that are found through them."""
 _STEPS = "SELECT turn_id, seq, fingerprint FROM turns"
 _HOLDERS = "SELECT host, pid, boot_id, pid_started FROM leases WHERE session_id = ?"
 _MESSAGES_OF = """id IN (
@@ -32,11 +32,12 @@ _MESSAGES_OF = """id IN (
 
 
 def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy the conversations of `source` that some process drives into `target`, a store in use, in one transaction.
+    """Copy the open sessions of `source` (those with a lease) into `target`, a store in use, in one transaction.
 
-    One that is there already stays as it is there, unless that is how it stood before, as in a copy that was made then
-    and put back: what has been done since would be asked about, and done, once more. Both are of the present version.
-    Raises sqlite3.Error.
+    A session that `target` has already is kept as it is there, unless that is an earlier state of the same session, as
+    in a copy that was made then and put back. Otherwise work done since would be asked about, and done, once more.
+
+    Both stores have the current version. Raises sqlite3.Error.
     """
     driven = [row[0] for row in source.execute("SELECT session_id FROM leases").fetchall()]
     with transaction(target, unchecked=True):
@@ -50,7 +51,7 @@ def carry_open(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
 
 
 def _goes_further(source: sqlite3.Connection, target: sqlite3.Connection, session_id: Value) -> bool:
-    """Whether nothing of a conversation is in `target` that is not in `source` too."""
+    """Return True if `target` has nothing of a session that `source` lacks."""
     there = target.execute("SELECT head FROM sessions WHERE id = ?", (session_id,)).fetchone()
     if there is None:
         return True
@@ -65,7 +66,7 @@ def _goes_further(source: sqlite3.Connection, target: sqlite3.Connection, sessio
 
 
 def _reached(source: sqlite3.Connection, step: tuple[Value, ...], session_id: Value) -> bool:
-    """Whether a turn came to this step in `source`, or on to a later one."""
+    """Return True if a turn reached this step, or a later one, in `source`."""
     turn_id, seq, fingerprint = step
     here = source.execute(f"{_STEPS} WHERE turn_id = ? AND session_id = ?", (turn_id, session_id)).fetchone()
     return here is not None and (here[1] > seq or here[1:] == (seq, fingerprint))
@@ -78,7 +79,7 @@ def _each(rows: sqlite3.Connection, query: str, session_id: Value) -> set[tuple[
 def _copy_chosen(
     source: sqlite3.Connection, target: sqlite3.Connection, table: str, chosen: str, session_id: Value
 ) -> None:
-    """Copy rows in their order; their numbers are those that come next in `target`."""
+    """Copy rows in order. They get the next free numbers in `target`."""
     info = target.execute(f"PRAGMA table_info({table})").fetchall()
     names = [str(column[1]) for column in info]
     numbered = next(str(column[1]) for column in info if column[5]) == "seq"

@@ -1,7 +1,7 @@
-"""How the store's file is made, protected and opened, and when it is not touched.
+"""Creating, protecting and opening the store's file, and refusing files that must not be touched.
 
-The file is 0600 (SQLite gives ``-wal`` and ``-shm`` the same mode), folders made for it are 0700. Whoever opens it
-holds a shared lock on its folder meanwhile, and whoever puts another file in its place an exclusive one.
+The file is 0600 (SQLite gives ``-wal`` and ``-shm`` the same mode), folders made for it are 0700. A process that opens
+the file holds a shared lock on its folder meanwhile, and one that replaces it an exclusive lock.
 """
 
 import errno
@@ -36,38 +36,40 @@ from chatops.store.schema import (
 log = logging.getLogger(__name__)
 
 LOOKED_THROUGH = 64 * 1024 * 1024
-"""Bytes up to which a file is looked through for damage whenever it is opened (some 60 ms at most); what is wrong with
-a larger one is met when it is read, or by `chatops doctor`."""
+"""Bytes up to which a file is checked for damage whenever it is opened (some 60 ms at most).
+
+Damage in a larger file is found when it is read, or by `chatops doctor`.
+"""
 
 ROOM = 256 * 1024
-"""Bytes that have to be free before a conversation is begun: what a turn or two take, with their log."""
+"""Bytes that must be free to start a session: what a turn or two take, with their log."""
 
 Identity = tuple[int, int]
-"""Device and inode: which file it is, whatever its name."""
+"""Device and inode of a file, independent of its name."""
 
 OPEN_HERE: Counter[Identity | None] = Counter()
-"""The files that stores of this process have open."""
+"""Files that stores of this process have open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A store's file, open and sound as far as that was looked at."""
+    """A store's file, open and sound as far as it was checked."""
 
     raw: sqlite3.Connection
     file: Identity | None
     log: Identity | None
     """Its write-ahead log."""
     index: Identity | None
-    """The memory that processes share about the log; on it they lock each other out."""
+    """The shared memory of the log (``-shm``), on which processes lock each other out."""
     place: Place | None
     notices: tuple[str, ...]
 
 
 def open_file(path: Path, *, vfs: str = "") -> Opened:
-    """Open the file, or make it. `vfs` names another of SQLite's ways to lock files.
+    """Open the file, or create it. `vfs` selects another of SQLite's ways to lock files.
 
-    Raises Unreadable for a file of a newer version or of another program, which is not touched, NotSaved where nothing
-    can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
+    Raises Unreadable for a file of a newer version or of another program, which is not touched. Raises NotSaved if
+    nothing can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
     """
     refuse_newer(path)
     with locked(path.parent):
@@ -91,7 +93,7 @@ def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         notices = _choose_journal(raw, path)
         raw.execute("PRAGMA synchronous = FULL")
-        # What is deleted is gone, from free pages too.
+        # Deleted content is overwritten, in free pages too.
         raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
         arrive(raw, path)
@@ -102,23 +104,26 @@ def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...
 
 
 _ONE_ROW = re.compile(r"(NULL|NUMERIC|TEXT|non-\w+) value in |CHECK constraint failed")
-"""A value of another type than its column says: that row is shown as damaged, the file is sound."""
+"""Complaints about a value of another type than its column: that row is shown as damaged, the file is sound."""
 
 
 def faults_of(raw: sqlite3.Connection) -> list[str]:
-    """What is wrong with the pages of a database, the first complaints."""
+    """Return the first complaints about the pages of a database."""
     found = [str(row[0]) for row in raw.execute("PRAGMA quick_check(20)")]
     return [complaint for complaint in found if complaint != "ok" and not is_of_one_row(complaint)]
 
 
 def is_of_one_row(complaint: str) -> bool:
-    """Whether a complaint of SQLite is about a value and not about the file."""
+    """Return True if a complaint of SQLite is about a value and not about the file."""
     return _ONE_ROW.match(complaint) is not None
 
 
 def examine(path: Path, *, vfs: str = "") -> None:
-    """Look into a file without touching it. Raises Unreadable for one of a newer version or of another program,
-    sqlite3.Error for one that is damaged, as far as that was looked at."""
+    """Check a file without changing it.
+
+    Raises Unreadable for a file of a newer version or of another program, and sqlite3.Error for one that is damaged, as
+    far as it was checked.
+    """
     raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
     try:
         must_be_ours(raw, path)
@@ -133,7 +138,8 @@ def examine(path: Path, *, vfs: str = "") -> None:
 def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
     """Raise Unreadable for a database of a newer version or of another program; sqlite3.Error if it cannot be read."""
     version = int(raw.execute("PRAGMA user_version").fetchone()[0])
-    # The tables first: another process may be making the file, and whose it is comes with its first table.
+    # Count the tables first: another process may be creating the file, and the application id comes with its first
+    # table.
     tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
     if tables and owner != APPLICATION_ID:
@@ -145,9 +151,9 @@ def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
 
 
 def sound(path: Path, *, vfs: str = "") -> bool:
-    """Whether there is a store at `path` in which nothing is broken; looks through all of it.
+    """Return True if there is an intact store at `path`, after checking all of it.
 
-    Raises Unreadable as `examine` does, sqlite3.Error for what is no damage.
+    Raises Unreadable as `examine` does, and sqlite3.Error for errors other than damage.
     """
     try:
         examine(path, vfs=vfs)
@@ -164,10 +170,10 @@ def sound(path: Path, *, vfs: str = "") -> bool:
 
 
 def refuse_newer(path: Path) -> None:
-    """Raise Unreadable for a store of a newer version, having read no more than the first bytes of the file, and
-    NotSaved for a pipe, socket or device, which opening could wait for without end.
+    """Raise Unreadable for a store of a newer version, having read only the first bytes of the file.
 
-    Even opening it for reading would leave files beside it.
+    Even opening it for reading would leave files beside it. Raises NotSaved for a pipe, socket or device, which opening
+    could wait for without end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise NotSaved(
@@ -181,10 +187,10 @@ def refuse_newer(path: Path) -> None:
 
 
 def version_in_header(path: Path) -> int | None:
-    """The version that the file's first bytes name; None if they are not those of a store, or cannot be read.
+    """Return the version in the file's first bytes; None if they are not a store's, or cannot be read.
 
-    A store whose first bytes are damaged still names it. A file that is open in this process is not read: closing it
-    here would give up the locks that SQLite holds on it.
+    A store whose first bytes are damaged may still name it. A file that is open in this process is not read: closing it
+    here would drop the locks that SQLite holds on it.
     """
     if OPEN_HERE[identity(path)] > 0:
         return None
@@ -206,7 +212,7 @@ def _refuse_newer(path: Path, version: int) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make file and folders with no rights for others, whatever the umask; correct a file that has them."""
+    """Create file and folders with no rights for others, whatever the umask. An existing file is corrected."""
     try:
         make_folders(path.parent)
         if not path.exists():
@@ -223,9 +229,9 @@ def make_private(path: Path) -> None:
 
 
 def must_have_room(path: Path) -> None:
-    """Raise NotSaved if the disk is so full that a turn could not be stored, although the file can be opened.
+    """Raise NotSaved if the disk is too full to store a turn, although the file can be opened.
 
-    Writes to a file without a name: free space says nothing of a quota.
+    Writes to a file without a name, because free space says nothing about a quota.
     """
     try:
         with tempfile.TemporaryFile(dir=path.parent) as file:
@@ -237,23 +243,23 @@ def must_have_room(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it that are not there, closed to others. Raises OSError."""
+    """Create a folder and its missing parents, closed to others. Raises OSError."""
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
 def locked(folder: Path, *, alone: bool = False) -> Iterator[None]:
-    """Hold the folder of a store's file: with others who open it, or `alone` to put another file in its place.
+    """Lock the folder of a store's file: shared to open it, exclusively (`alone`) to replace it.
 
-    Where a folder cannot be locked, as on some network drives, nothing is held.
+    If a folder cannot be locked, as on some network drives, nothing is locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise refused_by_the_system(error, path=folder) from error
-        # The folder is not there yet, or may not be looked into.
+        # The folder does not exist yet, or may not be read.
         yield
         return
     try:
@@ -267,7 +273,7 @@ def locked(folder: Path, *, alone: bool = False) -> Iterator[None]:
 
 
 def identity(path: Path) -> Identity | None:
-    """Which file has this name; None if there is none."""
+    """Return device and inode of the file with this name; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -276,12 +282,12 @@ def identity(path: Path) -> Identity | None:
 
 
 def uri(path: Path, *, mode: str, vfs: str = "") -> str:
-    """The name of a database file for SQLite; `mode` is ``ro``, ``rw`` or ``rwc``."""
+    """Return the URI of a database file for SQLite. `mode` is ``ro``, ``rw`` or ``rwc``."""
     return f"{path.absolute().as_uri()}?mode={mode}" + (f"&vfs={vfs}" if vfs else "")
 
 
 def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:
-    """WAL, or DELETE where there is no shared memory between processes (network drives); what there is to say."""
+    """Choose WAL, or DELETE where processes share no memory (network drives). Returns the notices."""
     drive = network_drive(path)
     if not drive and _write_ahead(raw, path):
         return ()
@@ -292,7 +298,7 @@ def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:
 
 
 def _write_ahead(raw: sqlite3.Connection, path: Path) -> bool:
-    """Switch to the write-ahead log; False where it does not work."""
+    """Switch to the write-ahead log. Returns False if that does not work."""
     give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while _journal_mode(raw) != "wal":
         try:

@@ -1,7 +1,8 @@
-"""What tools that run have put out so far, so that it is known should nobody be left to hear the end.
+"""Output of running tools so far, kept in case the process dies before their end.
 
 One file for each attempt, 0600 in a 0700 folder, beside the store and not in it: output comes often, and survives the
-death of the app as soon as it is written. It goes when the result is stored, or when what is left of it is.
+death of the process as soon as it is written. The file is deleted when the result, or the record of the interrupted
+attempt, is stored.
 """
 
 import errno
@@ -19,25 +20,25 @@ from chatops.domain.ids import CallId, SessionId
 log = logging.getLogger(__name__)
 
 HEAD, TAIL = 2_000, 14_000
-"""Bytes of an output that are kept; what is between them is left out."""
+"""Bytes of an output that are kept; the middle is left out."""
 SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
-"""Characters of it that a person, or a model, gets to see: the end says most of how far it came."""
+"""Characters that a user or a model gets to see. The end says most about how far the tool came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
 _ROOM = 2 * (HEAD + TAIL)
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A tool without a sandbox can put anything where its output is kept: nothing is followed, and nothing waited for."""
+"""A tool without a sandbox can put anything where its output is kept: no link is followed, nothing blocks."""
 
 
 class Outputs:
-    """Used from any thread. What cannot be written is logged and not kept: a tool never fails for it."""
+    """Keeps output, from any thread. Errors are logged: a tool never fails because its output cannot be kept."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is made before something is put out."""
+        """Set the folder, which is created with the first output."""
         self._folder = folder
         self._lock = threading.Lock()
 
     def keeping(self, call_id: CallId, attempt: int, show: Callable[[str], None]) -> Callable[[str], None]:
-        """What takes the output of an attempt: it is kept, and then given to `show`."""
+        """Return a function that keeps the output of an attempt and passes it on to `show`."""
 
         def take(text: str) -> None:
             self._keep(call_id, attempt, text)
@@ -46,7 +47,7 @@ class Outputs:
         return take
 
     def read(self, call_id: CallId, attempt: int) -> str:
-        """What an attempt has put out, cut to size; empty if that is nothing."""
+        """Return the output of an attempt, cut to size; empty if there is none."""
         try:
             text = _kept_of(self._file(call_id, attempt), most=_ROOM).decode("utf-8", "replace")
         except OSError as error:
@@ -57,11 +58,11 @@ class Outputs:
         return text[:SHOWN_HEAD] + LEFT_OUT + text[-SHOWN_TAIL:]
 
     def forget(self, call_id: CallId) -> None:
-        """The call has its result."""
+        """Delete the output of a call that has its result."""
         self._remove(self._folder.glob(f"{_named(call_id)}.*"))
 
     def forget_others(self, session_id: SessionId, keep: Iterable[tuple[CallId, int]]) -> None:
-        """Of a session nothing but these attempts is under way; with none of them: the session is gone."""
+        """Delete all outputs of a session except those of the attempts in `keep`, which are still open."""
         kept = {self._file(call_id, attempt) for call_id, attempt in keep}
         self._remove(file for file in self._folder.glob(f"{_prefix(session_id)}-*") if file not in kept)
 
@@ -86,7 +87,7 @@ class Outputs:
 
 
 def _named(call_id: CallId) -> str:
-    """Session and call by digests: an id, which may come with an imported session, is never a path."""
+    """Return session and call as digests: an id, which may come from an imported session, is never used as a path."""
     session = SessionId(call_id.rsplit(".", 3)[0])
     return f"{_prefix(session)}-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
@@ -96,7 +97,7 @@ def _prefix(session_id: SessionId) -> str:
 
 
 def _append(file: Path, data: bytes) -> int:
-    """Add to a file, made if need be; its size now."""
+    """Append to a file, creating it if necessary, and return its size."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _AS_IT_IS
     descriptor = os.open(file, flags, 0o600)
@@ -108,8 +109,10 @@ def _append(file: Path, data: bytes) -> int:
 
 
 def _kept_of(file: Path, *, most: int = 0) -> bytes:
-    """What stands in a file of at most so many bytes; of a larger one head and tail. Raises OSError for what is none of
-    ours."""
+    """Return the content of a file of at most `most` bytes, or head and tail of a larger one.
+
+    Raises OSError for anything but a plain file.
+    """
     with os.fdopen(os.open(file, os.O_RDONLY | _AS_IT_IS), "rb") as handle:
         found = os.fstat(handle.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -122,8 +125,8 @@ def _kept_of(file: Path, *, most: int = 0) -> bytes:
 
 
 def _shorten(file: Path) -> None:
-    """Head and tail in the place of all, at no moment less than that."""
-    # Named so that `forget` finds it too, should this be where the app dies.
+    """Replace the content by its head and tail. At no moment is there less than that."""
+    # Named so that `forget` finds it too, if the process dies here.
     shorter = file.with_name(f"{file.name}.shorter")
     with suppress(FileNotFoundError):
         shorter.unlink()

@@ -1,8 +1,8 @@
-"""Rows read straight off the pages of a database whose trees can no longer be followed: "Database File Format",
-sections 1.6, 2.1 and 4.
+"""Rows read straight from the pages of a database whose B-trees are damaged.
 
-Only what was said is looked for, since it can be told by its form and nothing can be run by it: messages, and the
-conversations that they belong to. Stores overwrite what is deleted, so what is found here is what was there.
+Follows "Database File Format", sections 1.6, 2.1 and 4. Only messages and their sessions are looked for: they can be
+recognised by their form, and nothing can be run because of them. Stores overwrite what is deleted, so nothing deleted
+is found.
 """
 
 import struct
@@ -14,7 +14,7 @@ from chatops.store.connection import Row, Value
 from chatops.store.schema import APPLICATION_ID, MAGIC, application_id
 
 PAGE = 4096
-"""Bytes of a page of every store."""
+"""Page size of every store, in bytes."""
 COLUMNS = {
     "messages": ("seq", "id", "parent_id", "session_id", "turn_id", "kind", "body", "created_at"),
     "sessions": (
@@ -22,7 +22,7 @@ COLUMNS = {
         *("last_turn", "turn_counter", "message_count", "activity", "created_at", "updated_at"),
     ),
 }
-"""The tables whose rows are looked for, and what stands in them in which order."""
+"""The tables whose rows are looked for, with their columns in order."""
 _LEAF = 0x0D
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _KINDS = frozenset({"user", "assistant", "tool", "role_switch", "notice"})
@@ -32,14 +32,14 @@ _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A row and the table that it must have been in; its number is its first value."""
+    """A row and the table it must have been in. Its row number is its first value."""
 
     table: str
     row: Row
 
 
 def rows_on_pages(path: Path) -> Iterator[Found]:
-    """Messages and conversations that lie on the pages of a file and of the log beside it, in no order.
+    """Yield the messages and sessions on the pages of a file and of the log beside it, in no order.
 
     The file must not be open in this process. Raises OSError.
     """
@@ -55,9 +55,9 @@ def rows_on_pages(path: Path) -> Iterator[Found]:
 
 
 def image_with_magic(path: Path) -> bytes | None:
-    """The database of a file and the log beside it, if nothing but the first bytes of its header need be restored.
+    """Return the database of a file and its log, with the magic bytes of the header restored.
 
-    None if the header is as it should be, or names no store. The file must not be open in this process. Raises OSError.
+    None if the header is intact, or is not a store's. The file must not be open in this process. Raises OSError.
     """
     data = path.read_bytes()
     if data.startswith(MAGIC) or application_id(data) != APPLICATION_ID:
@@ -79,7 +79,7 @@ def _pages(data: bytes) -> dict[int, bytes]:
 
 
 def _logged(data: bytes) -> dict[int, bytes]:
-    """The newest version of each page that a write-ahead log has committed."""
+    """Return the newest committed version of each page in a write-ahead log."""
     committed: dict[int, bytes] = {}
     waiting: dict[int, bytes] = {}
     salt = data[16:24]
@@ -95,7 +95,7 @@ def _logged(data: bytes) -> dict[int, bytes]:
 
 
 def _cells(page: bytes, *, start: int) -> Iterator[int]:
-    """Where the rows of a leaf begin; none on any other page."""
+    """Yield the positions of the rows of a leaf page; none on any other page."""
     if page[start] != _LEAF:
         return
     count = int.from_bytes(page[start + 3 : start + 5], "big")
@@ -104,7 +104,7 @@ def _cells(page: bytes, *, start: int) -> Iterator[int]:
 
 
 def _record(at: int, page: bytes, pages: dict[int, bytes]) -> Sequence[Value]:
-    """The row at a place of a page, its number first; nothing if it cannot be read."""
+    """Return the row at a position of a page, its number first; empty if it cannot be read."""
     try:
         size, at = _varint(page, at)
         number, at = _varint(page, at)
@@ -115,7 +115,7 @@ def _record(at: int, page: bytes, pages: dict[int, bytes]) -> Sequence[Value]:
 
 
 def _payload(size: int, at: int, page: bytes, pages: dict[int, bytes]) -> bytes:
-    """A row's bytes, those on further pages included. Raises ValueError if some are lost."""
+    """Return a row's bytes, including those on overflow pages. Raises ValueError if some are lost."""
     most = PAGE - 35
     local = size
     if size > most:
@@ -173,7 +173,7 @@ def _value(kind: int, payload: bytes, at: int) -> tuple[Value, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where the next begins."""
+    """Return a varint of one to nine bytes, and the position after it."""
     value = 0
     for length in range(8):
         byte = data[at + length]
@@ -184,7 +184,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _told_apart(values: Sequence[Value]) -> Found | None:
-    """Which table a row is of, by its form."""
+    """Return the row with its table, which is recognised by the row's form."""
     length = len(values)
     if length == len(COLUMNS["messages"]) and values[5] in _KINDS and _texts(values[1], values[3], values[6]):
         return Found(table="messages", row=tuple(values))

@@ -1,9 +1,9 @@
-"""Where a store's file is, kept in the file itself: a copy of it is elsewhere, and finds that out when it is opened.
+"""Identity of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
 
-A file that is copied, or put back from a backup, gets another inode and is made at another time; one that gets another
-name on its file system keeps both. In a copy no word that was given before lets anything run, since what it was given
-for may have been done where the copy comes from. What cannot be known of a place says nothing against it. Not found out
-is a file that was written over in its place (``cp`` onto it), or put back with the whole disk.
+A file that is copied, or restored from a backup, gets another inode and creation time. One that is renamed on its file
+system keeps both. In a copy, no earlier approval lets anything run, because the approved work may have been done where
+the copy comes from. An unknown part of the identity counts as equal. Not recognised are a file that was overwritten in
+place (``cp`` onto it), or restored with the whole disk.
 """
 
 import ctypes
@@ -25,10 +25,10 @@ from chatops.store.run_codec import decode_word
 from chatops.store.transaction import transaction
 
 MACHINE_ID = Path("/etc/machine-id")
-"""See machine-id(5); many containers have none."""
+"""See machine-id(5). Many containers have none."""
 
 COPIED = "copied:"
-"""What the settings begin with that name such turns, see `copied_key`."""
+"""Prefix of the settings that name turns of a copied store, see `copied_key`."""
 
 _PLACE = "place"
 _CHANGING_NUMBERS = frozenset({"cifs", "exfat", "fuse", "msdos", "ncpfs", "smb3", "smbfs", "vfat"})
@@ -41,16 +41,16 @@ _MASK, _BTIME = struct.Struct("=I"), struct.Struct("=80xqI")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which file it is, by more than its name."""
+    """Identity of a file, beyond its name."""
 
     machine: str
-    """A digest of its id; empty if it has none, or the file lies on another one."""
+    """Digest of the machine id; empty if the machine has none, or the file is on another machine."""
     inode: int
     born: int
-    """When the file was made, in nanoseconds since the epoch; 0 where the file system does not tell."""
+    """Creation time in nanoseconds since the epoch; 0 if the file system does not tell."""
 
     def may_be(self, other: "Place") -> bool:
-        """Whether nothing that is known of both differs."""
+        """Return True if nothing known of both differs."""
         machines, births = {self.machine, other.machine} - {""}, {self.born, other.born} - {0}
         return self.inode == other.inode and len(machines) < 2 and len(births) < 2
 
@@ -59,12 +59,12 @@ _NOWHERE = Place(machine="", inode=-1, born=0)
 
 
 def copied_key(turn_id: TurnId) -> str:
-    """The setting that is not empty for a turn whose state was stored where this store is a copy from."""
+    """Return the setting that is not empty if the turn was already stored when this store was copied."""
     return f"{COPIED}{turn_id}"
 
 
 def place_of(path: Path) -> Place | None:
-    """Where the file of this name is; None if that cannot be known."""
+    """Return the identity of the file with this name; None if it cannot be known."""
     kind = file_system(path)
     if kind.partition(".")[0] in _CHANGING_NUMBERS:
         return None
@@ -75,10 +75,11 @@ def place_of(path: Path) -> Place | None:
 
 
 def arrive(raw: sqlite3.Connection, path: Path) -> None:
-    """Compare where an open store says that it is with where it is.
+    """Compare the stored identity of an open store with that of its file.
 
-    Elsewhere, that is noted of the unfinished turns, and answers that were left for them or for runs of workflows and
-    let something run are taken away. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be stored.
+    If they differ, the store is a copy. Its unfinished turns are marked as copied, and posted decisions and reviews
+    that would let something run are deleted. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be
+    stored.
     """
     here = place_of(path)
     if here is None or _said(raw) == _text(here):
@@ -92,14 +93,16 @@ def arrive(raw: sqlite3.Connection, path: Path) -> None:
                 _leave_words_behind(raw)
             _say(raw, here)
     except sqlite3.Error:
-        # Where it is can be said another time, that it is a copy cannot wait: a disk may be full for now only.
+        # The identity can be stored another time (the disk may be full only for now). The marks of a copy cannot wait.
         if elsewhere:
             raise
 
 
 def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> None:
-    """A new file, open as `raw` and filled from the one that is at `of`, stands for that one from now on: it is no
-    copy, unless that was one already, or damage has taken the word of it."""
+    """Make a new file, open as `raw` and filled from the one identified by `of`, stand for that one.
+
+    It then does not count as a copy, unless the old one did already, or its stored identity was lost through damage.
+    """
     said, here = _said(raw), place_of(file)
     if said is None:
         _say(raw, _NOWHERE)
@@ -108,7 +111,7 @@ def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> 
 
 
 def _leave_words_behind(raw: sqlite3.Connection) -> None:
-    """Note which turns were on their way, and take approvals and reviews away that nobody has taken up."""
+    """Mark the unfinished turns, and delete approvals and reviews that were not taken yet."""
     raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
     raw.execute(
         "INSERT INTO settings (key, value) SELECT ? || active_turn, '1' FROM sessions WHERE active_turn IS NOT NULL "
@@ -122,7 +125,7 @@ def _leave_words_behind(raw: sqlite3.Connection) -> None:
 
 
 def _runs(decision: Value) -> bool:
-    """Whether an answer lets something run; one that cannot be read is no answer."""
+    """Return True if a decision lets something run. One that cannot be read is void."""
     try:
         return isinstance(decode_decision(decision), Approved | Edited)
     except Unreadable:
@@ -130,7 +133,7 @@ def _runs(decision: Value) -> bool:
 
 
 def _goes_on(word: Value) -> bool:
-    """Whether a word lets a run of a workflow go on; one that cannot be read says nothing."""
+    """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     try:
         said = decode_word(word)
     except Unreadable:
@@ -152,7 +155,7 @@ def _text(place: Place) -> str:
 
 
 def _names(said: str, place: Place) -> bool:
-    """Whether this is what `_say` stored of that place; what damage made of it names none."""
+    """Return True if `said`, as stored by `_say`, names that file. Damaged text names none."""
     try:
         stored = json.loads(said)
         there = Place(machine=str(stored["machine"]), inode=int(stored["inode"]), born=int(stored["born"]))
@@ -166,7 +169,7 @@ def _machine() -> str:
         known = MACHINE_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-    # The id itself is not to be handed on with a store.
+    # The id itself must not be passed on with a store.
     return hashlib.sha256(f"chatops {known}".encode()).hexdigest()[:32] if len(known) == 32 else ""
 
 

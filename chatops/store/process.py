@@ -1,7 +1,6 @@
-"""Which process this is, and whether another one still lives: by host, boot, pid and start time.
+"""Identity of a process, and a check if another one still lives: by host, boot, pid and start time.
 
-A pid alone names nothing for long, so all four are compared. Where there is no ``/proc`` the boot and the
-start time are empty and count as unknown.
+Pids are reused, so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown.
 """
 
 import os
@@ -13,7 +12,7 @@ from chatops.store.base import Holder
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The inode of the machine's own namespace of process ids (PROC_PID_INIT_INO in Linux); a container has another one."""
+"""Inode of the machine's own pid namespace (PROC_PID_INIT_INO in Linux). A container has another one."""
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/<pid>/stat`` after the command's closing parenthesis, see proc(5)."""
 
@@ -22,7 +21,7 @@ _known: dict[int, Holder] = {}
 
 
 def this_process() -> Holder:
-    """The process that asks, as the journal and a lease name it: always the same, whatever can be read of it later."""
+    """Return the identity of this process for journal and lease. It never changes, whatever can be read later."""
     pid = os.getpid()
     if pid not in _known:
         _known[pid] = Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
@@ -30,7 +29,7 @@ def this_process() -> Holder:
 
 
 def is_alive(holder: Holder) -> bool:
-    """Whether this very process of this host still runs; what cannot be told apart counts as alive."""
+    """Return True if this very process of this host still runs. If that cannot be told, it counts as alive."""
     boot = _boot_id()
     if holder.pid <= 0 or (boot and holder.boot_id and boot != holder.boot_id):
         return False
@@ -59,7 +58,7 @@ def _boot_id() -> str:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """State letter and start time in clock ticks since the boot; both empty where it cannot be read."""
+    """Return state letter and start time in clock ticks since the boot; both empty if they cannot be read."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""Calls that wait for a person, the answers left for them from any door, and the log of all answers.
+"""Pending calls, the decisions posted for them by other processes, and the log of all decisions.
 
-A posted answer is for the digest that was shown. It is consumed when the turn records a decision on the
-call or the call has its result; an answer to bytes that no longer wait counts for nothing.
+A posted decision is for the digest that was shown. It is consumed when the turn records a decision on the call or the
+call has its result. A decision on a digest that is no longer pending is void.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def follow(rows: Connection, step: Step, *, now: float) -> None:
-    """Bring queue, posted answers and log to where `step` leaves its turn. Raises AlreadyDecided."""
+    """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecided."""
     for record in step.decisions:
         _must_be_first(rows, record)
         _log(rows, record, session_id=step.state.session_id, now=now)
@@ -45,8 +45,10 @@ def follow(rows: Connection, step: Step, *, now: float) -> None:
 
 
 def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
-    """Raise AlreadyDecided if another answer to what was asked is left already: whoever left it was told that it
-    counts. One that cannot be read is none."""
+    """Raise AlreadyDecided if another decision was posted first: its user was told that it counts.
+
+    A posted decision that cannot be read is void.
+    """
     left = rows.one("SELECT decision, by FROM posted WHERE call_id = ? AND digest = ?", record.call_id, record.digest)
     if left is None:
         return
@@ -59,7 +61,9 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
 
 
 def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
-    """Put a call into the queue; one that asks anew (another digest) keeps its place and starts waiting now."""
+    """Put a call into the queue. If it asks again with another digest, it keeps its place, and its waiting time
+    restarts.
+    """
     rows.run(
         "INSERT INTO pending (call_id, turn_id, session_id, tool, digest, role, model, body, requested_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (call_id) DO UPDATE SET "
@@ -86,7 +90,7 @@ def _consume(rows: Connection, step: Step) -> None:
 
 
 def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now: float) -> None:
-    """The time is when the person answered, which for a posted answer is earlier than the turn took it."""
+    """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
     asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or ("", "")
     answered = rows.one(
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
@@ -110,7 +114,7 @@ def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now
 
 
 def queue(rows: Connection, *, session_id: SessionId | None) -> list[QueuedCall]:
-    """All pending calls, oldest turn first; a damaged row is left out, and nobody can approve it."""
+    """Return all pending calls, oldest turn first. A damaged row is left out, so it cannot be approved."""
     found = rows.all(
         "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
         "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
@@ -152,7 +156,7 @@ def _queued(row: Row) -> QueuedCall:
 
 
 def post(rows: Connection, decided: CallDecided, *, now: float) -> bool:
-    """Leave an answer; False if the call does not wait with this digest or has an answer to it already."""
+    """Post a decision. Returns False if the call is not pending under this digest or was decided already."""
     waiting = rows.one("SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest)
     if waiting is None:
         return False
@@ -174,7 +178,7 @@ def post(rows: Connection, decided: CallDecided, *, now: float) -> bool:
 
 
 def posted(rows: Connection, turn_id: TurnId) -> list[CallDecided]:
-    """Answers not yet consumed, in the order they were given; a damaged one is no answer."""
+    """Return the decisions not consumed yet, in the order they were posted. A damaged one is void."""
     answers: list[CallDecided] = []
     for call_id, digest, decision, by in rows.all(
         "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
@@ -194,7 +198,7 @@ def posted(rows: Connection, turn_id: TurnId) -> list[CallDecided]:
 
 
 def decisions(rows: Connection, *, session_id: SessionId | None, limit: int) -> list[DecisionRow]:
-    """The newest `limit` entries of the log, oldest first; a damaged one is left out, which doctor says."""
+    """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
     found = rows.all(
         "SELECT call_id, session_id, tool, digest, decision, by, decided_at, role, model FROM decisions "
         "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY seq DESC LIMIT ?2",

@@ -1,4 +1,4 @@
-"""Looking into a store's file without touching it: not a byte of it is changed, and no file is left beside it."""
+"""Reading a store's file without changing a byte of it or leaving a file beside it."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from chatops.store.schema import SCHEMA_VERSION, schema_faults
 
 @contextmanager
 def only_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database at `path`, which must exist, for reading. Raises sqlite3.Error."""
+    """Open the database at `path`, which must exist, for reading. Raises sqlite3.Error."""
     raw = _opened_to_read(path)
     try:
         yield raw
@@ -24,16 +24,16 @@ def only_to_read(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
-    # Without a log nobody has it open, and a look that trusts in this makes no log either.
+    # Without a log no process has it open, and with "immutable" SQLite creates no log either.
     raw = _opened(path, "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1")
     try:
         raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # A log that cannot be read, on a disk that cannot be written: what is in the file itself is left.
+        # The log cannot be read, on a disk that cannot be written: the file itself is left.
         raw.close()
         return _opened(path, "ro&immutable=1")
     except sqlite3.DatabaseError:
-        # Damaged: whoever reads it finds out what is left.
+        # Damaged: the caller finds out what can still be read.
         pass
     return raw
 
@@ -56,8 +56,10 @@ def _system_errors(path: Path) -> Iterator[None]:
 
 
 def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
-    """The store at `path` to be read: the file itself if it is sound and of this version, else a copy in memory of what
-    can be read of it, and how much that is. Nothing is there if there is no file. `unsaved` as in `Store.unsaved`.
+    """Open the store at `path` for reading: the file if it is sound and current, else a copy in memory.
+
+    The copy holds what can be read, and the second value says how much that is. Without a file it is empty. `unsaved`
+    as in `Store.unsaved`.
 
     Raises Unreadable for a file of a newer version or of another program, StoreError for one that cannot be read.
     """
@@ -72,7 +74,7 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
 
 
 def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
-    """A copy in memory of what can be read of the conversations at `path`, and how much that is; nothing in it goes on.
+    """Return a copy in memory of the sessions at `path`, and how much could be read. No session in it can be resumed.
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
     """

@@ -1,7 +1,7 @@
-"""The stored form of a run of a workflow, with a version of its own: see `codec`.
+"""Stored form of a workflow run, with a version of its own: see `codec`.
 
-A change that an older run does not survive gets a new number in RUN_VERSIONS and an upgrade here; the golden files
-in ``tests/data/runs`` must load for ever.
+A change that older runs do not survive gets a new number in RUN_VERSIONS and an upgrade here. The golden files in
+``tests/data/runs`` must load for ever.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ RUN_VERSIONS: dict[int, str] = {
     2: "That no model could be asked for a step.",
     3: "Input tokens that came from the server's prompt cache, and when each validation passes.",
 }
-"""What each version of a stored WorkflowState holds."""
+"""Contents of each version of a stored WorkflowState."""
 
 RUN_VERSION = max(RUN_VERSIONS)
 
@@ -31,19 +31,19 @@ _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda payload: payload,
     2: lambda payload: payload,
 }
-"""From a version to the next, over the parsed JSON."""
+"""Upgrades from one version to the next, over the parsed JSON."""
 
 if set(_UPGRADES) != set(range(1, RUN_VERSION)):
     raise AssertionError("every older run version has an upgrade")
 
 
 def encode_run(state: WorkflowState) -> str:
-    """`state` at RUN_VERSION."""
+    """Return `state` encoded at RUN_VERSION."""
     return dumps(_runs().dump_python(state, mode="json"))
 
 
 def decode_run(text: object, *, version: int) -> WorkflowState:
-    """Read what `encode_run` of this or an older version wrote. Raises Unreadable."""
+    """Decode what `encode_run` of this or an older version wrote. Raises Unreadable."""
     if version not in RUN_VERSIONS:
         raise Unreadable(
             f"This run was stored by a newer chatops (run version {version}, this one reads up to {RUN_VERSION}).",
@@ -59,12 +59,12 @@ def decode_run(text: object, *, version: int) -> WorkflowState:
 
 
 def encode_word(word: Reviewed | RunCancelled) -> str:
-    """What a person said to a run from elsewhere."""
+    """Return a posted review or cancellation encoded."""
     return dumps(_words().dump_python(word, mode="json"))
 
 
 def decode_word(text: object) -> Reviewed | RunCancelled:
-    """Raises Unreadable: a damaged word says nothing."""
+    """Decode a posted review or cancellation. Raises Unreadable: a damaged one is void."""
     return validated(_words(), parsed(text, what="word to a run"), what="word to a run")
 
 
@@ -72,7 +72,7 @@ def _step_of(state: WorkflowState) -> int:
     return 0 if state.phase.kind == "run_finished" else state.phase.step
 
 
-# Built when first needed, as in `codec`.
+# Built on first use, as in `codec`.
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Runs of workflows: one row beside the session whose turns they are, and what people said to them from elsewhere.
+"""Workflow runs: one row beside the session whose turns they are, and the reviews and cancellations posted for them.
 
-A run's step follows its predecessor or is refused, as a turn's does. The run says which turn comes next, and no
-other one may begin in its session until it is over: see `turns.commit`.
+A run's step follows its predecessor or is refused, as a turn's does. The run determines the next turn, and no other one
+may start in its session until the run is over: see `turns.commit`.
 """
 
 import logging
@@ -24,8 +24,10 @@ _RELOAD = "Another chatops went on with it; look with: chatops workflow show"
 
 
 def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
-    """Store `step` within the present transaction. Raises Conflict, AlreadyDecided and NoSuchSession, see
-    `Store.commit_run`."""
+    """Store `step` within the current transaction. See `Store.commit_run`.
+
+    Raises Conflict, AlreadyDecided and NoSuchSession.
+    """
     state = step.state
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
         raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
@@ -69,7 +71,7 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
 
 
 def load(rows: Connection, session_id: SessionId) -> WorkflowState:
-    """The run as last committed. Raises NoSuchSession for a session that is none, and Unreadable."""
+    """Return the run as last committed. Raises NoSuchSession for a session that is not a run, and Unreadable."""
     row = rows.one("SELECT state, version FROM runs WHERE session_id = ?", session_id)
     if row is None:
         raise NoSuchSession(
@@ -80,14 +82,14 @@ def load(rows: Connection, session_id: SessionId) -> WorkflowState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """That a run is not over, and the turn that it has asked for, if it waits for one."""
+    """A run that is not over, and the turn that it waits for, if any."""
 
     workflow: str
     turn_id: TurnId | None
 
 
 def led_by(rows: Connection, session_id: SessionId) -> Led | None:
-    """The run that decides which turn of this session comes next; None if there is none, or it is over."""
+    """Return the run that determines the next turn of this session; None if there is none, or it is over."""
     row = rows.one("SELECT workflow, turn_id FROM runs WHERE session_id = ? AND result = ''", session_id)
     if row is None:
         return None
@@ -96,7 +98,7 @@ def led_by(rows: Connection, session_id: SessionId) -> Led | None:
 
 
 def post(rows: Connection, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
-    """Leave a word for the run; False if it does not apply, or another one of its kind was first."""
+    """Post an input for the run. Returns False if it does not apply, or another one of its kind was first."""
     if not applies(word, load(rows, session_id)):
         return False
     if any(type(earlier) is type(word) for earlier in posted(rows, session_id)):
@@ -106,7 +108,7 @@ def post(rows: Connection, session_id: SessionId, word: Reviewed | RunCancelled)
 
 
 def posted(rows: Connection, session_id: SessionId) -> list[Reviewed | RunCancelled]:
-    """Words not yet consumed, oldest first; a damaged one says nothing."""
+    """Return the inputs not consumed yet, oldest first. A damaged one is void."""
     words: list[Reviewed | RunCancelled] = []
     for (body,) in rows.all("SELECT body FROM words WHERE session_id = ? ORDER BY seq", session_id):
         try:

@@ -1,8 +1,8 @@
-"""What can still be read of a database, put into another one: row by row where whole tables cannot be read.
+"""Salvage: copy what can still be read of a database into another one, row by row where a table is damaged.
 
-Nothing is made up: a message whose text is lost keeps its place in its conversation, to be shown as damaged; a turn
-whose stored state is lost is over, so that none of its calls can run. Calls and decisions are read through the
-database's own trees and never off loose pages, where some may lie that have long been done.
+Nothing is made up. A message whose text is lost keeps its place in its session and is shown as damaged. A turn whose
+stored state is lost is over, so that none of its calls can run. Calls and decisions are read only through the
+database's own B-trees, never from loose pages, which may hold calls that were finished long ago.
 """
 
 import sqlite3
@@ -16,30 +16,30 @@ from chatops.store.pages import COLUMNS, image_with_magic, rows_on_pages
 from chatops.store.transaction import transaction
 
 BATCH = 500
-"""Rows that are read at once for as long as nothing is damaged."""
+"""Rows read at once as long as nothing is damaged."""
 GAP = 100_000
-"""Row numbers that are tried one by one between the last readable row before a damaged place and the first after it."""
+"""Row numbers tried one by one between the last readable row before a damaged place and the first after it."""
 CONVERSATIONS = ("messages", "sessions", "decisions", "settings")
-"""The tables of what was said and decided: enough to read conversations, and nothing that could be gone on with."""
+"""Tables that are enough to read sessions, without anything that could be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
-    """What was carried over, and what could not be."""
+    """What was copied, and what could not be."""
 
     sessions: int
     messages: int
-    """Those that can be read."""
+    """Messages that can be read."""
     damaged: int = 0
     """Messages of which nothing but their place is left."""
     turns: int = 0
-    """Turns that were not finished and cannot be gone on with."""
+    """Unfinished turns that cannot be resumed."""
     whole: bool = True
-    """Whether every table could be read to its end."""
+    """True if every table could be read to its end."""
 
     @property
     def text(self) -> str:
-        """For the person, one sentence."""
+        """The salvage as one sentence for the user."""
         if not self.sessions and not self.messages and not self.damaged:
             return "There was nothing in it." if self.whole else "Nothing of it could be read."
         said = [f"{_count(self.sessions, 'conversation')} with {_count(self.messages, 'message')} could be read"]
@@ -59,11 +59,13 @@ def carry_over(
     tables: Sequence[str] = (),
     file: Path | None = None,
 ) -> Salvage:
-    """Copy what can be read of `source` into `target`, an empty store of the present version, in one transaction.
+    """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
 
-    `tables`: only these; empty for all. `file`: where `source` lies, to restore the first bytes of its header, and to
-    read what was said straight off its pages if its tables cannot be read to their end; it is not open in this process.
-    Both are `connection.prepared`. Raises sqlite3.Error for `target` alone, OSError for `file`.
+    `tables`: only these; empty for all. `file`: the file of `source`, which is not open in this process. It serves to
+    restore the first bytes of the header, and to read messages and sessions straight from its pages if their tables
+    cannot be read to the end. Both connections are `connection.prepared`.
+
+    Raises sqlite3.Error for `target` alone, OSError for `file`.
     """
     with _with_header(source, file) as source, transaction(target, unchecked=True):
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
@@ -85,7 +87,7 @@ def carry_over(
 
 @contextmanager
 def _with_header(source: sqlite3.Connection, file: Path | None) -> Iterator[sqlite3.Connection]:
-    """`source`, or what lies in `file` if only the first bytes of its header keep SQLite from reading it."""
+    """Yield `source`, or the content of `file` if only its first bytes keep SQLite from reading it."""
     image = None if file is None else image_with_magic(file)
     if image is None:
         yield source
@@ -96,7 +98,7 @@ def _with_header(source: sqlite3.Connection, file: Path | None) -> Iterator[sqli
 
 
 def _take_from_pages(file: Path, target: sqlite3.Connection) -> None:
-    """Add the messages and conversations that no table led to."""
+    """Add the messages and sessions that no table led to."""
     for found in rows_on_pages(file):
         columns, marks = ", ".join(COLUMNS[found.table]), ", ".join("?" * len(found.row))
         target.execute(
@@ -115,15 +117,15 @@ class _Table:
 
     name: str
     columns: tuple[str, ...]
-    """Those that both have."""
+    """Columns that both have."""
     key: str
-    """What its rows are in order of."""
+    """Column that the rows are ordered by."""
     numbered: bool
-    """Whether the key is the row's number."""
+    """True if the key is the row number."""
 
 
 def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> bool:
-    """Copy one table; whether all of it could be read. One that the source does not have is empty."""
+    """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty."""
     info = target.execute(f"PRAGMA table_info({name})").fetchall()
     ours = [str(column[1]) for column in info]
     key = next(str(column[1]) for column in info if column[5])
@@ -142,7 +144,7 @@ def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: s
     reader = _Reader(source, table)
     for row in reader.rows():
         if not target.execute(insert, tuple(map(bound, row))).rowcount:
-            # A column that it cannot be without is missing.
+            # A column that must not be NULL is missing.
             reader.whole = False
     return reader.whole
 
@@ -158,7 +160,7 @@ class _Reader:
         self.whole = True
 
     def rows(self) -> Iterator[Row]:
-        """Every row that can be read, each once."""
+        """Yield every row that can be read, each once."""
         first = last = None
         for row in self._from_one_end(">", "ASC"):
             first = row[self._at]
@@ -172,7 +174,7 @@ class _Reader:
             yield from self._between(first, last)
 
     def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[Row]:
-        """Rows up to a damaged place, or to the row `until`."""
+        """Yield rows up to a damaged place, or to the row `until`."""
         at: Value = None
         size = BATCH
         while True:
@@ -184,7 +186,7 @@ class _Reader:
                 self.whole = False
                 if size == 1:
                     return
-                # Somewhere in these: one by one up to it.
+                # The damage is somewhere in these: read one by one up to it.
                 size = 1
                 continue
             if not found:
@@ -207,12 +209,12 @@ class _Reader:
         except sqlite3.Error:
             if self._table.name != "messages" or "''" in select:
                 return ()
-            # Its text may lie on a page of its own that is lost: its place is kept.
+            # Its text may be on an overflow page that is lost: keep the message's place.
             return self._one(select.replace(" body,", " '',"), number)
 
 
 def _end_lost_turns(target: sqlite3.Connection, *, kept: bool) -> int:
-    """Leave nothing behind that names a turn or a conversation that was not carried over; how many turns were lost."""
+    """Delete what refers to a turn or session that was not copied, and return how many turns were lost."""
     lost = "active_turn IS NOT NULL AND active_turn NOT IN (SELECT turn_id FROM turns)"
     turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}") if kept else 0
     target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
@@ -229,7 +231,7 @@ _BEFORE = "SELECT id, seq FROM messages WHERE session_id = ? AND seq < ? ORDER B
 
 
 def _mend_chains(target: sqlite3.Connection) -> None:
-    """Put an empty message where one is missing, so that what was said before it stays in its conversation."""
+    """Put an empty message where one is missing, so that the messages before it stay in their session."""
     broken = target.execute(
         "SELECT m.parent_id, m.session_id, min(m.seq) FROM messages m LEFT JOIN messages p ON p.id = m.parent_id "
         "WHERE m.parent_id IS NOT NULL AND p.id IS NULL GROUP BY m.parent_id"
@@ -253,11 +255,11 @@ def _mend_chains(target: sqlite3.Connection) -> None:
 
 
 def _name_lost_sessions(target: sqlite3.Connection) -> None:
-    """Give messages whose conversation is lost one again: what can be read of it, up to its last message."""
+    """Create a session for messages whose own is lost, up to the last message."""
     lost = "SELECT DISTINCT session_id FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
     for (session_id,) in target.execute(lost).fetchall():
         turns = target.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,)).fetchall()
-        # Their numbers are taken: a turn of the same name would have messages of the same names.
+        # Their numbers are taken: a turn with the same id would have messages with the same ids.
         last = max((_turn_number(turn) for (turn,) in turns), default=0)
         target.execute(
             "INSERT INTO sessions (id, workspace, title, role, persona, head, turn_counter, message_count, activity, "

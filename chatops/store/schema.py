@@ -1,8 +1,7 @@
-"""The tables and how older files become newer ones. ``PRAGMA user_version`` is the version of a file.
+"""Tables and migrations. ``PRAGMA user_version`` is the version of a file.
 
-Every released version stays readable: a migration is never edited after a release, only followed by
-another. Nothing here needs more than SQLite 3.40. Text columns hold UTF-8, or a blob where the text has
-lone surrogates, see `connection`.
+Every released version stays readable: a migration is never edited after a release, only followed by another. Nothing
+here needs more than SQLite 3.40. Text columns hold UTF-8, or a blob if the text has lone surrogates, see `connection`.
 """
 
 import sqlite3
@@ -14,7 +13,7 @@ from functools import cache
 from chatops.store.transaction import transaction
 
 APPLICATION_ID = 0x63686F70
-"""``chop``: says in the file's header whose it is."""
+"""``chop``, the application id in the file's header."""
 
 # Of the file's first 100 bytes, see "Database File Format", section 1.3.
 MAGIC = b"SQLite format 3\x00"
@@ -23,7 +22,7 @@ HEADER_LENGTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What leads from the version before to `version`, in one transaction."""
+    """Statements that lead from the previous version to `version`, in one transaction."""
 
     version: int
     summary: str
@@ -210,9 +209,9 @@ _COLUMNS = (
 
 
 def schema_faults(raw: sqlite3.Connection) -> list[str]:
-    """Name tables and columns that a file of its version lacks, or has too early; empty if there are none.
+    """Return the tables and columns that a file of its version lacks, or has too early; empty if there are none.
 
-    Migrations are atomic. Such a file was changed by another program, or put together from several copies. Raises
+    Migrations are atomic, so such a file was changed by another program, or put together from several copies. Raises
     sqlite3.Error.
     """
     rows = raw.execute(_COLUMNS).fetchall()
@@ -229,23 +228,23 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
 
 
 def _named(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
-    """Name a column, or its table if none of the others belongs to it."""
+    """Return the name of a column, or of its table if none of the others belongs to it."""
     table, column = one
     return f"column {table}.{column}" if any(other == table for other, _ in others) else f"table {table}"
 
 
 @cache
 def _columns(version: int) -> Set[tuple[str, str]]:
-    """The tables with their columns in a file of that version."""
+    """Return the tables with their columns in a file of that version."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as raw:
         migrate(raw, to=version)
         return frozenset((str(table), str(column)) for _, table, column in raw.execute(_COLUMNS))
 
 
 def migrate(raw: sqlite3.Connection, *, to: int = SCHEMA_VERSION) -> None:
-    """Bring a file to a version, one transaction per step; a second process finds the work done.
+    """Migrate a file to a version, one transaction per step. A second process finds the work done.
 
-    `raw` is in autocommit mode. A file newer than this is not for here: see `opening.examine`.
+    `raw` is in autocommit mode. A file of a newer version must not get here: see `opening.examine`.
     """
     for migration in MIGRATIONS[:to]:
         if _version(raw) >= migration.version:
@@ -259,12 +258,12 @@ def migrate(raw: sqlite3.Connection, *, to: int = SCHEMA_VERSION) -> None:
 
 
 def user_version(header: bytes) -> int:
-    """The version of a store, as the first bytes of its file name it."""
+    """Return the version of a store from the first bytes of its file."""
     return int.from_bytes(header[60:64], "big")
 
 
 def application_id(header: bytes) -> int:
-    """The program that a database belongs to, as the first bytes of its file name it."""
+    """Return the application id of a database from the first bytes of its file."""
     return int.from_bytes(header[68:72], "big")
 
 

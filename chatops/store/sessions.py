@@ -1,4 +1,4 @@
-"""Sessions: a head in the message tree, with the settings of one conversation."""
+"""Sessions: each is a head in the message tree, with its settings."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ _INFO = """
 def create(
     rows: Connection, session_id: SessionId, *, workspace: str, role: str, persona: str, title: str, now: float
 ) -> SessionInfo:
-    """A new conversation without messages."""
+    """Create a session without messages."""
     rows.run(
         "INSERT INTO sessions (id, workspace, title, role, persona, activity, created_at, updated_at) "
         "VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM sessions), ?, ?)",
@@ -41,12 +41,15 @@ def create(
 
 
 def exists(rows: Connection, session_id: SessionId) -> bool:
-    """Whether this very id is taken."""
+    """Return True if this very id is taken."""
     return rows.one("SELECT 1 FROM sessions WHERE id = ?", session_id) is not None
 
 
 def full_id(rows: Connection, prefix: str) -> SessionId:
-    """The id that is `prefix` or alone begins with it. Raises NoSuchSession, StoreError if several do."""
+    """Return the id that equals `prefix` or is the only one to begin with it.
+
+    Raises NoSuchSession, and StoreError if several ids begin with it.
+    """
     if prefix and exists(rows, SessionId(prefix)):
         return SessionId(prefix)
     found = rows.all(
@@ -67,7 +70,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
 
 
 def info(rows: Connection, session_id: SessionId) -> SessionInfo:
-    """One conversation by its whole id. Raises NoSuchSession."""
+    """Return one session by its full id. Raises NoSuchSession."""
     row = rows.one(_INFO + "WHERE s.id = ?", session_id)
     if row is None:
         raise NoSuchSession(
@@ -77,11 +80,11 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
 
 
 def listed(rows: Connection, *, workspace: str | None, limit: int, runs_only: bool = False) -> list[SessionInfo]:
-    """Those that were begun, newest activity first, by sequence and not by any clock."""
+    """Return sessions that have messages or a run, newest activity first, by sequence and not by any clock."""
     begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3))"
     chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
     found = rows.all(_INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only))
-    # One whose very id is damaged cannot be asked for by any name.
+    # A session whose id itself is damaged cannot be asked for by any name.
     return [_session(row) for row in found if isinstance(row[0], str)]
 
 
@@ -94,7 +97,7 @@ def update(
     persona: str | None,
     title: str | None,
 ) -> None:
-    """Change what is not None; this is no activity."""
+    """Change the settings that are not None. This does not count as activity."""
     rows.run(
         "UPDATE sessions SET role = coalesce(?, role), model_pin = coalesce(?, model_pin), "
         "persona = coalesce(?, persona), title = coalesce(?, title) WHERE id = ?",
@@ -107,7 +110,7 @@ def update(
 
 
 def delete(rows: Connection, session_id: SessionId) -> None:
-    """Remove a conversation; messages that a fork shares and the decision log stay."""
+    """Delete a session. Messages that a fork shares, and the decision log, stay."""
     head = info(rows, session_id).head
     rows.run("DELETE FROM sessions WHERE id = ?", session_id)
     messages.delete_unshared(rows, head)
@@ -121,7 +124,7 @@ def fork(
     now: float,
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
-    """A second head in the same tree. Raises StoreError if `at` is not in this conversation."""
+    """Create a second head in the same tree. Raises StoreError if `at` is not in this session."""
     source = info(rows, session_id)
     point = source.head if at is None else at
     path = messages.chain_ids(rows, source.head)
@@ -162,7 +165,7 @@ def append_message(rows: Connection, session_id: SessionId, message: Message, *,
 
 
 def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
-    """A number of its own for each turn ever begun, also for one that was never committed."""
+    """Return a new number for each turn, counting those that were never committed."""
     (value,) = rows.one("SELECT turn_counter FROM sessions WHERE id = ?", session_id) or (0,)
     number = integer(value) + 1
     while rows.one("SELECT 1 FROM turns WHERE turn_id = ?", f"{session_id}.{number}") is not None:
@@ -172,7 +175,7 @@ def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
 
 
 def _session(row: Row) -> SessionInfo:
-    """A conversation as its row says; what damage made of single values costs no more than these."""
+    """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
     return SessionInfo(
         id=SessionId(text(row[0])),

@@ -1,4 +1,4 @@
-"""The store of one machine: a SQLite file. Each method is one transaction; the topics are next door."""
+"""The store of one machine: a SQLite file. Each method is one transaction; the SQL is in the sibling modules."""
 
 import secrets
 import time
@@ -27,9 +27,9 @@ from chatops.store.process import is_alive, this_process
 
 
 class SqliteStore:
-    """Implements `Store`. May be used from several threads, one at a time is inside.
+    """Implements `Store`. It may be used from several threads, which take turns.
 
-    `notices` holds what the person should be told about its file (damaged, moved aside, deleted, replaced).
+    `notices` holds messages for the user about its file (damaged, quarantined, deleted, replaced).
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class SqliteStore:
         new_id: Callable[[float], SessionId] = new_session_id,
         vfs: str = "",
     ) -> None:
-        """`place` is a file, which is opened or made, or what has been opened already; `clock` gives seconds since
-        the epoch. Raises StoreError, Unreadable."""
+        """Open or create the file `place`, or use a connection that is open already.
+
+        `clock` returns seconds since the epoch. Raises StoreError, Unreadable.
+        """
         self._rows = StoreFile(place, vfs=vfs) if isinstance(place, Path) else place
         self._clock = clock
         self._process = process
@@ -53,7 +55,7 @@ class SqliteStore:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self._rows.path
 
     @property
@@ -281,7 +283,7 @@ class SqliteStore:
         with self._rows.write():
             leases.release(self._rows, session_id, holder)
 
-    # values of the app
+    # application settings
     def setting(self, key: str) -> str | None:
         """See `Store.setting`."""
         with self._rows.read():

@@ -1,4 +1,4 @@
-"""What can be said of a store's file from outside: whose it is, how big, on which disk, and what lies beside it."""
+"""Filesystem checks of a store's file: owner, size, disk, and the files beside it. The file is not opened."""
 
 import errno
 import os
@@ -12,16 +12,16 @@ from chatops.store.locks import stuck_writer
 from chatops.store.mounts import network_drive
 
 LITTLE_SPACE = 100_000_000
-"""Bytes free below which it is said; a tenth of it is too little to rely on."""
+"""Bytes of free space below which a finding is reported. Below a tenth of it, the finding is BROKEN."""
 LARGE_LOG = 64_000_000
-"""Bytes of write-ahead log beyond which something keeps it from being taken in."""
+"""Bytes of write-ahead log beyond which something must be blocking its checkpoint."""
 
 _TRIED = 4096
-"""Bytes: less may find room where nothing else does."""
+"""Bytes to write as a test: fewer may fit where nothing else does."""
 
 
 class Gravity(Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     FINE = auto()
     DOUBTFUL = auto()
@@ -30,7 +30,7 @@ class Gravity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at: a sentence, and what to do."""
+    """A result of one check: a sentence, and what to do."""
 
     gravity: Gravity
     text: str
@@ -38,20 +38,20 @@ class Finding:
 
 
 def doubtful(text: str, advice: str = "") -> Finding:
-    """Something that the person should see to."""
+    """Return a finding that the user should look into."""
     return Finding(gravity=Gravity.DOUBTFUL, text=text, advice=advice)
 
 
 def surroundings(path: Path) -> list[Finding]:
-    """Everything about a file that exists; nothing of it is opened. Raises OSError."""
+    """Return all findings about an existing file, without opening it. Raises OSError."""
     return [*rights(path), *_lock(path), *_space(path), *_log(path), *_drive(path), *_moved_aside(path)]
 
 
 def hindrance(folder: Path) -> tuple[str, str] | None:
-    """Why nothing can be written in `folder`, or why it cannot be made, and what to do; None if nothing hinders it.
+    """Return why nothing can be written in `folder`, or it cannot be created, and what to do; None if it can.
 
-    It is tried, and nothing of that stays: to ask for rights tells nothing of a full disk, or of a place without files.
-    Raises nothing.
+    This is tested by writing, and nothing of the test stays: file permissions say nothing about a full disk, or a place
+    that takes no files. Raises nothing.
     """
     there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     try:
@@ -71,7 +71,7 @@ def hindrance(folder: Path) -> tuple[str, str] | None:
 
 
 def rights(path: Path) -> list[Finding]:
-    """Who else may read or write it. Raises OSError."""
+    """Return findings about who else may read or write the file. Raises OSError."""
     files = (file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists())
     found = [
         doubtful(f"Others may read {file}.", f"Run: chmod 600 {file}") for file in files if file.stat().st_mode & 0o077
@@ -146,7 +146,7 @@ def _moved_aside(path: Path) -> list[Finding]:
 
 
 def size(bytes_: int) -> str:
-    """In a unit that people read: ``1.4 MB``."""
+    """Return a size in a readable unit: ``1.4 MB``."""
     value = float(bytes_)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:

@@ -1,4 +1,4 @@
-"""All of a block, or nothing of it: transactions on a connection that nobody else uses."""
+"""Atomic transactions on a connection that nothing else uses."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator[None]:
-    """What is written in the block is durable when it has ended, or undone. `raw` is in autocommit mode.
+    """Run the block in one transaction: durable when it has ended, or undone. `raw` is in autocommit mode.
 
-    `unchecked`: rows may come before those that they belong to, as they do where whole tables are copied.
+    `unchecked`: rows may come before those that they refer to, as when whole tables are copied.
     """
     if unchecked:
         raw.execute("PRAGMA foreign_keys = OFF")
@@ -19,7 +19,7 @@ def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator
             yield
             raw.execute("COMMIT")
         except BaseException:
-            # Some errors (disk full, I/O) have rolled back already.
+            # Some errors (disk full, I/O) have already rolled back.
             if raw.in_transaction:
                 with suppress(sqlite3.Error):
                     raw.execute("ROLLBACK")

@@ -1,7 +1,31 @@
-"""Turns: one step is one transaction, and the checkpoint it leaves is the truth for going on.
+"""Turns: each step is committed in one transaction, and its checkpoint is what a resumed turn starts from.
 
-A step follows its predecessor or is refused. The very same step is recognised only from the connection
-that stored it: two processes may well compute the same step, and only one of them may perform it.
+Theory of operation
+
+A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes, in one transaction:
+
+- the checkpoint: the turn's whole state, without message bodies, in place of the one before;
+- the new messages, appended to the message tree, and the session's new head;
+- the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
+- the decisions, remembered grants and pending calls that follow from the step, see `queue` and `grants`;
+- the removal of the queued message that the turn starts with, if any.
+
+All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.
+
+Invariants
+
+- A step has the number after the stored one, or it is refused with Conflict. A process with an outdated state can
+  therefore not commit.
+- A session has at most one unfinished turn (`active_turn`). A turn starts at the session's head, or is the one that the
+  session's workflow run waits for.
+- The same step may be committed again, for example if the caller did not learn that the commit had worked. It is
+  recognised by its fingerprint, but only from the connection (`writer`) that stored it: two processes may well compute
+  the same step, and only one of them may perform it. A step that stores nothing but its state is recognised from any.
+- An attempt of a call has one intent. A second one is a Conflict: this rules out a second run.
+- The first certain outcome of an attempt stays. `unknown` is replaced by an outcome that is found out later.
+- The state refers to stored messages only.
+
+The caller checks the lease in the same transaction, see `leases.must_not_be_taken`.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +49,10 @@ _RELOAD = "Load the session again: another chatops went on with it."
 
 
 def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Holder) -> None:
-    """Store `step` within the present transaction. Raises Conflict and NoSuchSession, see `Store.commit`."""
+    """Store `step` within the current transaction. See `Store.commit`.
+
+    Raises Conflict, NoSuchSession and AlreadyDecided.
+    """
     state = step.state
     session = rows.one("SELECT head, active_turn, title FROM sessions WHERE id = ?", state.session_id)
     if session is None:
@@ -76,7 +103,7 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checkpoint:
-    """A state on its way into the store. `mark` is of the whole step, `writer` names the connection."""
+    """A state to be stored. `mark` is the fingerprint of the whole step, `writer` names the connection."""
 
     state: TurnState
     body: str
@@ -85,7 +112,7 @@ class _Checkpoint:
 
 
 def _repeats(checkpoint: _Checkpoint, stored: Row, *, nothing_new: bool) -> bool:
-    """Whether this very step is stored already. Raises Conflict if another one with its number is."""
+    """Return True if this very step is stored already. Raises Conflict if another one has its number."""
     seq, writer, mark, body, _ = stored
     if seq != checkpoint.state.seq:
         return False
@@ -95,9 +122,9 @@ def _repeats(checkpoint: _Checkpoint, stored: Row, *, nothing_new: bool) -> bool
 
 
 def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
-    """Raise Conflict unless the turn begins at the head, or is the one that the run of its session waits for.
+    """Raise Conflict unless the turn starts at the head, or is the one that the session's run waits for.
 
-    An attempt at a step sees the attempts before it and nothing else, so it begins below them, or nowhere.
+    An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
     """
     led = runs.led_by(rows, state.session_id)
     if led is not None and led.turn_id != state.turn_id:
@@ -111,7 +138,7 @@ def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
 
 
 def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) -> None:
-    """Raise Conflict unless the step is the next one of the one unfinished turn of its session."""
+    """Raise Conflict unless the step is the next one of the session's one unfinished turn."""
     if stored is not None and stored[4] != state.session_id:
         raise Conflict(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
     if state.seq != (0 if stored is None else integer(stored[0]) + 1):
@@ -121,7 +148,7 @@ def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) ->
 
 
 def load(rows: Connection, turn_id: TurnId) -> TurnState:
-    """The state as last committed, with message bodies. Raises Unreadable."""
+    """Return the turn as last committed, with message bodies. Raises Unreadable."""
     row = rows.one("SELECT state, version, session_id FROM turns WHERE turn_id = ?", turn_id)
     if row is None:
         raise Unreadable(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
@@ -138,8 +165,8 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
 
 
 def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
-    """What the turns of a conversation have cost. See `Store.usage`."""
-    # Only that member is taken out of each checkpoint: they may be many, and have whole grants in them.
+    """Return the usage of a session's turns. See `Store.usage`."""
+    # Extract only the usage: there may be many checkpoints, and each contains whole grants.
     found = rows.all(
         "SELECT json_extract(state, '$.usage') FROM turns WHERE session_id = ? AND turn_id IS NOT ? "
         "AND json_valid(state)",
@@ -150,7 +177,7 @@ def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) ->
 
 
 def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
-    """What was said before the turn: all of the conversation, or, for an attempt at a step, the attempts before."""
+    """Return the messages before the turn: the whole session, or for an attempt at a step the earlier attempts."""
     if state.parent_id is None or state.contract is None:
         return messages.chain(rows, state.parent_id)
     owner = rows.one("SELECT turn_id FROM messages WHERE id = ?", state.parent_id)
@@ -161,7 +188,7 @@ def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
 
 
 def journal(rows: Connection, turn_id: TurnId) -> list[JournalRow]:
-    """All attempts of a turn, in the order they were started."""
+    """Return all attempts of a turn, in the order they were started."""
     found = rows.all(
         "SELECT call_id, attempt, tool, arguments, digest, boot_id, pid, pid_started, started_at, outcome, result, "
         "finished_at FROM journal WHERE turn_id = ? ORDER BY seq",
@@ -210,7 +237,7 @@ def _put_intent(rows: Connection, run: RunTool, *, turn_id: TurnId, now: float, 
 
 
 def _close_attempt(rows: Connection, closing: AttemptResult, *, now: float) -> None:
-    """The first certain outcome stays; `unknown` gives way to what turns out later."""
+    """Store an attempt's outcome. The first certain one stays; `unknown` is replaced by a later one."""
     row = rows.one("SELECT outcome FROM journal WHERE call_id = ? AND attempt = ?", closing.call_id, closing.attempt)
     if row is None:
         raise StoreError(f"Attempt {closing.attempt} of call {closing.call_id} has a result and was never started.")

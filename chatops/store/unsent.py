@@ -1,8 +1,8 @@
 """Messages sent before the store is open: a file of this process holds them until the store does.
 
-The process keeps the file locked for as long as it lives. A file that nobody has locked was left by a process that was
-killed, and the next chatops in the same workspace recovers it. A file grows by a line for each change and the last
-whole line counts, so that a kill in the middle of a write loses nothing.
+The process keeps the file locked for as long as it lives. A file that is not locked was left by a process that was
+killed, and the next chatops in the same workspace recovers it. Each change appends a line, and the last complete line
+counts, so that a kill in the middle of a write loses nothing.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _SUFFIX = ".unsent"
 _LARGEST = 64 * 1024 * 1024
-"""Bytes of a file that are read at most."""
+"""Maximum bytes to read of a file."""
 
 
 class Unsent:
@@ -51,7 +51,7 @@ class Unsent:
             os.close(handle)
             return
         line = json.dumps({"workspace": self._workspace, "texts": list(texts)})
-        # It begins on a line of its own, also after a write that the disk had no room for.
+        # Start on a new line, even after a write that the disk had no room for.
         data = f"\n{line}\n".encode("ascii")
         while data:
             data = data[os.write(handle, data) :]
@@ -70,8 +70,10 @@ class Unsent:
 
 
 def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> int:
-    """Hand what killed processes left in `workspace` to `store`, which raises if it cannot store it. Returns how many
-    messages that were; their files are removed."""
+    """Pass what killed processes left in `workspace` to `store`, and return how many messages that were.
+
+    `store` raises if it cannot store them. The files are removed afterwards.
+    """
     found = 0
     for path in sorted(_folder(paths).glob(f"*{_SUFFIX}")):
         with suppress(OSError), _locked(path) as handle:
@@ -91,7 +93,7 @@ def _folder(paths: Paths) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The open file; raises OSError while another process has it locked."""
+    """Yield the open file. Raises OSError while another process has it locked."""
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(handle)
@@ -104,7 +106,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _last(handle: int, workspace: str) -> tuple[str, ...] | None:
-    """The texts of the last whole line; None if they belong to another workspace."""
+    """Return the texts of the last complete line; None if they belong to another workspace."""
     with os.fdopen(os.dup(handle), "rb") as file:
         lines = file.read(_LARGEST).split(b"\n")[:-1]
     for line in reversed(lines):
