@@ -145,7 +145,7 @@ class ChatSession:
 
     @property
     def unsaved(self) -> str:
-        """Why the session is not being saved; empty if it is."""
+        """Reason that the session is not being saved; empty if it is."""
         return unsaved_text(self._services.store, self._runner.trouble)
 
     @property

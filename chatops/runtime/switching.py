@@ -47,7 +47,7 @@ class Switching:
         self._publish = publish
         self._tell = tell
         self.note = note_on_registry(turns.standing, rights=services.rights)
-        """What stays true of the registry until the user acts: the file is broken, or has changed."""
+        """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[Standing, Grant] | None = None
         """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
 

@@ -23,7 +23,7 @@ from chatops.engine.workflow.state import WorkflowState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMark:
-    """How far the workflow run of a session is, as a list shows it."""
+    """Progress of a session's workflow run, as a list shows it."""
 
     workflow: str
     phase: str
@@ -144,7 +144,7 @@ class Store(Protocol):
 
     @property
     def unsaved(self) -> str:
-        """Why nothing stored here outlives this process; empty if it does.
+        """Reason that nothing stored here outlives this process; empty if it does.
 
         While it is set, calls are not approved: no decision without a record of it.
         """

@@ -28,7 +28,7 @@ from chatops.store.base import Hold, Holder, QueuedCall, RunMark
 
 TITLE_LENGTH = 60
 AT_MOST_NAMED = 5
-"""How many matching sessions an error names."""
+"""Maximum number of matching sessions that an error names."""
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _A_DAY = 86_400.0
 

@@ -22,7 +22,7 @@ from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.surroundings import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 
 NAMED = 5
-"""How many of several things a finding names."""
+"""Maximum number of things that a finding names."""
 _WHEN_DAMAGED = (
     "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
     "chatops sessions list --all, chatops sessions export SESSION"

@@ -20,7 +20,7 @@ _OPEN = (
     ("words", "session_id = ?1"),
     ("settings", f"key IN (SELECT '{COPIED}' || turn_id FROM turns WHERE session_id = ?1)"),
 )
-"""What belongs to one session besides its messages. Turns come before the tables that are found through them."""
+"""Rows of one session, besides its messages. Turns come before the tables that are found through them."""
 _STEPS = "SELECT turn_id, seq, fingerprint FROM turns"
 _HOLDERS = "SELECT host, pid, boot_id, pid_started FROM leases WHERE session_id = ?"
 _MESSAGES_OF = """id IN (

@@ -25,7 +25,7 @@ CONVERSATIONS = ("messages", "sessions", "decisions", "settings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
-    """What was copied, and what could not be."""
+    """Counts of what was copied, and of what could not be."""
 
     sessions: int
     messages: int

@@ -1,4 +1,4 @@
-"""The app behind every command: registry, store, tools and models, each made when it is first needed."""
+"""The application behind every command: registry, store, tools and models, each created on first use."""
 
 import os
 import socket
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MODEL_KEY = "default_model"
-"""The setting behind the word ``default`` in a role."""
+"""Setting for the model that ``default`` means in a role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     registry: Path | None = None
     workspace: Path | None = None
@@ -66,27 +66,33 @@ class Options:
     model: str | None = None
     max_rounds: int | None = None
     approvals: tuple[str, ...] = ()
-    """Rules in the spelling of ``--approve``, for this run."""
+    """Rules in the syntax of ``--approve``, for this run."""
     summary: bool = False
     storage: Storage = Storage.NEEDED
     store: Path | None = None
-    """Another file than the person's store, to be read."""
+    """A file to read instead of the user's store."""
     via: str = "tui"
-    """The door that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
+    """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
 
 
 def open_app(options: Options) -> "App":
-    """The app for these options. Raises ConfigError for a workspace or registry that cannot be used."""
+    """Return the application for these options.
+
+    Raises ConfigError for a workspace or registry that cannot be used.
+    """
     return App(options)
 
 
 class App:
-    """Made once per process; close it with `aclose`. Everything heavy is imported where it is first used."""
+    """The application. Created once per process; close it with `aclose`.
+
+    Everything heavy is imported where it is first used.
+    """
 
     def __init__(self, options: Options, *, tools: Sequence[Tool] = (), roles: Sequence[RoleSpec] = ()) -> None:
-        """Reads the registry, and nothing else yet.
+        """Read the registry, and nothing else yet.
 
-        `tools` are a program's own, beside the built-in ones; `roles` exist where the registry has none of their name.
+        `tools` are a program's own, beside the built-in ones. `roles` exist where the registry has none of their name.
         """
         self.options = options
         self._tools = tuple(tools)
@@ -100,14 +106,14 @@ class App:
             load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
         )
         self.workspace_trouble = ""
-        """That there is no workspace to work in, as found when it was looked at last."""
+        """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._offload: Offload | None = None
         self._open: WeakSet[Conversation] = WeakSet()
-        """One that was left goes with whoever had it; its lease keeps one that is driven."""
+        """Open sessions. One that its UI has dropped disappears with it; the lease task keeps an owned one alive."""
         self._changing = Lock()
-        """Files are watched in a thread, and the set must not grow while it is gone through there."""
+        """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
         self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
-        """What is doubtful in which registries, with which tools: it is asked for whenever something is drawn."""
+        """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._runs: WeakSet[WorkflowRun] = WeakSet()
         self.rights = RegistryRights(
             registries=self._registries,
@@ -136,14 +142,14 @@ class App:
         return self._registry.loaded
 
     def look_at_registry(self) -> None:
-        """Take account of files of the registry that have changed, and tell every open conversation."""
+        """Reread registry files that have changed, and notify every open session."""
         news = self._registry.look()
         if news is not None:
             for session in self._conversations():
                 session.registry_changed_soon(news)
 
     def look_at_workspace(self) -> None:
-        """Tell every open conversation that the workspace is gone, or there again."""
+        """Notify every open session if the workspace is gone, or there again."""
         trouble = workspace_gone(self.workspace) if is_gone(self.workspace) else ""
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
@@ -151,7 +157,7 @@ class App:
                 session.tell_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
-        """Put the registry as it is now in force, with what it adds. Raises ConfigError if it is broken."""
+        """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""
         self.look_at_registry()
         self._registry.put_in_force()
         for session in self._conversations():
@@ -159,17 +165,17 @@ class App:
 
     @cached_property
     def store(self) -> Store:
-        """The store of this person. Raises StoreError."""
+        """The user's store. Raises StoreError."""
         return make_store(self.options.store or self.paths.store, self.options.storage)
 
     @cached_property
     def outputs(self) -> Outputs:
-        """What running tools have put out so far."""
+        """Output of running tools so far."""
         return Outputs(self.paths.data / "running")
 
     @cached_property
     def settings(self) -> Settings:
-        """Small values of the app: last roles, the default model, history, drafts, what endpoints refuse."""
+        """Small values of the application: last roles, default model, history, drafts, quirks of endpoints."""
         return Settings(self.store, self._in_background())
 
     @cached_property
@@ -178,13 +184,13 @@ class App:
         from chatops.tools.process import harden_process
         from chatops.wiring.toolbox import Toolbox
 
-        # Before any tool can run: what it starts must not read keys from this process.
+        # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
         return Toolbox(self.sandbox, self.web_ports, data=self.paths.data, environ=os.environ, further=self._tools)
 
     @cached_property
     def personas(self) -> Personas:
-        """The personas that can speak."""
+        """The personas that exist here."""
         return load_personas(self.paths)
 
     @cached_property
@@ -195,7 +201,7 @@ class App:
         return RegistryClient(self.rights.model, remembered=self.settings)
 
     def _context_window(self, spec: "ModelSpec") -> int:
-        """Tokens that a model takes: what its server has named in an error, else what the registry says."""
+        """Return a model's context window in tokens: from an error of its server, else from the registry."""
         from chatops.models.memory import memory_of
 
         memory = memory_of(spec, self.settings)
@@ -203,7 +209,7 @@ class App:
 
     @cached_property
     def principal(self) -> Principal:
-        """Who decides in this process."""
+        """Identity that decisions of this process are recorded under."""
         return Principal(
             uid=self.person.uid,
             login=self.person.login,
@@ -213,11 +219,11 @@ class App:
         )
 
     def notices(self) -> tuple[str, ...]:
-        """What the person has to know about configuration, one sentence each."""
+        """Return what the user has to know about the configuration, one sentence each."""
         return (*self.paths.notices, *self.loaded.notices, *self.concerns(), *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
-        """What can be read in the configuration and has no effect here: tools, personas, models that do not exist."""
+        """Return configured names that have no effect here: tools, personas and models that do not exist."""
         registries, specs = self._registries(), self.catalog.specs
         if self._doubts is None or (self._doubts[0], self._doubts[1]) != (registries, specs):
             found = registry_warnings(
@@ -230,23 +236,23 @@ class App:
         return (*self._doubts[2], *self.rights.default_concern(), *self.personas.warnings)
 
     def grant_for(self, role: str, session: SessionInfo | None = None) -> Grant:
-        """What `role` may do now. Raises ConfigError for an unknown role, naming the known ones."""
+        """Return what `role` may do now. Raises ConfigError for an unknown role, with the known ones."""
         pin = self.options.model or (session.model_pin if session is not None else "")
         persona = session.persona if session is not None else ""
         return self.rights.grant(role, model_pin=pin, persona=persona)
 
     def default_role(self) -> str:
-        """The last role used in this workspace, else the registry's default."""
+        """Return the last role used in this workspace, else the registry's default."""
         last = self.settings.get(f"role:{self.workspace}")
         return last if last in self.rights.roles() else self.loaded.registry.default_role
 
     async def open_session(
         self, session_id: SessionId | None, *, attended: bool, model: str | None = None
     ) -> ChatSession:
-        """A conversation: a stored one (an id or unique prefix), or a new one for None.
+        """Open a session: a stored one (an id or unique prefix), or a new one for None.
 
-        `attended` says that a person is at the screen: then the last used role is taken up. `model` is pinned instead
-        of the command line's.
+        `attended`: a user is at the screen, so the last used role is the default. `model` is pinned instead of the
+        command line's.
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
         if attended and self.options.role in self.rights.roles():
@@ -262,8 +268,8 @@ class App:
         return session
 
     async def read_along(self, session_id: SessionId) -> "ReadAlong":
-        """A stored conversation that another process has. Raises NoSuchSession, Unreadable."""
-        from chatops.runtime.reading import read_along  # only where two windows meet
+        """Follow a stored session that another process owns. Raises NoSuchSession, Unreadable."""
+        from chatops.runtime.reading import read_along  # needed only if two windows meet
 
         reader = await read_along(self._services(attended=True), session_id)
         self._keep(reader)
@@ -272,9 +278,12 @@ class App:
     async def new_run(
         self, workflow: WorkflowSpec, query: str, *, attended: bool, role: str = "", model: str = ""
     ) -> WorkflowRun:
-        """A run of a workflow that has been checked, in a session of its own; without `role` and `model` those of the
-        command line. It goes without built-in tools that lack something here. Raises ConfigError, StoreError, and
-        ChatopsError where the demo would answer and cannot play it."""
+        """Create a run of a checked workflow in a new session.
+
+        `role` and `model` default to those of the command line. Built-in tools that lack something here are left out.
+
+        Raises ConfigError, StoreError, and ChatopsError if the demo would answer and cannot play the workflow.
+        """
         default = self.default_role() if attended else self.loaded.registry.default_role
         role, model = role or self.options.role or default, model or self.options.model or ""
         workflow = workflow.without(self.catalog.absent)
@@ -283,7 +292,7 @@ class App:
         return self._led(run)
 
     def _check_demo(self, workflow: WorkflowSpec, query: str, *, role: str, model: str) -> None:
-        """Say before a run what the demo cannot play: it would fail each attempt in the same way."""
+        """Raise ChatopsError for a workflow that the demo cannot play: each attempt would fail in the same way."""
         played = []
         for step in workflow.steps:
             place = StepRights(workflow=workflow, step=step)
@@ -292,13 +301,13 @@ class App:
                 played.append(step.name)
         if not played:
             return
-        from chatops.models.demo_workflows import cannot_play  # only where the demo answers
+        from chatops.models.demo_workflows import cannot_play  # needed only if the demo answers
 
         if reason := cannot_play(workflow.name, played, query):
             raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
-        """A stored run, by id or unique prefix. Raises NoSuchSession for a session that is none."""
+        """Open a stored run, by id or unique prefix. Raises NoSuchSession if the session is not a run."""
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 
@@ -316,22 +325,22 @@ class App:
         return run
 
     def prepare(self) -> None:
-        """Make what every conversation needs, so that nothing is left to load at the first message."""
+        """Create what every session needs, so that nothing is left to load at the first message."""
         _ = (self.catalog, self.personas)
         self.settings.get(DEFAULT_MODEL_KEY)
 
     def sandbox(self) -> SandboxSpec:
-        """What commands may reach, as both registries say now."""
+        """Return what commands may reach, according to the registry in force and a changed one."""
         now, coming = sandbox(self._registries()), self._coming()
         return now if coming is None else met(now, sandbox(coming))
 
     def web_ports(self) -> frozenset[int]:
-        """Return the ports that web_fetch may connect to beside the web's own, as both registries say now."""
+        """Return the ports that web_fetch may connect to besides the web's own, according to both registries."""
         now, coming = web_ports(self._registries()), self._coming()
         return now if coming is None else now & web_ports(coming)
 
     def sandbox_note(self) -> str:
-        """How commands are confined here, in a few words. May run a probe: call it off the event loop."""
+        """Return how commands are confined here, in a few words. May run a probe: call it off the event loop."""
         from chatops.tools.sandbox import level_for
         from chatops.wiring.toolbox import catalog_settings
 
@@ -340,7 +349,7 @@ class App:
         return f"sandbox: {level.words}" + ("; commands are refused" if level.refusal else "")
 
     async def aclose(self) -> None:
-        """Close all conversations, the models' connections and the store."""
+        """Close all sessions, the connections to models, and the store."""
         for run in tuple(self._runs):
             await run.aclose()
         for session in self._conversations():
@@ -385,7 +394,7 @@ class App:
         tool: Tool,
         output: Callable[[str], None] = lambda text: None,
     ) -> ToolContext:
-        """Where a call works: the same for inspecting, explaining and running it."""
+        """Return the context of a call, the same for inspecting, explaining and running it."""
         return ToolContext(
             workspace=self.workspace,
             session_id=session_id,
@@ -397,7 +406,11 @@ class App:
         )
 
     def protected_paths(self) -> tuple[Path, ...]:
-        """What no tool may touch, resolved: our own folders, both registries, workflow files, every key file named."""
+        """Return the paths that no tool may touch, resolved.
+
+        They are the application's own folders, both registries, the workflow files, and every key file that a model
+        names.
+        """
         keys = (
             Path(model.key.file).expanduser().resolve()
             for registries in (self._registries(), self._coming() or ())

@@ -1,4 +1,4 @@
-"""What the terminal app does beside its conversations: load what comes next, offer what it finds, watch files."""
+"""Background work of the terminal app: load what comes next, offer models, watch files."""
 
 import asyncio
 import logging
@@ -12,33 +12,33 @@ from chatops.wiring.offers import offer
 log = logging.getLogger(__name__)
 
 WARM_UP_S = 0.5
-"""After opening, before what the first message needs is loaded: the first keys come first."""
+"""Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
 FILES_S = 1.0
-"""How often registry and workspace are looked at while nothing else asks for them."""
+"""Seconds between two looks at registry and workspace while nothing else asks for them."""
 
 
 class Background:
-    """Goes on for as long as the event loop does."""
+    """Tasks that run for as long as the event loop does."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._tasks: list[asyncio.Task[None]] = []
 
     def warm_up(self, model: str) -> None:
-        """Load what the first message needs (about a second of work in a thread), once the first keys are through."""
+        """Load what the first message needs (about a second of work in a thread), after the first key presses."""
         self._begin(self._warm_up(model), name="warm-up")
 
     def offer_models(self, chat: Conversation) -> None:
-        """Where the demo answers: look for a key and for servers on this machine, and say what there is."""
+        """If the demo answers, look for a key and for servers on this machine, and tell the user about them."""
         if chat.snapshot().is_demo:
             self._begin(self._offer(chat), name="offer models")
 
     def watch_files(self) -> None:
-        """From now on a registry that changes and a workspace that goes are told also while nothing asks for them."""
+        """Watch for a changed registry and a missing workspace from now on, even while nothing asks for them."""
         self._begin(self._watch_files(), name="files")
 
     def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
-        # The event loop itself keeps no task alive.
+        # The event loop itself keeps no reference to a task.
         self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _warm_up(self, model: str) -> None:
@@ -47,7 +47,7 @@ class Background:
             await asyncio.to_thread(_load)
             await self._app.models.prepare(model)
         except Exception:
-            # The first message tries again, and tells the person what is wrong.
+            # The first message tries again and reports the error to the user.
             log.info("the model client could not be prepared", exc_info=True)
 
     async def _offer(self, chat: Conversation) -> None:
@@ -64,7 +64,7 @@ class Background:
                 try:
                     await asyncio.to_thread(look)
                 except Exception as error:
-                    # One look that fails ends neither the watching nor the other; each reason is logged once.
+                    # A failed look must stop neither the watching nor the other look. Each error is logged once.
                     if repr(error) not in told:
                         told.add(repr(error))
                         log.exception("files cannot be watched for now")

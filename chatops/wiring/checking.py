@@ -1,4 +1,4 @@
-"""What a run would warn of, said of one registry file without opening anything."""
+"""Warnings of a run about one registry file, found without opening anything."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,9 +19,11 @@ CANNOT_RUN = "This workflow cannot run as it is."
 
 
 def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each name in `registry`, read from `file`, that means nothing here (tools, personas, models
-    of a missing type), for tools that a role lists and this user would not get, and for what is wrong with its
-    workflows and those beside it."""
+    """Return warnings about `registry`, which was read from `file`, one sentence each.
+
+    They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
+    this user would not get, and problems of its workflows and those beside it.
+    """
     catalog = builtin_catalog(catalog_settings(SandboxSpec(), data=paths.data, environ=environ))
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
@@ -36,7 +38,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
 
 
 def unusable_models(registry: Registry) -> dict[str, str]:
-    """Each model of the file that cannot answer, and why."""
+    """Return each model of the file that cannot answer, and why."""
     return {model.name: why for model in registry.models if (why := cannot_answer(model))}
 
 
@@ -68,7 +70,7 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iter
         yield f"{unusable.error} {CANNOT_RUN}"
     if not workflows.found:
         return
-    from chatops.config.workflow_problems import check  # what it needs takes time, and few registries have workflows
+    from chatops.config.workflow_problems import check  # takes time to import, and few registries have workflows
 
     for definition in workflows.found:
         known = Known(

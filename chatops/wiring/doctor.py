@@ -1,4 +1,4 @@
-"""What ``chatops doctor`` and ``/doctor`` look at in this app."""
+"""Checks of ``chatops doctor`` and ``/doctor`` for this application."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from chatops.wiring.app import App
 
 
 async def look(app: App, *, model: str | None = None) -> list[Check]:
-    """All checks; with `model`, of the models only that one, which is also asked to call a tool.
+    """Run all checks. With `model`, check only that model, and ask it to call a tool.
 
     Raises ConfigError if there is no such model.
     """
@@ -53,7 +53,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
 
 
 async def _calling(app: App, spec: ModelSpec, *, known: Collection[str]) -> list[Check]:
-    """How the model calls tools. `known` are texts of failures that have been told already."""
+    """Check how the model calls tools. `known` are failures that were reported already."""
     if spec.type is not ModelType.OPENAI:
         return []
     try:
@@ -66,7 +66,7 @@ async def _calling(app: App, spec: ModelSpec, *, known: Collection[str]) -> list
 
 
 def doctor_text(app: App) -> str:
-    """The checks as text. Blocks for as long as servers take to answer: call it in a thread."""
+    """Return the checks as text. Blocks for as long as servers take to answer: call it in a thread."""
     return lines(asyncio.run(look(app)))
 
 
@@ -74,12 +74,12 @@ def _concerns(app: App) -> list[Check]:
     try:
         return [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
     except ChatopsError:
-        # Without a store there is no default model to doubt; the store has a line of its own.
+        # Without a store there is no default model to doubt. The store has a check of its own.
         return []
 
 
 def _workflows(app: App) -> list[Check]:
-    """Those that cannot be used; nothing if all can."""
+    """Return checks for workflows that cannot be used; none if all can."""
     known = app.loaded.workflows()
     doubts = [Check(name="workflows", grade=Grade.WARN, text=notice) for notice in known.notices]
     return doubts + [
@@ -89,7 +89,7 @@ def _workflows(app: App) -> list[Check]:
 
 
 def _needed(app: App) -> dict[str, Grade]:
-    """How bad it is if a model cannot be used: the default role's first one is needed, others would be missed."""
+    """Return how bad it is if a model cannot be used: the default role's first one is required, others are not."""
     needed: dict[str, Grade] = {}
     for role in app.rights.roles():
         try:

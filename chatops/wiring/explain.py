@@ -1,6 +1,6 @@
-"""Why a call is allowed, asked about or denied: what ``chatops policy explain`` and ``/policy`` say.
+"""Explanation of a verdict on a call, for ``chatops policy explain`` and ``/policy``.
 
-It is judged as it would be in a run: inspected in the same context, without any effect.
+The call is judged as it would be in a run: inspected in the same context, without any effect.
 """
 
 import json
@@ -19,7 +19,7 @@ from chatops.wiring.app import App
 from chatops.wiring.names import unknown
 
 NO_SESSION = SessionId("explain")
-"""Stands where a call needs a conversation and there is none."""
+"""Placeholder where a call needs a session and there is none."""
 ADVICE = 'Write them as \'{"path": "a"}\'.'
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."
 
@@ -31,11 +31,11 @@ class Explained:
     deciding: Judgement
     layers: tuple[Judgement, ...]
     problems: tuple[Problem, ...]
-    """Why this call could not run whatever the verdict is."""
+    """Problems because of which this call could not run, whatever the verdict."""
     lines: tuple[str, ...]
-    """The same for a person, the verdict first."""
+    """The verdict and its reasons as text, the verdict first."""
     remarks: tuple[str, ...]
-    """What else there is to know: problems, and that arguments may matter."""
+    """Further notes: problems, and that arguments may matter."""
 
 
 async def explain_call(
@@ -48,10 +48,12 @@ async def explain_call(
     remembered: Sequence[RememberedGrant] = (),
     workspace_read: bool = False,
 ) -> Explained:
-    """The verdict under `grant` on a call with these arguments (JSON), or for None on all calls of the tool.
+    """Return the verdict under `grant` on a call with these arguments (JSON); None: on all calls of the tool.
 
-    `remembered` and `workspace_read` are those of a conversation. A tool that does not exist is
-    denied like any other that is not on offer. Raises ConfigError for arguments that are no JSON object.
+    `remembered` and `workspace_read` are those of a session. A tool that does not exist is denied like any other that
+    is not on offer.
+
+    Raises ConfigError for arguments that are not a JSON object.
     """
     tool = tool_name(tool)
     facts = await _facts(app, tool, arguments, session=session) if arguments is not None else None

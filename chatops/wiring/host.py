@@ -1,4 +1,4 @@
-"""What the terminal app needs besides one conversation: `tui.host.Host` over store, registry and catalog."""
+"""Implementation of `tui.host.Host` over store, registry and catalog."""
 
 import asyncio
 import json
@@ -34,9 +34,9 @@ HISTORY = 500
 
 
 async def open_for_tui(options: Options, *, session: SessionId | None, last: bool, pick: bool) -> Opened:
-    """The app's opener: everything heavy is made in a thread, so the screen goes on taking keys.
+    """Open the session for the terminal app. Everything heavy runs in a thread, so that the UI stays responsive.
 
-    `session`: open this one; `last`: the last of this workspace; `pick`: a new one behind the picker.
+    `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
     """
     host = await asyncio.to_thread(_prepared, options)
     opened = await host.opened(session, last=last, pick=pick)
@@ -53,22 +53,22 @@ def _prepared(options: Options) -> "TuiHost":
 
 
 class TuiHost(HostRuns, HostTexts):
-    """Answers from the store and the registry as they are when asked."""
+    """Answers from the current store and registry."""
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
         self.background = Background(app)
-        """What is done beside the conversations, once it is begun."""
+        """Background work beside the sessions, once it is started."""
         self._history = _texts(app.settings.get(self._history_key))
         self._sandbox = app.sandbox_note()
 
     @property
     def app(self) -> App:
-        """What this host answers from; the caller of the terminal app closes it."""
+        """The application that this host answers from. The caller of the terminal app closes it."""
         return self._app
 
     async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> Opened:
-        """The first conversation of this run, and what to say at the start."""
+        """Return the first session of this run, and the notices for the start."""
         app = self._app
         if last and session is None:
             rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
@@ -88,7 +88,7 @@ class TuiHost(HostRuns, HostTexts):
             return ()  # The role is gone from the registry, which has a notice of its own.
 
     def _recover_unsent(self, chat: Conversation) -> tuple[str, ...]:
-        """Put what a killed process was about to send into the draft of `chat`, and say so."""
+        """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
         app, store = self._app, self._app.store
         key = self._draft_key(chat.session_id, reading=not isinstance(chat, ChatSession))
 
@@ -105,11 +105,11 @@ class TuiHost(HostRuns, HostTexts):
         return (f"{found} {what} in the composer: chatops ended before it could send.",) if found else ()
 
     def history(self) -> Sequence[str]:
-        """What the person has sent from this workspace, oldest first."""
+        """Return the messages that the user has sent from this workspace, oldest first."""
         return tuple(self._history)
 
     def remember(self, text: str) -> None:
-        """Add to the history of this workspace."""
+        """Add a message to the history of this workspace."""
         if self._history[-1:] != [text]:
             self._history = [*self._history, text][-HISTORY:]
             self._app.settings.set(self._history_key, json.dumps(self._history))
@@ -131,19 +131,19 @@ class TuiHost(HostRuns, HostTexts):
         await asyncio.to_thread(store_theme, self._app.paths.settings, name)
 
     def roles(self) -> Sequence[RoleRow]:
-        """The roles of this person here, in registry order."""
+        """Return the roles that the user has here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]
 
     def models(self) -> Sequence[ModelRow]:
-        """The configured models."""
+        """Return the configured models."""
         return [_model(spec) for spec in self._app.rights.models()]
 
     def personas(self) -> Sequence[str]:
-        """Names of the personas that can be spoken."""
+        """Return the names of the personas that can be used."""
         return self._app.rights.personas()
 
     def persona(self, session: Conversation) -> str:
-        """The name of the persona that speaks in a conversation, whoever chose it."""
+        """Return the name of the persona in use in a session, whether the user or the role chose it."""
         now = session.snapshot()
         try:
             return self._app.rights.persona(now.role, chosen=now.persona)
@@ -151,19 +151,19 @@ class TuiHost(HostRuns, HostTexts):
             return now.persona
 
     def workspace_trouble(self) -> str:
-        """Why no tool can work here now."""
+        """Return why no tool can work here now; empty if tools can."""
         return self._app.workspace_trouble
 
     async def reload_registry(self) -> None:
-        """Put the registry as its file is now in force."""
+        """Put the registry in force as its file is now."""
         await asyncio.to_thread(self._app.reload_registry)
 
     def sandbox(self) -> str:
-        """How commands are confined here."""
+        """Return how commands are confined here."""
         return self._sandbox
 
     async def sessions(self) -> Sequence[SessionRow]:
-        """The stored conversations of this workspace, newest first."""
+        """Return the stored sessions of this workspace, newest first."""
         return await asyncio.to_thread(self._rows)
 
     def _rows(self) -> list[SessionRow]:
@@ -171,15 +171,17 @@ class TuiHost(HostRuns, HostTexts):
         return [_session(info, left_off(store, info)) for info in store.sessions(workspace=str(self._app.workspace))]
 
     async def waiting(self) -> SessionId | None:
-        """The session of this workspace used last in which a call is pending, else a run to review, else the session
-        interrupted last."""
+        """Return the session of this workspace to continue with, or None.
+
+        That is the last used one with a pending call, else a run to review, else the one interrupted last.
+        """
         left = await asyncio.to_thread(self._left)
         reviews = await asyncio.to_thread(self.to_review)
         wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
         return wanted[0].id if wanted else None
 
     async def pending(self) -> Sequence[SessionRow]:
-        """All sessions of this workspace with something to decide, the one used last first."""
+        """Return all sessions of this workspace with something to decide, the last used one first."""
         return await asyncio.to_thread(self._pending_rows)
 
     def _pending_rows(self) -> list[SessionRow]:
@@ -188,28 +190,28 @@ class TuiHost(HostRuns, HostTexts):
         return [_session(info, left_off(self._app.store, info)) for info in rows]
 
     async def open_session(self, session_id: SessionId) -> Conversation:
-        """Open a stored conversation; one that another process has is read along with."""
+        """Open a stored session, or follow it if another process owns it."""
         chat, _ = await self._taken_up(session_id)
         return chat
 
     async def read_along(self, session_id: SessionId) -> Conversation:
-        """Read along with a conversation that another process has, or is about to have."""
+        """Follow a session that another process owns, or is about to own."""
         return await self._app.read_along(session_id)
 
     async def new_session(self, *, role: str, model: str | None) -> Conversation:
-        """Begin an empty session in `role`, if there is one, with `model` pinned; None as the command line says."""
+        """Start a session in `role` (empty: the default one) with `model` pinned (None: the command line's)."""
         session = await self._app.open_session(None, attended=True, model=model)
         if role and role != session.snapshot().role:
             await session.switch_role(role)
         return session
 
     async def fork_session(self, session_id: SessionId) -> Conversation:
-        """A copy of a conversation up to now, opened."""
+        """Fork a session at its head, and open the fork."""
         info = await asyncio.to_thread(self._app.store.fork_session, session_id)
         return await self._app.open_session(info.id, attended=True)
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
-        """Write a conversation to a file that does not exist yet; returns where."""
+        """Write a session to a file that must not exist yet, and return its path."""
         from chatops.store.export import ExportFormat, export
 
         formats = [known.value for known in ExportFormat]
@@ -223,15 +225,15 @@ class TuiHost(HostRuns, HostTexts):
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 
     async def _taken_up(self, session_id: SessionId | None) -> tuple[Conversation, tuple[str, ...]]:
-        """A conversation that goes on where it was left, and what there is to say about that.
+        """Open or follow a session, resume it, and return it with the notices from resuming.
 
-        The screen draws the state it finds, so nothing is lost on it by beginning before it follows.
+        A UI draws the state that it finds, so nothing is lost by resuming before it subscribes.
         """
         if session_id is not None:
             info = await asyncio.to_thread(self._app.store.session, session_id)
             try:
                 if info.run is not None:
-                    # It goes on when the screen listens: what happens then is part of what it shows.
+                    # Resumed once the UI listens, because the UI shows what happens then.
                     return self.keep(await self._app.open_run(info.id, attended=True)), ()
                 chat = await self._app.open_session(session_id, attended=True)
             except SessionHeld:
@@ -259,7 +261,7 @@ class TuiHost(HostRuns, HostTexts):
         return f"{'read-along-' if reading else ''}draft:{self._app.workspace}:{session_id}"
 
     def _left_behind(self) -> str:
-        """How the stored conversations of this workspace stand that are not finished, in one line."""
+        """Return one line on the unfinished sessions of this workspace; empty if there are none."""
         left = self._left()
         if not left:
             return reviews_left(self.to_review())
@@ -270,8 +272,10 @@ class TuiHost(HostRuns, HostTexts):
         return f'Left off in "{shown}": {state}{more} – ctrl+g'
 
     def _left(self) -> list[tuple[SessionInfo, str]]:
-        """The unfinished sessions of this workspace that no process owns, each with how it stands: those with a call
-        to decide first, and of these and of the others the one used last first."""
+        """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
+
+        Those with a call to decide come first; within both groups, the last used one.
+        """
         store = self._app.store
         found = (*self._undecided(), *store.sessions(workspace=str(self._app.workspace)))
         return [
@@ -281,7 +285,7 @@ class TuiHost(HostRuns, HostTexts):
         ]
 
     def _undecided(self) -> list[SessionInfo]:
-        """The sessions of this workspace with a call to decide, the one used last first."""
+        """Return the sessions of this workspace with a call to decide, the last used one first."""
         store, here = self._app.store, str(self._app.workspace)
         ids = dict.fromkeys(one.session_id for one in store.queue() if one.decided is None)
         found = [info for info in map(store.session, ids) if info.workspace == here]

@@ -1,4 +1,4 @@
-"""What the terminal app needs of workflows and their runs: the part of its host that is about them."""
+"""The host's part for workflows and their runs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ _TO_REVIEW = "awaiting_review"
 
 
 class HostRuns:
-    """Answers from the registry and the store as they are when asked."""
+    """Answers from the current registry and store."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._runs: dict[SessionId, WorkflowRun] = {}
 
     async def workflows(self) -> Sequence[WorkflowRow]:
-        """The workflows of this person here; those that cannot be read with the reason."""
+        """Return the user's workflows here; those that cannot be read, with the reason."""
         known = await asyncio.to_thread(lambda: self._app.loaded.workflows())
         rows = [
             WorkflowRow(
@@ -34,7 +34,7 @@ class HostRuns:
         return (*rows, *(WorkflowRow(name=one.name, problem=str(one.error)) for one in known.unusable))
 
     async def runs(self) -> Sequence[RunRow]:
-        """The runs of this workspace that have not ended."""
+        """Return the runs of this workspace that have not ended."""
         return [
             RunRow(id=info.id, title=info.title, standing=run_standing(info), when=changed_at(info))
             for info in await asyncio.to_thread(self._unfinished)
@@ -43,7 +43,7 @@ class HostRuns:
     async def new_run(
         self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
     ) -> Conversation:
-        """A run that has been checked and is not begun."""
+        """Create a run of a workflow after checking it. The run is not started."""
         from chatops.wiring.workflows import check_here
 
         led = self.run_of(beside)
@@ -57,12 +57,12 @@ class HostRuns:
         return self.keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
 
     def run_of(self, session: Conversation) -> WorkflowRun | None:
-        """The run whose conversation this is, if it is one."""
+        """Return the run that a session belongs to, if any."""
         run = self._runs.get(session.session_id)
         return run if run is not None and run.session is session else None
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
-        """Seconds that each step of a run has worked, as kept when it was shown last."""
+        """Return the seconds that each step of a run has worked, as of the last time it was shown."""
         return recalled(self._app.settings.get(f"step times:{session_id}") or "")
 
     def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
@@ -70,7 +70,7 @@ class HostRuns:
         self._app.settings.set(f"step times:{session_id}", kept(seconds))
 
     def keep(self, run: WorkflowRun) -> Conversation:
-        """Remember a run that was opened; its conversation."""
+        """Remember a run that was opened, and return its session."""
         self._runs[run.run_id] = run
         return run.session
 
@@ -79,19 +79,19 @@ class HostRuns:
         return [info for info in runs if info.run is not None and not info.run.result]
 
     def to_review(self) -> list[SessionInfo]:
-        """The runs of this workspace that wait for a person's word, newest activity first."""
+        """Return the runs of this workspace that wait for a review, newest activity first."""
         return [info for info in self._unfinished() if info.run is not None and info.run.phase == _TO_REVIEW]
 
 
 def changed_at(info: SessionInfo) -> str:
-    """When something last happened in a conversation, in words for the person."""
+    """Return when a session last changed, in words."""
     when = datetime.fromtimestamp(info.updated_at).astimezone()
     today = when.date() == datetime.now().astimezone().date()
     return f"today {when:%H:%M}" if today else f"{when:%Y-%m-%d %H:%M}"
 
 
 def run_standing(info: SessionInfo) -> str:
-    """How a run stands, in a few words; nothing for a chat."""
+    """Return the state of a run in a few words; empty for a chat."""
     run = info.run
     if run is None or run.result:
         return run.result if run is not None else ""
@@ -101,7 +101,7 @@ def run_standing(info: SessionInfo) -> str:
 
 
 def reviews_left(runs: Sequence[SessionInfo]) -> str:
-    """What waits for the person's word, in one sentence; empty if nothing does."""
+    """Return one sentence about the runs that wait for a review; empty if there are none."""
     if not runs:
         return ""
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))

@@ -1,4 +1,4 @@
-"""What the terminal app shows about rights when it is asked, as texts: tools, policy, permissions, and the doctor."""
+"""The host's texts about rights: tools, policy, permissions, and the doctor."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ from chatops.wiring.explain import NO_SESSION, explain_call
 
 
 class HostTexts:
-    """The part of the host that is about what may be done in a conversation."""
+    """The host's part for what may be done in a session."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
-        """A text to look at."""
+        """Return the text of a topic."""
         match topic:
             case "tools":
                 return self._tools(session)
@@ -35,7 +35,7 @@ class HostTexts:
                 return await asyncio.to_thread(doctor_text, self._app)
 
     async def revoke(self, session: Conversation, *, number: int) -> str:
-        """Withdraw a remembered permission by its number."""
+        """Withdraw a remembered permission by its number, and return the notice."""
         grants = await self._grants(session)
         if not 1 <= number <= len(grants):
             raise ConfigError(f"There is no permission number {number}.", advice="/permissions lists them.")
@@ -53,7 +53,7 @@ class HostTexts:
         return "\n".join(lines)
 
     async def _explained(self, session: Conversation, argument: str) -> str:
-        """The verdict on ``TOOL [JSON]`` in this conversation, with what it remembers and has read."""
+        """Return the verdict on ``TOOL [JSON]`` in this session, with its grants and what it has read."""
         tool, _, arguments = argument.partition(" ")
         found = await explain_call(
             self._app,
@@ -85,7 +85,7 @@ class HostTexts:
 
 
 def _workspace_was_read(session: Conversation) -> bool:
-    """As the next call would find it, also in a conversation that was opened again and has no turn yet."""
+    """Return True as the next call would find it, including in a reopened session without a turn."""
     if session.state is not None:
         return workspace_was_read(session.state)
     said = (message for message in session.snapshot().messages if isinstance(message, ToolMessage))

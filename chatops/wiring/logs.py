@@ -1,4 +1,4 @@
-"""The log: one rotating file of this person, 0600. Nothing is ever logged to the screen."""
+"""The log: one rotating file of the user, 0600. Nothing is ever logged to the screen."""
 
 import logging
 import os
@@ -11,11 +11,11 @@ FILE = "chatops.log"
 SIZE = 1_000_000
 KEPT = 3
 CHATTY = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
-"""Libraries that tell too much, addresses and headers among it."""
+"""Libraries that log too much, including addresses and headers."""
 
 
 def start_logging(folder: Path) -> None:
-    """Send what is logged to `folder`; where it cannot be written, nowhere. Harmless if called again."""
+    """Send the log to `folder`, or nowhere if that cannot be written. Idempotent."""
     root = logging.getLogger()
     if any(isinstance(handler, _PrivateFile | logging.NullHandler) for handler in root.handlers):
         return
@@ -32,14 +32,14 @@ def start_logging(folder: Path) -> None:
 
 
 class _Visible(logging.Formatter):
-    """Whoever prints the log gets no control characters of models, tools or servers on the terminal."""
+    """Formatter that replaces control characters of models, tools and servers, so that the log is safe to print."""
 
     def format(self, record: logging.LogRecord) -> str:
         return sanitize(super().format(record))
 
 
 class _PrivateFile(RotatingFileHandler):
-    """Opens its file for this person alone, and keeps its own troubles to itself."""
+    """Rotating file that only the user can read. Its own errors are dropped."""
 
     def _open(self):  # type: ignore[no-untyped-def]
         def opener(path: str, flags: int) -> int:
@@ -48,4 +48,4 @@ class _PrivateFile(RotatingFileHandler):
         return open(self.baseFilename, self.mode, encoding=self.encoding, errors="backslashreplace", opener=opener)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk is told where it matters, not here."""
+        """Ignore the error: a full disk is reported where it matters."""

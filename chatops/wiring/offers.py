@@ -1,12 +1,15 @@
-"""What could answer in place of the demo: a key in the environment, servers on this machine. Offered, never picked."""
+"""Models that could answer instead of the demo: a key in the environment, servers on this machine.
+
+They are offered, never selected automatically.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 
 PATIENCE_S = 0.3
-"""For one server: they are on this machine, or there is none."""
+"""Seconds to wait for one server: it is on this machine, or there is none."""
 ENOUGH = 64 * 1024
-"""Bytes of an answer that are looked at."""
+"""Maximum bytes of a response that are examined."""
 USUAL_PORTS: tuple[tuple[int, str], ...] = (
     (11434, "Ollama"),
     (8000, "vLLM"),
@@ -14,17 +17,17 @@ USUAL_PORTS: tuple[tuple[int, str], ...] = (
     (8080, "llama.cpp or Open WebUI"),
     (4000, "LiteLLM"),
 )
-"""Where servers of models listen unless told otherwise."""
+"""Default ports of model servers."""
 
 
 async def offer(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
-    """Everything that could answer, in one line that stays on the screen; empty if there is nothing. Never raises."""
+    """Return everything that could answer, in one line that stays on the screen; empty if nothing. Never raises."""
     found = [part for part in (_key_offer(environ), await _server_offer(ports)) if part]
     return " ".join(["The demo answers.", *found]) if found else ""
 
 
 def _key_offer(environ: Mapping[str, str]) -> str:
-    """The key itself is only looked at for being there."""
+    """Return the offer for a key in the environment. The key's value is not used."""
     if not environ.get("OPENAI_API_KEY", "").strip():
         return ""
     if environ.get("OPENAI_MODEL", "").strip():
@@ -33,7 +36,7 @@ def _key_offer(environ: Mapping[str, str]) -> str:
 
 
 async def _server_offer(ports: Sequence[tuple[int, str]]) -> str:
-    """The servers of this machine that list models. They are sent no key."""
+    """Return the servers of this machine that list models. They are sent no key."""
     found = await asyncio.gather(*(_lists_models(port) for port, _ in ports))
     offers = [
         f"{name} answers at http://127.0.0.1:{port} (chatops connect http://127.0.0.1:{port})"
@@ -52,7 +55,7 @@ async def _lists_models(port: int) -> bool:
 
 
 async def _asked(port: int) -> bytes:
-    """The beginning of the answer to a question for models, headers included."""
+    """Return the start of the response to a request for models, headers included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = ("GET /v1/models HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: application/json", "Connection: close")
@@ -69,7 +72,7 @@ async def _asked(port: int) -> bytes:
 
 
 def _is_listing(answer: bytes) -> bool:
-    """A list of models, or the wish for a key before there is one; other programs use these ports too."""
+    """Return True for a list of models or a request for a key. Other programs use these ports too."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status, _, headers = head.partition(b"\r\n")
     code = status.split(b" ")[1:2]

@@ -1,4 +1,4 @@
-"""The built-in texts of the system prompt."""
+"""Built-in texts of the system prompt."""
 
 import platform
 from datetime import datetime
@@ -15,6 +15,6 @@ SUMMARY = (
 
 
 def environment(workspace: Path) -> str:
-    """Where and when the conversation takes place. The day and not the hour, so that prompt caches hold."""
+    """Return workspace, system and date. The day and not the hour, so that prompt caches stay valid."""
     day = datetime.now().astimezone().strftime("%A, %d %B %Y")
     return f"Workspace: {workspace}\nSystem: {platform.system()}\nToday: {day}"

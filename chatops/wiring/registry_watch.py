@@ -1,7 +1,7 @@
-"""Which registry counts while the program runs, when its files change under it.
+"""The registry in force while the program runs and its files change.
 
-What a changed file takes away counts from the next call on. What it adds waits for the person's word, or for the next
-start: nothing gets wider because somebody, or something, wrote a file. A file that breaks changes nothing.
+What a changed file takes away counts from the next call on. What it adds waits until the user reloads the registry, or
+for the next start: rights never grow just because a file was written. A broken file changes nothing.
 """
 
 import threading
@@ -14,23 +14,23 @@ from chatops.runtime.rights import RegistryNews
 
 
 class RegistryWatch:
-    """The registries in force, and those that have been read since and are not. May be asked from any thread."""
+    """The registries in force, and a newer version that is not in force yet. May be used from any thread."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Begin with what was read at the start."""
+        """Start with the registries read at startup."""
         self.loaded = loaded
-        """In force."""
+        """The registries in force."""
         self.coming: Loaded | None = None
-        """Read since: counts for what it takes away, and not yet for what it adds."""
+        """Read since. Counts for what it takes away, and not yet for what it adds."""
         self.broken: ConfigError | None = loaded.broken
-        """Why the file as it is now cannot be used."""
+        """Error of the current file; None if it can be used."""
         self.broken_note = next((one for one in loaded.notices if one.startswith(str(loaded.broken))), "")
-        """The same for the person, with what is in force instead; empty if it can be used."""
+        """The same for the user, with what is in force instead; empty if the file can be used."""
         self._newest = loaded
         self._looking = threading.Lock()
 
     def look(self) -> RegistryNews | None:
-        """Take account of what the files say by now; None if they say nothing new, or if another thread is looking."""
+        """Reread changed files. Returns None if they say nothing new, or if another thread is doing this."""
         if not self._looking.acquire(blocking=False):
             return None
         try:
@@ -40,7 +40,7 @@ class RegistryWatch:
             self._looking.release()
 
     def put_in_force(self) -> None:
-        """The person's word: from now on what has been read counts. Raises ConfigError if the file is broken."""
+        """Put the last version read in force, as the user asked. Raises ConfigError if the file is broken."""
         with self._looking:
             if self.broken is not None:
                 raise self.broken
@@ -67,5 +67,5 @@ def _says_the_same(one: Loaded, other: Loaded) -> bool:
 
 
 def _meaning(registry: Registry | None) -> Registry | None:
-    """A registry without what only its place or its spelling sets."""
+    """Return a registry without what depends only on its location or spelling."""
     return None if registry is None else replace(registry, source="", digest="", warnings=())

@@ -1,4 +1,4 @@
-"""What roles may do now: registries, person and flags, asked anew for every turn."""
+"""Rights of roles, from registries, user and flags, resolved again for every turn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,12 +34,12 @@ from chatops.wiring.prompts import BASE, SUMMARY, environment
 
 DEFAULT_PERSONA = "default"
 FALLBACK_MODEL = "demo"
-"""What `default` means until the person has chosen."""
+"""Model that `default` means until the user has chosen one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the command line says about this run; it can only narrow, or answer an ask for this run."""
+    """Limits from the command line. They can only narrow rights, or answer an ask for this run."""
 
     max_rounds: int | None = None
     approvals: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Limits:
 
 
 class RegistryRights:
-    """`runtime.rights.Rights` over the registries as they are when asked."""
+    """Implementation of `runtime.rights.Rights` over the current registries."""
 
     def __init__(
         self,
@@ -84,53 +84,57 @@ class RegistryRights:
 
     @property
     def level(self) -> AccessLevel:
-        """The person's access level here."""
+        """The user's access level here."""
         return min(
             access_level(registries=registries, person=self._person, access_cap=self._access_cap())
             for registries in self._all()
         )
 
     def roles(self, workflow: str = "") -> tuple[str, ...]:
-        """The names of all roles, the user's registry first; with the one that the packaged `workflow` brings."""
+        """Return the names of all roles, the user's registry first, with the one that the packaged `workflow`
+        brings.
+        """
         return role_names(with_brought_role(self._registries(), workflow))
 
     def personas(self) -> tuple[str, ...]:
-        """The names of all personas."""
+        """Return the names of all personas."""
         return tuple(persona.name for persona in self._personas().found)
 
     def persona(self, role: str, *, chosen: str) -> str:
-        """The name of the persona that speaks in `role`: the `chosen` one, the role's, or the default. Raises
-        ConfigError for an unknown role or choice."""
+        """Return the name of the persona in `role`: the `chosen` one, the role's, or the default.
+
+        Raises ConfigError for an unknown role or choice.
+        """
         speaker = self._persona(chosen, find_role(role, registries=self._registries()))
         return speaker.name if speaker is not None else ""
 
     def notices(self) -> tuple[str, ...]:
-        """What the person has to know about configuration."""
+        """Return what the user has to know about the configuration."""
         return self._notices()
 
     def model(self, name: str) -> ModelSpec | None:
-        """A model by name: the site's definition before the person's, so that it cannot be redirected."""
+        """Return a model by name. The site's definition comes before the user's, so that it cannot be redirected."""
         return model_named(name, registries=self._registries())
 
     def models(self) -> tuple[ModelSpec, ...]:
-        """All models, each name once."""
+        """Return all models, each name once."""
         site, own = self._registries()
         names = [m.name for m in own.models] + [m.name for m in (site.models if site is not None else ())]
         specs = (self.model(name) for name in dict.fromkeys(names))
         return tuple(spec for spec in specs if spec is not None)
 
     def is_demo(self, model: str) -> bool:
-        """Whether a model is the built-in demo."""
+        """Return True if `model` is the built-in demo."""
         spec = self.model(model)
         return spec is not None and spec.type is ModelType.DEMO
 
     def default_model(self) -> str:
-        """The person's stored choice, else the demo."""
+        """Return the user's stored choice, else the demo."""
         spec = self.model(self._default_model() or FALLBACK_MODEL)
         return FALLBACK_MODEL if spec is None or spec.type in MISSING_TYPES else spec.name
 
     def default_concern(self) -> tuple[str, ...]:
-        """Why the person's stored choice does not answer, if it does not; a sentence with the next step."""
+        """Return why the user's stored choice cannot be used, if so: a sentence with the next step."""
         stored = self._default_model()
         if not stored:
             return ()
@@ -146,7 +150,7 @@ class RegistryRights:
         return ()
 
     def check_model(self, name: str) -> None:
-        """Raises ConfigError for a model of a type that is not spoken: pinned, it could only fail."""
+        """Raise ConfigError for a model of an unsupported type: pinned, it could only fail."""
         spec = self.model(name)
         if spec is not None and spec.type in MISSING_TYPES:
             raise ConfigError(
@@ -155,37 +159,41 @@ class RegistryRights:
             )
 
     def choose_model(self, name: str) -> None:
-        """From now on `default` means this model, for this person."""
+        """Make this model the user's `default` from now on."""
         self._choose_model(name)
 
     def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
-        """What `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role, model or persona.
+        """Return what `role` may do now, in a chat or at a step.
 
-        What a file that has changed takes away is gone; what it adds is not there yet.
+        What a changed file takes away is gone already; what it adds is not there yet.
+
+        Raises ConfigError for an unknown role, model or persona.
         """
         grant = self._under(self._registries(), role, model_pin=model_pin, persona=persona, step=step)
         coming = self._coming()
         if coming is None:
             return grant
-        # A model that is pinned and not in the changed file goes on answering until that is in force.
+        # A pinned model that the changed file lacks can be used until that file is in force.
         later = self._under(coming, role, model_pin="", persona="", step=step)
         return later.met(grant).answered_by(later.answers)
 
     def change(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[Grant, Grant] | None:
-        """What `role` may do under the registry in force, and once the one that was read last is; None if it is."""
+        """Return what `role` may do under the registry in force and under the last one read; None if they are the
+        same.
+        """
         both = [
             self._under(registries, role, model_pin=model_pin, persona=persona, step=step) for registries in self._all()
         ]
         return (both[0], both[1]) if len(both) > 1 else None
 
     def broken(self) -> str:
-        """Why the registry's file cannot be used as it is now, and what is in force instead; empty if it can."""
+        """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
         return self._broken()
 
     def _all(self) -> tuple[Registries, ...]:
-        # In this order: asking for those in force looks whether a file has changed.
+        # In this order: asking for those in force also checks if a file has changed.
         now, coming = self._registries(), self._coming()
         return (now,) if coming is None else (now, coming)
 
@@ -219,7 +227,7 @@ class RegistryRights:
     def prompt_layers(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[PromptLayer, ...]:
-        """The system prompt's layers, named, as `grant` composes them."""
+        """Return the layers of the system prompt, named, as `grant` composes them."""
         spec = find_role(
             role, registries=with_brought_role(self._registries(), "" if step is None else step.workflow.name)
         )
@@ -227,7 +235,7 @@ class RegistryRights:
         return self._layers(spec, persona, tools_on_offer=bool(grant.tools), step=step)
 
     def withheld(self, role: str) -> tuple[str, ...]:
-        """Say which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role."""
+        """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role."""
         registries = self._registries()
         return withheld_tools(
             find_role(role, registries=registries),
@@ -238,7 +246,7 @@ class RegistryRights:
         )
 
     def timeout_of(self, tool: ToolSpec) -> float:
-        """The time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
+        """Return the time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
         limits = [
             setting.timeout_s
             for registries in self._all()
@@ -250,7 +258,7 @@ class RegistryRights:
         return min(limits, default=tool.timeout_s)
 
     def _approvals(self, workflow: str) -> tuple[str, ...]:
-        """The rules of this run, without those for tools that another workflow than `workflow` brings."""
+        """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
         known = {spec.name for spec in self._specs(workflow)}
         given = ((text, parse_rule(text)[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in BROUGHT_TOOLS)
@@ -279,7 +287,7 @@ class RegistryRights:
     def _target(self, name: str) -> ModelTarget:
         spec = self.model(name)
         if spec is None:
-            # The model client says what is missing; a backup may still answer.
+            # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
         sized = ModelTarget(name=name, label=spec.label or name, context_window=self._context_window(spec))
         if spec.max_output_tokens is None:
@@ -289,7 +297,7 @@ class RegistryRights:
     def _layers(
         self, role: RoleSpec, persona: str, *, tools_on_offer: bool, step: StepRights | None
     ) -> tuple[PromptLayer, ...]:
-        # Who speaks in no voice: a run whose result is a summary, and a step, whose answer is an object.
+        # No persona for a run whose result is a summary, or for a step, whose answer is an object.
         voiceless = self._limits.summary or step is not None
         speaker = self._persona(persona, role)
         return layers_for(
@@ -314,7 +322,7 @@ class RegistryRights:
 
 
 def _step_layers(step: StepRights | None) -> tuple[Layer, ...]:
-    """What a step adds to its role: its list of tools, or for a gate the one tool that runs commands."""
+    """Return what a step adds to its role: its list of tools, or for a gate the one tool that runs commands."""
     if step is None:
         return ()
     if step.gate:

@@ -1,4 +1,4 @@
-"""The built-in tools as registry and environment set them, also after the registry has changed."""
+"""The built-in tools as registry and environment set them, including after a change of the registry."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +15,11 @@ from chatops.tools.web import WEB_PORTS, WebSettings
 def catalog_settings(
     sandbox: SandboxSpec, *, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset()
 ) -> CatalogSettings:
-    """What the catalog is built from. Where a registry requires a sandbox, commands are refused without one. `ports`
-    are those that web_fetch may connect to beside the web's own."""
+    """Return what the catalog is built from.
+
+    If a registry requires a sandbox, commands are refused without one. `ports` are those that web_fetch may connect to
+    besides the web's own.
+    """
     required = sandbox.require != "none"
     shell = ShellSettings(
         sandbox=SandboxMode.REQUIRE if required else SandboxMode.AUTO,
@@ -29,9 +32,9 @@ def catalog_settings(
 
 
 class Toolbox:
-    """The catalog for what is in force when a tool is looked up: an edited registry counts from the next call.
+    """The catalog according to the registry in force when a tool is looked up.
 
-    What a call was approved under is part of its facts, so one whose sandbox changed meanwhile asks again.
+    The sandbox is part of a call's facts, so an approved call asks again if its sandbox has changed in the meantime.
     """
 
     def __init__(
@@ -43,7 +46,10 @@ class Toolbox:
         environ: Mapping[str, str],
         further: Sequence[Tool] = (),
     ) -> None:
-        """`further` are tools beside the built-in ones. Raises ConfigError if one has the name of another."""
+        """Build the catalog. `further` are tools beside the built-in ones.
+
+        Raises ConfigError if one has the name of another.
+        """
         self._further = tuple(further)
         self._sandbox, self._ports = sandbox, ports
         self._data = data
@@ -52,7 +58,7 @@ class Toolbox:
         self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
-        """The tool of exactly that name."""
+        """Return the tool of exactly that name, or None."""
         return self._catalog().get(name)
 
     @property
@@ -61,12 +67,12 @@ class Toolbox:
         return self._catalog().specs
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """All tools, and those that the packaged `workflow` brings; empty: in a chat."""
+        """Return all tools, with those that the packaged `workflow` brings; empty: in a chat."""
         return self._catalog().specs_for(workflow)
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Built-in tools that cannot be offered here, each with the reason and the way to get it."""
+        """Built-in tools that cannot be offered here, each with the reason and how to get it."""
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:

@@ -1,4 +1,4 @@
-"""Workflows as this person may run them here: checked against tools, roles, models and rights before anything runs."""
+"""Workflows as the user may run them here, checked against tools, roles, models and rights before anything runs."""
 
 from dataclasses import replace
 
@@ -13,8 +13,10 @@ from chatops.wiring.app import App
 
 
 def check_here(app: App, definition: Definition, *, role: str) -> Checked:
-    """What is wrong with a workflow here; `role` is that of steps that name none. Raises ConfigError if there is no
-    such role."""
+    """Check a workflow here. `role` is used for steps that name none.
+
+    Raises ConfigError if there is no such role.
+    """
     app.rights.grant(role, model_pin="", persona="")
     known = Known(
         tools=app.catalog.specs_for(definition.name),
@@ -27,7 +29,7 @@ def check_here(app: App, definition: Definition, *, role: str) -> Checked:
 
 
 def _grants(app: App, spec: WorkflowSpec, *, role: str) -> tuple[Grant | None, ...]:
-    """What the role of each step permits there, without the step's own list."""
+    """Return what the role of each step permits there, without the step's own list of tools."""
     unlisted = replace(spec, steps=tuple(replace(step, tools=None) for step in spec.steps))
     grants: list[Grant | None] = []
     for step in unlisted.steps:
