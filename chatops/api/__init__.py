@@ -1,8 +1,8 @@
-"""chatops from Python: workflows with tools of one's own.
+"""chatops from Python: workflows with your own tools.
 
     from chatops import Step, Workflow, tool
 
-Imported when one of the names is first asked of `chatops`, so that ``import chatops`` stays cheap.
+Imported when `chatops` is first asked for one of these names, so that ``import chatops`` stays cheap.
 """
 
 from chatops.api.registry import ToolRegistry

@@ -1,4 +1,4 @@
-"""From steps in Python to what runs: a definition as a file would say it, the tools, and the classes of the results."""
+"""Assembly of a workflow from steps in Python: the definition as in a file, the tools, and the result classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +24,16 @@ class Assembled:
 
     spec: WorkflowSpec
     tools: tuple[Tool, ...]
-    """The program's own, each bound to the steps that name it."""
+    """The program's own tools, each bound to the steps that name it."""
     classes: Mapping[str, type[BaseModel]]
     """From the name of a step to the class of its result."""
 
 
 def assemble(name: str, steps: Sequence[Step], *, description: str, registry: ToolRegistry | None) -> Assembled:
-    """Raises ConfigError for what can be seen to be wrong without knowing where it runs."""
+    """Return the workflow made of `steps`.
+
+    Raises ConfigError for errors that do not depend on where it runs.
+    """
     tools = _Tools(name)
     entries = [_entry(step, tools) for step in steps]
     if registry is not None:
@@ -53,7 +56,7 @@ class _Tools:
         self._steps: dict[str, dict[str, None]] = {}
 
     def name(self, given: AnyTool, *, step: str) -> str:
-        """The name of a tool that `step` names."""
+        """Return the name of a tool that `step` names."""
         if isinstance(given, str):
             return given
         own = self._made.get(id(given)) or as_tool(given)
@@ -62,7 +65,7 @@ class _Tools:
         return own.spec.name
 
     def add(self, own: OwnTool, *, step: str) -> None:
-        """Bind a tool to a step; empty: it belongs to every one. Raises ConfigError if another one has its name."""
+        """Bind a tool to a step; empty: to every step. Raises ConfigError if another tool has its name."""
         name = own.spec.name
         if self._own.setdefault(name, own) is not own:
             raise ConfigError(
@@ -71,7 +74,7 @@ class _Tools:
         self._steps.setdefault(name, {})[step] = None
 
     def bound(self) -> tuple[Tool, ...]:
-        """All, with what they are bound to in their specs."""
+        """Return all tools, with the steps that they are bound to in their specs."""
         return tuple(replace(own, spec=replace(own.spec, steps=self._binding(name))) for name, own in self._own.items())
 
     def _binding(self, name: str) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ class _Tools:
 
 
 def _entry(step: Step, tools: _Tools) -> dict[str, Any]:
-    """The step as a file would have it."""
+    """Return the step as a file would have it."""
 
     def names(given: Sequence[AnyTool]) -> list[str]:
         return [tools.name(one, step=step.name) for one in given]
@@ -135,7 +138,7 @@ def _distribute(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools
 
 
 def _step_named(key: StepKey, names: Sequence[str], *, workflow: str, tool: str) -> str:
-    """The step that a registration means; empty for one of another workflow."""
+    """Return the step that a registration means; empty if it means another workflow."""
     if isinstance(key, int):
         if 1 <= key <= len(names):
             return names[key - 1]

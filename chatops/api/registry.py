@@ -1,7 +1,7 @@
-"""A collection of tools with schemas of their own, and the steps that each belongs to.
+"""A collection of tools with explicit schemas, and the steps that each belongs to.
 
 The semantics of `register`, `get_schemas` and `execute` are those of S1.5 to S1.7, without their weak points: a tool
-registered twice is an error, and arguments are held against the schema.
+registered twice is an error, and arguments are checked against the schema.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class ToolRegistry:
     """Tools in the order in which they were registered."""
 
     def __init__(self) -> None:
-        """An empty one."""
+        """Start empty."""
         self._tools: dict[str, SchemaTool] = {}
         self._parameters: dict[str, Mapping[str, Any]] = {}
         self._steps: dict[str, tuple[StepKey, ...]] = {}
@@ -49,8 +49,8 @@ class ToolRegistry:
     ) -> None:
         """Add a tool. `parameters` is the JSON Schema of its arguments; `steps` None: it belongs to every step.
 
-        The function takes the arguments as keywords; what it may return, and what the further words mean, is said at
-        `tool`. Raises ConfigError for a name that is taken or is none, and for a schema that cannot be used.
+        The function takes the arguments as keywords. See `tool` for what it may return and for the other parameters.
+        Raises ConfigError for a name that is invalid or taken, and for a schema that cannot be used.
         """
         if fault := tool_name_fault(name):
             raise ConfigError(f"{fault}.", advice="Register it under another one.")
@@ -78,7 +78,7 @@ class ToolRegistry:
         self._steps[name] = () if steps is None else tuple(steps)
 
     def get_schemas(self, step: StepKey | None = None) -> list[dict[str, Any]]:
-        """The tools of a step as chat completions take them; None: only those that belong to every step."""
+        """Return the tools of a step in Chat Completions format; None: only those that belong to every step."""
         return [
             {
                 "type": "function",
@@ -93,9 +93,10 @@ class ToolRegistry:
         ]
 
     def execute(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool's function at once, without any policy: for the program that registered it and its tests.
+        """Call a tool's function directly, without any policy: for the program that registered it and its tests.
 
-        Never raises: what is wrong is in ``{"error": …}``. A result that is no object is in ``{"result": …}``.
+        Never raises: errors are returned as ``{"error": …}``. A result that is not an object is returned as
+        ``{"result": …}``.
         """
         made = self._tools.get(name)
         if made is None:
@@ -112,7 +113,7 @@ class ToolRegistry:
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
     def entries(self) -> Iterator[tuple[SchemaTool, tuple[StepKey, ...]]]:
-        """Each tool and the steps it belongs to; none: to every one."""
+        """Yield each tool with the steps it belongs to; none: every step."""
         yield from ((made, self._steps[name]) for name, made in self._tools.items())
 
 
@@ -129,6 +130,6 @@ def _schema(name: str, parameters: Mapping[str, Any]) -> str:
 def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if not inspect.iscoroutinefunction(function):
         return function(**arguments)
-    # In a thread of its own, because the caller may stand in an event loop already.
+    # In a thread of its own, because the caller may be in an event loop already.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(lambda: asyncio.run(function(**arguments))).result()

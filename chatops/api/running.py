@@ -1,4 +1,4 @@
-"""Runs of workflows that a Python program starts: the same app, engine, store and policy as for everybody."""
+"""Runs started by a Python program: the same application, engine, store and policy as in the UI."""
 
 import asyncio
 import json
@@ -37,18 +37,18 @@ from chatops.wiring.stored import open_store
 from chatops.wiring.workflows import check_here
 
 ROLE = RoleSpec(name="python")
-"""The role of a run that names none: no list of tools, so that each step's own list is what narrows."""
+"""The role of a run that names none. It lists no tools, so that each step's own list is what narrows."""
 
 ACCEPTED = "accepted"
 NOBODY = "nobody is there to approve it"
 REFUSED = "the program that runs this workflow does not permit it"
 
 OnApproval = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
-"""What happens to a call that no rule answers."""
+"""Answer to a call that no rule answers."""
 
 
 async def start(assembled: Assembled, query: str, *, options: Options, on_approval: OnApproval) -> WorkflowResult:
-    """Check the workflow here, begin a run and drive it until it is over or needs a person."""
+    """Check the workflow here, start a run, and return when it is over or needs the user."""
     async with _app(assembled, options) as app:
         role = options.role or ROLE.name
         checked = await asyncio.to_thread(check_here, app, Definition(spec=assembled.spec), role=role)
@@ -60,7 +60,7 @@ async def start(assembled: Assembled, query: str, *, options: Options, on_approv
 
 
 async def resume(assembled: Assembled, session_id: str, *, options: Options, on_approval: OnApproval) -> WorkflowResult:
-    """Go on with a stored run of this workflow, where it belongs."""
+    """Resume a stored run of this workflow in its own workspace."""
     async with _app(assembled, _at_home(options, session_id)) as app:
         run = await app.open_run(SessionId(session_id), attended=False)
         if run.state.spec.name != assembled.spec.name:
@@ -72,7 +72,7 @@ async def resume(assembled: Assembled, session_id: str, *, options: Options, on_
 
 
 def _at_home(options: Options, session_id: str) -> Options:
-    """`options` with the run's own workspace: what was approved there must not run elsewhere."""
+    """Return `options` with the run's own workspace: what was approved there must not run in another one."""
     with open_store() as store:
         home = Path(store.session(SessionId(session_id)).workspace)
     if options.workspace is not None and options.workspace.resolve() != home:
@@ -95,7 +95,7 @@ async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
 
 
 async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: OnApproval) -> WorkflowResult:
-    """Go on until it is over or nothing happens without a person. Raises what keeps it from going on."""
+    """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
     await run.go_on()
     state = await run.settle()
     while (waiting := run.session.pending) and await _answered(run, waiting, on_approval):
@@ -106,7 +106,7 @@ async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: OnApprova
 
 
 async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: OnApproval) -> bool:
-    """Whether at least one call took an answer."""
+    """Return True if at least one call was decided."""
     taken = False
     for one in waiting:
         decision = await _decision(one, on_approval)
@@ -116,16 +116,16 @@ async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_appro
 
 
 async def _decision(pending: PendingCall, on_approval: OnApproval) -> Decision | None:
-    """The program's answer; None leaves the call to a person."""
+    """Return the program's decision; None leaves the call to the user."""
     if on_approval == "pause":
         return None
     if on_approval == "deny":
         return Rejected(reason=NOBODY)
-    # In a thread, because it may ask somebody and wait.
+    # In a thread, because it may ask a user and wait.
     answer = await asyncio.to_thread(on_approval, pending)
     match answer:
         case True:
-            # Whether a call took effect before a crash is for somebody to look at, and not for a rule.
+            # If a call may have taken effect before a crash, a user must look, not a rule.
             return None if pending.in_doubt else Approved()
         case False:
             return Rejected(reason=REFUSED)
@@ -142,7 +142,7 @@ def _result(state: WorkflowState, assembled: Assembled, *, pending: tuple[Pendin
     phase = state.phase
     given = [step for step in steps if step.status == ACCEPTED]
     answered = isinstance(phase, RunFinished) and phase.result is RunResult.ANSWERED
-    # What fits the schema may still not be what the class takes.
+    # An answer may fit the schema and still not be accepted by the class.
     unfit = given[-1].detail if answered else ""
     failed = failed_steps(state)
     return WorkflowResult(
@@ -192,7 +192,7 @@ def _report(state: WorkflowState, index: int, assembled: Assembled) -> StepRepor
 
 
 def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
-    """A step's answer as a value, and why it is none of the class that was asked for.
+    """Return a step's answer as a value, and why it is not an instance of the class that was asked for.
 
     Without a schema only an object or a list is taken for JSON: any other text is the answer itself.
     """

@@ -15,27 +15,27 @@ from chatops.policy.workflow import (
 )
 
 Validator = AnyTool | Mapping[str, Any]
-"""A tool that has to pass; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
+"""A validator tool; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. Every word means what it means in a file; it is checked when its `Workflow` is made."""
+    """One step. Every field means the same as in a file. It is checked when its `Workflow` is created."""
 
     name: str
     system_prompt: str
     _: KW_ONLY
     tools: Sequence[AnyTool] | None = ()
-    """Functions, or names of tools that exist. None: all that the role permits."""
+    """Functions, or names of existing tools. None: all that the role permits."""
     validation_tools: Sequence[Validator] = ()
     gates: Sequence[Mapping[str, Any]] = ()
     output_schema: Mapping[str, Any] | type[BaseModel] | None = None
-    """Of a class the result is an instance in the end."""
+    """A JSON Schema, or a class that the result becomes an instance of."""
     role: str = ""
     model: str = ""
     max_iterations: int | Literal["quick", "normal", "complex"] = DEFAULT_ITERATIONS
     max_step_retries: int = DEFAULT_ATTEMPTS
-    """Attempts in all."""
+    """Total number of attempts, including the first."""
     temperature: float = DEFAULT_TEMPERATURE
     max_tokens: int = DEFAULT_OUTPUT_TOKENS
     on_fail: Literal["stop", "ask", "go_on"] = "stop"

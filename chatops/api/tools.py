@@ -1,4 +1,4 @@
-"""Functions as tools. What the programmer says of them is believed; a registry can still narrow it."""
+"""Functions as tools. The programmer's declarations are trusted; a registry can still narrow them."""
 
 import inspect
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from chatops.tools.schema_tool import SchemaTool, tool_name_fault
 VerdictWord = Literal["allow", "ask", "deny"]
 LevelWord = Literal["viewer", "user", "operator", "admin"]
 SOURCE = "python"
-"""Where such a tool comes from, as lists name it."""
+"""Origin of such a tool, as lists name it."""
 
 OwnTool = FunctionTool | SchemaTool
 """A tool of the program, which can be bound to steps."""
 AnyTool = str | Callable[..., Any] | OwnTool
-"""A tool as steps take it: the name of one that exists, a function, or what `tool` made of one."""
+"""A tool as steps take it: the name of an existing one, a function, or what `tool` made of one."""
 
 
 @overload
@@ -50,13 +50,15 @@ def tool(
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a function: ``@tool``, or ``@tool(verdict="allow", read_only=True)``.
 
-    Its signature is the schema (every parameter needs a type), the first paragraph of its docstring the description.
-    It may be sync (then it runs in a thread) or async, and return text, anything that JSON can hold, or None. An
-    exception and ``{"error": …}`` are failures. A validator returns
-    ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; a tool that is none needs ``passes_when``.
+    The signature is the schema: every parameter needs a type. The first paragraph of the docstring is the description.
+    The function may be sync (then it runs in a thread) or async, and return text, anything that JSON can hold, or None.
+    An exception and ``{"error": …}`` are failures. A validator returns
+    ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; any other tool needs ``passes_when`` to validate.
 
-    `read_only`: it changes nothing; `idempotent`: a crash may repeat it. Without a word it asks each time, and needs
-    access level operator. Raises ConfigError for a function that cannot be a tool.
+    `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time
+    and needs access level operator.
+
+    Raises ConfigError for a function that cannot be a tool.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:
@@ -79,7 +81,7 @@ def tool(
 
 
 def as_tool(given: Callable[..., Any] | OwnTool) -> OwnTool:
-    """A function as a tool that asks; a tool as it is. Raises ConfigError."""
+    """Return a function as a tool that asks; a tool as it is. Raises ConfigError."""
     if isinstance(given, FunctionTool | SchemaTool):
         return given
     if not callable(given):

@@ -14,17 +14,20 @@ from chatops.wiring import Options
 
 
 class Workflow:
-    """Steps in the order in which they run, and the tools that are theirs."""
+    """A workflow: steps in the order in which they run, with their tools."""
 
     def __init__(
         self, name: str, steps: Sequence[Step], *, description: str = "", tools: ToolRegistry | None = None
     ) -> None:
-        """`tools` adds to each step those that belong to it. Raises ConfigError for what can be seen to be wrong."""
+        """Check and assemble the workflow. `tools` adds to each step those that belong to it.
+
+        Raises ConfigError for errors that do not depend on where it runs.
+        """
         self._assembled = assemble(name, steps, description=description, registry=tools)
 
     @property
     def spec(self) -> WorkflowSpec:
-        """What runs, as a definition in a file would say it."""
+        """The workflow as a definition in a file would say it."""
         return self._assembled.spec
 
     def run(
@@ -38,12 +41,14 @@ class Workflow:
         approve: Sequence[str] = (),
         on_approval: OnApproval = "pause",
     ) -> WorkflowResult:
-        """Run it for `query` and wait. Rights, questions and what is stored are as on the command line.
+        """Run the workflow for `query` and wait. Rights, approvals and storage are the same as on the command line.
 
-        Without a `role` the run has one that lists no tools; the `tools` of another one have to name the functions too.
-        `approve` are rules as of ``--approve``. `on_approval` says what happens to a call that no rule answers:
-        ``pause`` (the run stops there, `resume` goes on), ``deny``, or a function that gets the `PendingCall` and
-        answers True, False, a reason for the model, or None to leave it pending. Raises ChatopsError.
+        Without a `role`, the run has a role that lists no tools. The `tools` of any other role have to name the
+        functions too. `approve` are rules as of ``--approve``. `on_approval` says what happens to a call that no rule
+        answers: ``pause`` (the run stops there, `resume` continues it), ``deny``, or a function that gets the
+        `PendingCall` and returns True, False, a reason for the model, or None to leave it pending.
+
+        Raises ChatopsError.
         """
         options = _options(registry, workspace, role=role, model=model, approve=approve)
         return _waited(start(self._assembled, query, options=options, on_approval=on_approval))
@@ -57,9 +62,9 @@ class Workflow:
         approve: Sequence[str] = (),
         on_approval: OnApproval = "pause",
     ) -> WorkflowResult:
-        """Go on with a run that paused or died, with decisions made meanwhile (``chatops approvals``).
+        """Resume a run that paused or crashed, with the decisions made in the meantime (``chatops approvals``).
 
-        Its steps are as they were when it began. Raises ChatopsError.
+        Its steps are as they were when it started. Raises ChatopsError.
         """
         options = _options(registry, workspace, approve=approve)
         return _waited(resume(self._assembled, session_id, options=options, on_approval=on_approval))
