@@ -1,8 +1,8 @@
 """``chatops approvals``: the durable queue of gated calls, from any terminal.
 
-A decision is posted for the turn to take: a window that has the session open goes on at once, else
-``chatops resume`` does. It names the digest of what waits now; with ``--digest`` only what `show` has printed is
-approved, also if the call has come to mean something else since.
+A decision is posted for the turn. A window that has the session open takes it at once; else ``chatops resume`` does.
+The decision names the digest of the pending call. With ``--digest``, only what `show` has printed is approved, even if
+the call has changed since.
 """
 
 import json
@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 VIA = "approvals"
 SHORTEST_DIGEST = 8
 SHOWN_DIGEST = 16
-"""Hex digits; 64 bits that nobody finds a second call for while the first one waits."""
+"""Hex digits: with 64 bits, a second call with the same digest cannot be found while the first one is pending."""
 
 
 def run(arguments: Namespace) -> int:
-    """Dispatch on the action; exit code 0, or 1 if the call is not pending any more."""
+    """Run the chosen action. Exit code 0, or 1 if the call is not pending any more."""
     match arguments.action:
         case "approve" if arguments.edit is not None:
             edited = edited_arguments(arguments.edit)
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
 
 
 def edited_arguments(text: str) -> str:
-    """The person's arguments as canonical JSON. Raises ConfigError unless they are one JSON object."""
+    """Return the user's arguments as canonical JSON. Raises ConfigError unless they are one JSON object."""
     try:
         value: JsonValue = json.loads(text)
         if not isinstance(value, Mapping):
@@ -76,7 +76,7 @@ def edited_arguments(text: str) -> str:
 
 
 def check_digest(pending: PendingCall, digest: str | None) -> None:
-    """Raises ChatopsError unless `digest` (its beginning, or None for any) is that of what waits now."""
+    """Raise ChatopsError unless `digest` (its beginning, or None for any) is that of the pending call."""
     if digest is None:
         return
     if len(digest) < SHORTEST_DIGEST or not pending.digest.startswith(digest.lower()):
@@ -87,8 +87,10 @@ def check_digest(pending: PendingCall, digest: str | None) -> None:
 
 
 def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
-    """Raises ChatopsError unless what may have run already is said to be done or to be run again, in so many words, and
-    what has not is not."""
+    """Raise ChatopsError unless a call with an unknown outcome is declared done or to be run again.
+
+    Also raised if either is declared of a call that was not started.
+    """
     said = "--done" if arguments.done else "--again" if arguments.again else ""
     call = pending.call.id
     if pending.in_doubt and not said:
@@ -104,7 +106,7 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
 
 
 def check_denial(pending: PendingCall, session: str) -> None:
-    """Raises ChatopsError if the rights in force now would deny the call."""
+    """Raise ChatopsError if the current rights would deny the call."""
     if pending.denial is None:
         return
     call = pending.call.id
@@ -117,7 +119,7 @@ def check_denial(pending: PendingCall, session: str) -> None:
 
 
 def _as_of_now(opened: App, queued: QueuedCall) -> QueuedCall:
-    """The call with the verdict of the rights in force now; as stored where its turn cannot be read."""
+    """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     try:
         return replace(queued, pending=under_rights_now(opened.store, queued, opened.rights))
     except (NoSuchSession, Unreadable) as error:
@@ -155,7 +157,9 @@ def _list(arguments: Namespace) -> int:
 
 
 def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
-    """Sessions in which a call was running when the app died, and nobody has asked about it yet: id and where it is."""
+    """Yield id and state of sessions in which a call was running when its process died, and no one was asked about
+    it.
+    """
     for info in store.sessions():
         if info.active_turn is None or store.held(info.id) is not None:
             continue
@@ -218,15 +222,15 @@ def _word(decision: Decision, *, again: bool) -> str:
 
 
 def post(store: Store, pending: PendingCall, decision: Decision, by: Principal) -> bool:
-    """Leave `decision` on exactly what `pending` shows. False if another decision was first."""
+    """Post `decision` on exactly what `pending` shows. Returns False if another decision was first."""
     return store.post_decision(CallDecided(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by))
 
 
 async def _edit(opened: App, name: str, arguments: str) -> int:
-    """Other arguments are validated and judged again before they can be approved.
+    """Approve a call with other arguments, which are validated and judged again first.
 
-    Where a window has the session open, it does that and asks there. Otherwise it is done here: what would
-    run is shown, and then approved, as this command says.
+    If another process has the session open, it does that and asks there. Otherwise it is done here: the changed call is
+    shown and approved.
     """
     view = screen()
     queued = find_call(opened.store, name)
@@ -253,7 +257,10 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
 
 
 async def _inspected(session: ChatSession, queued: QueuedCall, arguments: str) -> PendingCall:
-    """The call as it waits after the edit. Raises ChatopsError if the edit cannot run; the call then waits on."""
+    """Return the call as it is pending after the edit.
+
+    Raises ChatopsError if the edited call cannot run; the call then stays pending.
+    """
     call = queued.pending.call.id
     notices: list[str] = []
     unsubscribe = session.subscribe(lambda published: _collect(published.event, notices))

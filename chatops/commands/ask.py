@@ -25,14 +25,14 @@ from chatops.store.base import SessionInfo
 from chatops.wiring import App
 
 MAX_INPUT = 4_000_000
-"""Bytes of standard input: more than any model takes, so more is a mistake."""
+"""Maximum bytes of standard input: more than any model takes, so more is a mistake."""
 
 PATIENCE_S = 3.0
-"""Until a person is told that standard input is being waited for."""
+"""Seconds until the user is told that chatops waits for standard input."""
 
 
 def run(arguments: Namespace) -> int:
-    """Exit codes of surface, section 1. The prompt is complete before anything is opened."""
+    """Run the prompt. Exit codes: surface, section 1. The prompt is complete before anything is opened."""
     if arguments.session == "":
         raise ConfigError("With -p, -r needs a session.", advice="chatops sessions list shows them; -c takes the last.")
     what = "" if arguments.session or getattr(arguments, "workspace", None) else whole(".")
@@ -61,8 +61,10 @@ def run(arguments: Namespace) -> int:
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:
-    """The argument, or standard input, or both: then the input follows as context. Raises ConfigError, which says
-    `usage`, if empty."""
+    """Return the argument, or standard input, or both: then the input follows as context.
+
+    Raises ConfigError, which names `usage`, if the prompt is empty.
+    """
     piped = _piped(stdin, view, needed=not argument) if stdin is not None else ""
     if argument.strip() and piped.strip():
         return f"{argument}\n\nStandard input:\n\n{piped}"
@@ -81,7 +83,7 @@ def _session_id(app: App, arguments: Namespace) -> SessionId | None:
 
 
 def _chat(info: SessionInfo) -> SessionInfo:
-    """Raises Busy for a run of a workflow that is not over: it takes no prompts."""
+    """Raise Busy for a workflow run that is not over: it takes no prompts."""
     if info.run is not None and not info.run.result:
         raise Busy(
             f"Session {info.id} is a run of workflow {info.run.workflow} that is not over; the prompt was not sent.",
@@ -91,7 +93,7 @@ def _chat(info: SessionInfo) -> SessionInfo:
 
 
 def _piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
-    """What was piped or redirected in. A terminal is never read: nobody would know that it waits."""
+    """Return what was piped or redirected in. A terminal is never read: the user would not know that chatops waits."""
     try:
         descriptor = stdin.fileno()
         mode = os.fstat(descriptor).st_mode

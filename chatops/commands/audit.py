@@ -1,4 +1,4 @@
-"""``chatops audit``: who decided what, on which bytes, from where."""
+"""``chatops audit``: the decision log, with who decided what, on which bytes, from where."""
 
 from argparse import Namespace
 
@@ -15,7 +15,7 @@ RECENT = 1_000
 
 
 def run(arguments: Namespace) -> int:
-    """``list`` shows the latest as a table or JSON, ``export`` prints all of it as JSON lines."""
+    """Print the log: ``list`` the latest entries as a table or JSON, ``export`` all of it as JSON lines."""
     with app(arguments, via="headless", broken_ok=True, storage=Storage.READ) as opened:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         limit = EVERYTHING if arguments.action == "export" else RECENT

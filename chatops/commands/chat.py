@@ -1,4 +1,4 @@
-"""The chat itself: shows the screen at once and loads everything else behind it."""
+"""The chat: shows the screen at once and loads everything else in the background."""
 
 import asyncio
 import contextlib
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 USAGE = 2
 OPENING_S = 30.0
-"""How long whoever has typed and left is kept waiting for a conversation to keep it in; nobody else waits."""
+"""Seconds to wait for a session to open, to keep what a user typed before leaving. Otherwise nothing waits."""
 
 
 def run(arguments: "Namespace") -> int:
-    """Exit code of the chat: 2 if this terminal cannot show it, or the workspace is not meant to be a whole one."""
+    """Run the chat. Exit code 2 if this terminal cannot show it, or the user does not confirm the workspace."""
     traits = look(os.environ, is_terminal=sys.stdin.isatty() and sys.stdout.isatty())
     if traits.problem:
         sys.stderr.write(f"chatops: {traits.problem}\n")
         return USAGE
-    # A session that is named works where it began, which was agreed to then.
+    # A named session works in its own workspace, which was confirmed when it started.
     if not arguments.session and not confirmed(getattr(arguments, "workspace", None) or "."):
         sys.stderr.write(f"chatops: nothing was started. {WAY_OUT}\n")
         return USAGE
@@ -47,15 +47,15 @@ def run(arguments: "Namespace") -> int:
 
 
 async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
-    """One event loop for the screen and for closing what stands behind it; then the process is over."""
+    """Run screen, session and shutdown in one event loop, then end the process."""
     opening: list[asyncio.Task[Opened]] = []
 
     async def opener() -> "Opened":
-        # Registry, store and tools: only now that the screen is there, and beside its loop.
+        # Registry, store and tools: loaded only once the screen is there, and off its event loop.
         await asyncio.to_thread(import_module, "chatops.wiring.host")
         if not opening:
             opening.append(asyncio.ensure_future(_open(arguments)))
-        # It outlives the screen: something may be left to keep in what it opens.
+        # It outlives the screen: a draft may have to be kept in the session that it opens.
         return await asyncio.shield(opening[0])
 
     keep_unsent = _unsent(arguments)
@@ -71,7 +71,7 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # As if the person had left: the terminal is given back, what waits goes on waiting.
+        # As if the user had left: the terminal is restored, pending calls stay pending.
         loop.add_signal_handler(number, screen.leave)
     lost, kept = "", False
     try:
@@ -91,7 +91,7 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
 
 
 def _settings() -> "UserSettings":
-    """How the screen looks to this user; the first paint shows it."""
+    """Return the user's settings for the screen, which the first paint needs."""
     from chatops.config.paths import find_paths
     from chatops.config.settings import UserSettings, load_settings
     from chatops.domain.errors import ChatopsError
@@ -99,12 +99,12 @@ def _settings() -> "UserSettings":
     try:
         return load_settings(find_paths(os.environ).settings)
     except ChatopsError:
-        # The opener meets the same and says it.
+        # The opener meets the same error and reports it.
         return UserSettings()
 
 
 def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
-    """What stores messages that are sent before there is a session. Its modules are loaded with the first message."""
+    """Return a function that stores messages sent before there is a session. It imports its modules on first use."""
 
     @cache
     def file() -> "Unsent":
@@ -125,7 +125,10 @@ def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
 
 
 async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
-    """Keep what was typed before there was a conversation as a draft of the one that `opener` gives. False: nowhere."""
+    """Keep text typed before there was a session as a draft of the one that `opener` returns.
+
+    Returns False if it could not be kept.
+    """
     from chatops.domain.errors import ChatopsError
     from chatops.tui.screens.drafts import leave_behind
 
@@ -139,7 +142,7 @@ async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
 
 
 def _give_out(text: str) -> None:
-    """What was typed and could be kept nowhere."""
+    """Print what was typed and could not be kept."""
     from chatops.domain.sanitize import sanitize
 
     with contextlib.suppress(OSError):
@@ -147,7 +150,7 @@ def _give_out(text: str) -> None:
 
 
 def _parting_words(screen: ChatopsApp) -> int:
-    """What is left to say on the terminal that was given back, and the exit code."""
+    """Print the last messages on the restored terminal, and return the exit code."""
     from chatops.domain.errors import ConfigError
     from chatops.domain.sanitize import sanitize
 
@@ -161,14 +164,14 @@ def _parting_words(screen: ChatopsApp) -> int:
         return USAGE if isinstance(failure, ConfigError) else 1
     session = screen.chat.session_id
     if session:
-        # Nobody may be there to read it any more.
+        # The terminal may be gone.
         with contextlib.suppress(OSError):
             sys.stdout.write(_way_on(screen.chat.session, draft=screen.chat.leaves_draft) + "\n")
     return screen.return_code or 0
 
 
 def _way_on(session: "Conversation", *, draft: bool) -> str:
-    """How the conversation is found again, and what of it is not; `draft`: something was typed and not sent."""
+    """Return how to resume the session, and what of it is not saved. `draft`: text was typed and not sent."""
     if not session.unsaved:
         kept = "   (what you typed is kept there)" if draft else ""
         return f"Go on with: chatops -r {session.session_id}{kept}"
@@ -177,10 +180,10 @@ def _way_on(session: "Conversation", *, draft: bool) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process now that the conversation, its children and the store are closed and the terminal is back.
+    """End the process, once the session, its children and the store are closed and the terminal is restored.
 
-    The interpreter's own way out takes a long conversation apart object by object and waits for imports that
-    still run in a thread, which is felt at the prompt of the shell.
+    The interpreter's own shutdown frees a long session object by object and waits for imports that still run in a
+    thread, which delays the shell's prompt noticeably.
     """
     if "logging" in sys.modules:
         sys.modules["logging"].shutdown()

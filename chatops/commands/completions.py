@@ -1,7 +1,7 @@
-"""``chatops completions SHELL``: a completion script, written from the parser's own commands and flags.
+"""``chatops completions SHELL``: a completion script, generated from the parser's commands and flags.
 
-Ids and names of the person's own (calls, sessions, roles, workflows) are asked for when the key is pressed: they are
-the first column of what the program lists. A shell expands what it completes with, so only plain names are offered.
+The user's own ids and names (calls, sessions, roles, workflows) are looked up when the key is pressed: they are the
+first column of what the program lists. A shell expands what it completes with, so only plain names are offered.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from chatops.commands.parser import NotYet, build_parser
 from chatops.headless.screen import Screen
 
 _FIRST_COLUMN = r"awk '$1 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/ && $1 !~ /^[A-Z]+$/ {print $1}'"
-"""Without the headers, which are the words in capitals."""
+"""Skips the headers, which are in capitals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Node:
 
 
 def run(arguments: Namespace) -> int:
-    """Print the script; where it goes is said on stderr."""
+    """Print the script, and on stderr how to install it."""
     writers = {"bash": bash, "zsh": zsh, "fish": fish}
     hints = {
         "bash": 'Use it with: eval "$(chatops completions bash)"',
@@ -59,14 +59,14 @@ def run(arguments: Namespace) -> int:
 
 
 def nodes() -> list[Node]:
-    """All command paths, outermost first, without those that this version does not have."""
+    """Return all command paths, outermost first, without those that this version lacks."""
     found: list[Node] = []
     _walk(build_parser(), (), found)
     return found
 
 
 def bash(tree: Sequence[Node]) -> str:
-    """A function for ``complete -F``: finds the command path, offers what fits there."""
+    """Return a function for ``complete -F``, which finds the command path and offers what fits there."""
     cases = "\n".join(_bash_case(node) for node in tree)
     folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
     files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
@@ -99,7 +99,7 @@ complete -F _chatops chatops
 
 
 def zsh(tree: Sequence[Node]) -> str:
-    """A function for ``compdef``: as the one for bash, with the help text beside each command and flag."""
+    """Return a function for ``compdef``: like the one for bash, with help texts for commands and flags."""
     cases = "\n".join(_zsh_case(node) for node in tree)
     folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
     files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
@@ -138,7 +138,7 @@ if [[ $funcstack[1] == _chatops ]]; then _chatops "$@"; else compdef _chatops ch
 
 
 def fish(tree: Sequence[Node]) -> str:
-    """One ``complete`` line per word and flag, conditional on the command path."""
+    """Return one ``complete`` line per word and flag, conditional on the command path."""
     asking = f"function __chatops_names; command chatops $argv 2>/dev/null </dev/null | {_FIRST_COLUMN}; end"
     lines = ["# chatops completion for fish", asking, "complete -c chatops -f"]
     tops = " ".join(name for name, _ in tree[0].commands)
@@ -160,7 +160,7 @@ def _bash_case(node: Node) -> str:
 
 
 def _bash_after(node: Node, flag: Flag) -> str:
-    """What may follow a flag of this very command: the same flag has other words elsewhere."""
+    """Return what may follow a flag of this very command: other commands may give it other values."""
     after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
     words = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
     return f'    {after}) COMPREPLY=($(compgen -W "{words}" -- "$cur")); return;;'

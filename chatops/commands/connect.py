@@ -1,4 +1,4 @@
-"""``chatops connect URL``: ask an endpoint for its models, keep one in the person's registry, make it the default.
+"""``chatops connect URL``: ask an endpoint for its models, add one to the user's registry, make it the default.
 
 The key stays where it is: only the name of its environment variable is written. It is sent to that host only.
 """
@@ -23,14 +23,14 @@ from chatops.policy.registry import HostType
 from chatops.wiring import App
 
 SHOWN = 40
-"""Models that the picker lists; any other can be named with --model."""
+"""Models that the picker lists. Any other can be named with --model."""
 
 TAKEN = frozenset({"default", "demo", "env", "claude_cli"})
-"""Names with a meaning of their own."""
+"""Names with a special meaning."""
 
 
 def run(arguments: Namespace) -> int:
-    """0 when a model has been kept; nothing is written unless the endpoint answered."""
+    """Connect to an endpoint. Exit code 0 if a model was stored; nothing is written unless the endpoint answered."""
 
     async def work(opened: App) -> int:
         view = screen()
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
 
 
 def checked_url(url: str) -> str:
-    """`url` if no key or password is part of it: what is in a registry is not secret. Raises ConfigError."""
+    """Return `url` if it contains no key or password, because a registry is not secret. Raises ConfigError."""
     parts = split_url(url)
     if parts.username or parts.password or parts.query:
         raise ConfigError(
@@ -72,7 +72,7 @@ def checked_url(url: str) -> str:
 
 
 def _limits(model: ServedModel) -> dict[str, Json]:
-    """What the server states of a model, as keys of the registry."""
+    """Return the limits that the server states for a model, as keys of the registry."""
     stated: dict[str, Json] = {
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
@@ -83,7 +83,7 @@ def _limits(model: ServedModel) -> dict[str, Json]:
 
 
 def _told(model: ServedModel, host_type: HostType) -> str:
-    """One line about the limits that were written, or nothing."""
+    """Return one line about the limits that were written; empty if there are none."""
     parts = []
     if model.context_window is not None:
         parts.append(f"context window {model.context_window:,} tokens")
@@ -99,9 +99,9 @@ def _told(model: ServedModel, host_type: HostType) -> str:
 
 
 def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
-    """The model to keep: the wanted one, the only one, or the one a person at the terminal picks.
+    """Return the model to store: the wanted one, the only one, or the one that the user picks.
 
-    Models that do not chat are not offered; one that is named anyway is taken.
+    Models that do not chat are not offered. One that is named explicitly is taken.
     """
     models = found.names
     if wanted is not None:
@@ -131,11 +131,10 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
 
 
 def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
-    """Write `entry` under `models` of the registry at `target`; return the name it has there.
+    """Write `entry` under `models` of the registry at `target`, and return its name there.
 
-    All else stays as it is written, comments too.
-
-    A missing file begins as a copy of the packaged one. The result is checked before it replaces anything.
+    Everything else stays as it is written, comments too. A missing file starts as a copy of the packaged one. The
+    result is checked before it replaces anything.
     """
     source = target if target.exists() else packaged_registry()
     try:
@@ -158,7 +157,7 @@ def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
 
 
 def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
-    """A short name after the model; the same model at the same address keeps the name it has."""
+    """Return a short name made from the model's. The same model at the same address keeps the name it has."""
     for name, other in models.items():
         if isinstance(other, dict) and all(other.get(key) == entry[key] for key in ("api_url", "model_name")):
             return name
@@ -172,7 +171,7 @@ def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
 
 
 def _target(opened: App) -> Path:
-    """The file in force if the person named or has one, else the person's own."""
+    """Return the file in force if the user named or has one, else the user's own."""
     return opened.paths.registry if opened.loaded.path == packaged_registry() else opened.loaded.path
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: the app behind the flags, and the things people name on the command line."""
+"""Helpers that the commands share: the application behind the flags, and lookups of names on the command line."""
 
 import asyncio
 import sys
@@ -22,16 +22,16 @@ from chatops.wiring.stored import Storage as Storage
 from chatops.wiring.stored import open_store as open_store
 
 SHORTEST_NAME = 6
-"""Characters of a call's id, from its beginning or its end, that may stand for it."""
+"""Minimum characters of a call's id, from its beginning or end, that may stand for it."""
 
 
 def screen() -> Screen:
-    """The process's own streams, looked up now so that tests and redirections are seen."""
+    """Return a screen over the process's streams, looked up now so that tests and redirections take effect."""
     return Screen(out=sys.stdout, err=sys.stderr)
 
 
 def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED) -> Options:
-    """The flags as wiring takes them. `via` is the door that decisions are recorded under."""
+    """Return the flags as Options. `via` is the UI that decisions are recorded under."""
     access = getattr(arguments, "access", None)
     registry = getattr(arguments, "registry", None)
     workspace = getattr(arguments, "workspace", None)
@@ -52,10 +52,12 @@ def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED
 
 @contextmanager
 def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Storage = Storage.NEEDED) -> Iterator[App]:
-    """The app for one command that opens no conversation, closed in any case.
+    """Open the application for a command that opens no session, and close it afterwards.
 
-    Raises the ConfigError of a broken registry and says notices first, unless `broken_ok`: for commands whose
-    answer does not depend on the registry, or that are there to find out.
+    Notices are printed first, with `broken_ok` last. `broken_ok` also accepts a broken registry: it is for commands
+    whose answer does not depend on the registry, or that are there to examine it.
+
+    Raises the ConfigError of a broken registry, unless `broken_ok`.
     """
     opened = open_app(options(arguments, via=via, storage=storage))
     try:
@@ -77,9 +79,9 @@ def with_app(
     broken_ok: bool = False,
     storage: Storage = Storage.NEEDED,
 ) -> int:
-    """The app for one command that drives a conversation: `work` and the closing share an event loop.
+    """Run `work` with the application, for a command that runs a session. Closing happens in the same event loop.
 
-    With `session` the app works where that session belongs, whatever the current folder is. `broken_ok` as in `app`.
+    With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `app`.
     """
     chosen = options(arguments, via=via, storage=storage)
     if session:
@@ -99,18 +101,18 @@ def with_app(
 
 
 def _tell_of_files(opened: App) -> None:
-    """What there is to know about where things are kept, whatever became of the command."""
+    """Print the notices about folders and store, even if the command failed."""
     with suppress(ChatopsError):
         for notice in (*opened.paths.notices, *opened.store.notices):
             screen().say(notice)
 
 
 def in_its_workspace(chosen: Options, name: str) -> Options:
-    """`chosen` with the workspace of session `name`: what was approved there must not run elsewhere.
+    """Return `chosen` with the workspace of session `name`: what was approved there must not run in another one.
 
     Raises NoSuchSession, and ConfigError if that folder is gone or --workspace names another one.
     """
-    # Only looked at: what there is to say about a damaged store is said by who goes on with the session.
+    # Read-only: a damaged store is reported when the session is opened.
     with open_store(Storage.READ) as store:
         info = find_session(store, name)
     home = Path(info.workspace)
@@ -128,18 +130,18 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
 
 
 def find_session(store: Store, name: str) -> SessionInfo:
-    """A session by id or unique prefix. Raises NoSuchSession with the way to see which there are."""
+    """Return a session by id or unique prefix. Raises NoSuchSession, which says how to list the sessions."""
     if not name:
         raise ConfigError("Which session? None was named.", advice="chatops sessions list shows them.")
     try:
         return store.session(SessionId(name))
     except NoSuchSession as error:
-        # The id's own characters decide what is shown; the sanitiser stands at the door.
+        # The id is shown as the user wrote it. The screen sanitises what it prints.
         raise NoSuchSession(f"There is no session {name!r}.", advice="chatops sessions list shows them.") from error
 
 
 def last_session(store: Store, workspace: Path) -> SessionInfo:
-    """The session of this workspace that was used last. Raises NoSuchSession if there is none."""
+    """Return the session of this workspace that was used last. Raises NoSuchSession if there is none."""
     found = store.sessions(workspace=str(workspace), limit=1)
     if not found:
         raise NoSuchSession(
@@ -150,8 +152,13 @@ def last_session(store: Store, workspace: Path) -> SessionInfo:
 
 
 def find_call(store: Store, name: str) -> QueuedCall:
-    """A pending call by its id, or by `SHORTEST_NAME` or more characters with which only its id begins or ends (a
-    session's id is such, if only one of its calls waits): which one that means is said then."""
+    """Return a pending call by its id, or by at least `SHORTEST_NAME` characters of its beginning or end.
+
+    The abbreviation must fit one call only, and the full id is printed. A session's id is such an abbreviation if only
+    one of its calls is pending.
+
+    Raises ConfigError if several calls fit, ChatopsError if none does.
+    """
     queue = store.queue()
     if found := [one for one in queue if one.pending.call.id == name]:
         return found[0]
@@ -179,16 +186,16 @@ def find_call(store: Store, name: str) -> QueuedCall:
 
 
 def check_role(opened: App, name: str) -> None:
-    """Raises ConfigError for an unknown role, naming all known ones, nearest first."""
+    """Raise ConfigError for an unknown role, with the known ones, nearest first."""
     known = opened.rights.roles()
     if name not in known:
         raise unknown("role", name, known)
 
 
 def check_configuration(opened: App) -> None:
-    """Raises the registry's ConfigError: without a person at the screen a broken file stops the command.
+    """Raise the registry's ConfigError: with no user at the screen, a broken file stops the command.
 
-    Else what the person has to know about configuration goes to stderr.
+    Otherwise print the notices about the configuration to stderr.
     """
     if opened.loaded.broken is not None:
         raise opened.loaded.broken

@@ -1,4 +1,4 @@
-"""``chatops doctor``: is everything in place, and what to do."""
+"""``chatops doctor``: checks of the installation, each with the next step."""
 
 from argparse import Namespace
 
@@ -12,10 +12,10 @@ from chatops.wiring.doctor import look
 
 
 def run(arguments: Namespace) -> int:
-    """0 if nothing fails, else 1. A configuration that cannot even be read is one of the lines.
+    """Run the checks. Exit code 0 if none fails, else 1. An unreadable configuration is one of the checks.
 
-    The store is only looked at: a damaged one is not moved, an older one not made a newer one, none is made. Only how
-    the model of `--model` calls tools is remembered in it.
+    The store is only read: a damaged one is not moved, an old one not migrated, a missing one not created. Only how the
+    model of `--model` calls tools is stored in it.
     """
     model = arguments.model
     arguments.model = None

@@ -1,4 +1,4 @@
-"""``chatops models list``: what is configured, whether its key is set, whether its server answers."""
+"""``chatops models list``: configured models, and whether their keys are set and their servers answer."""
 
 import asyncio
 from argparse import Namespace
@@ -20,11 +20,11 @@ _SHORT = {
     Standing.KEYLESS: "no key",
     Standing.ABSENT: "not available here",
 }
-"""The cell of a table; what it means and what to do about it stands below."""
+"""Status in the table. What it means and what to do is printed below the table."""
 
 
 def run(arguments: Namespace) -> int:
-    """All servers are asked at once, each for a few seconds at most; one that is silent is no error here."""
+    """List the models. All servers are asked at once, for a few seconds at most. No answer is not an error here."""
 
     async def work(opened: App) -> int:
         if arguments.offline:
@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _reachable(one: Reach) -> bool | None:
-    """Null where there is nothing to ask; a server that answers can be reached, whatever it has."""
+    """Return True if the server can be reached, whatever models it has; None if there is no server to ask."""
     match one.standing:
         case Standing.THERE | Standing.UNLISTED | Standing.REFUSED:
             return True

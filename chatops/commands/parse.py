@@ -1,11 +1,11 @@
-"""``chatops parse``: reads tool calls out of text, for whoever writes or judges parsers. JSON lines in, JSON lines out.
+"""``chatops parse``: read tool calls out of text, to write or test parsers. JSON lines in, JSON lines out.
 
 One object per line on stdin::
 
     {"text": "...", "tools": {"NAME": {JSON Schema}}, "finish_reason": "stop"}
 
-`tools` may also be an array as the chat API takes it, and comes from ``--tools FILE`` if the line has none;
-`finish_reason` may be left out. For each line one object on stdout, in order, flushed, in ASCII::
+`tools` may also be an array as in the chat API, and comes from ``--tools FILE`` if the line has none. `finish_reason`
+may be left out. For each line one object on stdout, in order, flushed, in ASCII::
 
     {"calls": [{"name": "...", "arguments": {}}], "content": "...", "reasoning": "...", "format": "...",
      "repairs": ["..."], "confidence": "high",
@@ -34,7 +34,7 @@ from chatops.headless.screen import Screen
 
 
 def run(arguments: Namespace) -> int:
-    """Answer lines until there are no more."""
+    """Answer lines until the input ends."""
     offered = _from_file(arguments.tools) if arguments.tools else {}
     view = Screen(out=sys.stdout, err=sys.stderr)
     if sys.stdin.isatty():
@@ -54,17 +54,17 @@ def _answer(line: bytes, offered: Tools) -> str:
         answer = _read(_parsed(line), offered)
     except ValueError as error:
         answer = {"error": str(error)}
-    except Exception as error:  # Ours; one text must not cost the others their answers.
+    except Exception as error:  # A bug in chatops; the other texts must still be answered.
         answer = {"error": f"this should not have happened: {type(error).__name__}: {error}"}
     return dumps(answer)
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
-    """The object on a line. Raises ValueError with a sentence."""
+    """Return the object on a line. Raises ValueError with a sentence."""
     try:
         value = from_json(line.rstrip(b"\r\n"))
     except ValueError as error:
-        try:  # Half characters, which texts of models do contain, are not let through by the quick reader.
+        try:  # The fast parser refuses lone surrogates, which texts of models do contain.
             value = json.loads(line.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError):
             hint = "; an object has to be whole on its line" if "EOF" in str(error) else ""
@@ -99,7 +99,7 @@ def _told(reading: Reading) -> dict[str, JsonValue]:
 
 
 def _tools(value: Any) -> Tools:
-    """Tools as name → schema, also from an array as the chat API takes it. Raises ValueError with a sentence."""
+    """Return tools as name → schema, converting an array as in the chat API. Raises ValueError with a sentence."""
     if isinstance(value, list):
         value = dict(map(_entry, value))
     if not isinstance(value, dict) or not all(isinstance(schema, dict) for schema in value.values()):
@@ -115,7 +115,7 @@ def _entry(item: Any) -> tuple[str, JsonValue]:
 
 
 def _from_file(path: str) -> Tools:
-    """The tools of ``--tools FILE``. Raises ConfigError."""
+    """Return the tools of ``--tools FILE``. Raises ConfigError."""
     try:
         return _tools(from_json(Path(path).expanduser().read_bytes()))
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The command line as argparse sees it: every flag of surface, section 1, and nothing that is not there yet.
+"""The command line for argparse: every flag of surface, section 1, that this version has.
 
-Imports nothing of ours before something is to be printed, so that ``--help`` and completion are quick.
+Imports no other module of chatops until something is printed, so that ``--help`` and completion are fast.
 """
 
 import argparse
@@ -30,24 +30,24 @@ EPILOG = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one sentence and a next step, with exit code 2."""
+    """Argument parser whose errors are one sentence and a next step, with exit code 2."""
 
     last_word: str | None = None
-    """The argument that may be left out and comes last, if there is one."""
+    """The optional argument that comes last, if there is one."""
     actions: "argparse._SubParsersAction[Parser] | None" = None
-    """The words one of which has to follow, if there are any; ``list``, where there is one, if none does."""
+    """The subcommands, one of which is required, if there are any. ``list`` is the default where it exists."""
 
     def add_last_word(self, name: str, *, metavar: str, help: str | None = None) -> None:
-        """Add a word that may be left out, and that may stand after the flags too."""
+        """Add an optional argument that may also come after the flags."""
         self.add_argument(name, metavar=metavar, nargs="?", help=help)
         self.last_word = name
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse, but what is left over is told by the command that it was given to.
+        """Parse as argparse does, but let the command itself report arguments that are left over.
 
-        argparse before 3.13 takes a word that may be left out for absent at the first flag, and leaves it over.
+        argparse before 3.13 takes an optional positional argument for absent at the first flag, and leaves it over.
         """
         known, rest = super().parse_known_args(self._spelled_out(args), namespace)
         if self.last_word and rest and getattr(known, self.last_word) is None:
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
         return ["list", *args] if lists else args
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is; an unknown word gets the nearest known one."""
+        """Print what is wrong and where help is. An unknown command gets the nearest known one."""
         found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
         if found:
             known = self._known()
@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        """To the process's own streams; argparse would not notice that they take nothing."""
+        """Print to the process's own streams. argparse would not notice if they are closed."""
         from chatops.headless.screen import Screen
 
         view = Screen(out=sys.stdout, err=sys.stderr)
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class NotYet(Parser):
-    """A command of the plan that this version does not have: swallows its arguments and says so."""
+    """A planned command that this version does not have. It accepts any arguments and reports that."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -113,7 +113,7 @@ class NotYet(Parser):
 
 
 def build_parser() -> Parser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     common = _common()
     parser = Parser(
         prog="chatops", description=DESCRIPTION, epilog=EPILOG, parents=[common], allow_abbrev=False, add_help=True
@@ -126,7 +126,9 @@ def build_parser() -> Parser:
 
 
 def _common() -> Parser:
-    """Flags that stand before or after any command. Suppressed defaults: the inner parser resets nothing."""
+    """Return the flags that may come before or after any command. Defaults are suppressed, so that the inner parser
+    resets nothing.
+    """
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     group = common.add_argument_group("everywhere")
     group.add_argument("--registry", metavar="PATH", help="use this model_registry.json")
@@ -197,14 +199,14 @@ def _attempt(text: str) -> tuple[int, int]:
 
 
 class _Group:
-    """Adds the commands; a class only to carry the two things every one of them needs."""
+    """Adds the commands. It is a class only to hold the two objects that each of them needs."""
 
     def __init__(self, commands: "argparse._SubParsersAction[Parser]", common: Parser) -> None:
         self._commands = commands
         self._common = common
 
     def fill(self) -> None:
-        """In the order that help shows."""
+        """Add the commands in the order that help shows."""
         self._approvals()
         self._resume()
         self._sessions()
@@ -324,7 +326,7 @@ class _Group:
         run = self._action(actions, "run", "run a workflow until it is over or needs a person")
         run.add_argument("name", metavar="NAME", help="as workflow list shows it")
         run.add_last_word("query", metavar="QUERY", help="what is wanted; also from standard input")
-        # Not given here, what was given before the command counts.
+        # If they are not given here, those given before the command count.
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
         help_role = "for steps that name none (default: the default role)"
         run.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)

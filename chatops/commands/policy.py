@@ -1,4 +1,4 @@
-"""``chatops policy``: the verdict on a call and the layer that gave it; what has been granted, with its source."""
+"""``chatops policy``: the verdict on a call and the layer that gave it; all grants, with their source."""
 
 from argparse import Namespace
 
@@ -17,7 +17,7 @@ EVERY_SESSION = 1_000_000
 
 
 def run(arguments: Namespace) -> int:
-    """``explain`` or ``list``."""
+    """Run ``explain`` or ``list``."""
     if arguments.action == "explain":
         return with_app(arguments, lambda opened: _explain(opened, arguments), via=VIA)
     with app(arguments, via=VIA) as opened:
@@ -51,7 +51,7 @@ def _json(tool: str, role: str, found: Explained) -> JsonValue:
 
 
 def _list(opened: App, arguments: Namespace) -> int:
-    """Remembered grants of all sessions, then the standing answers that configuration gives each role."""
+    """Print the remembered grants of all sessions, then the answers that the configuration gives each role."""
     rows: list[tuple[str, str, str]] = []
     for info in opened.store.sessions(limit=EVERY_SESSION):
         rows += [

@@ -1,7 +1,7 @@
-"""The plain ways to start the chat, understood without argparse: building the whole command line takes as long as
-a tenth of the way to the first paint.
+"""The simple ways to start the chat, parsed without argparse.
 
-What is read here means exactly what `commands.parser` makes of it; everything else is left to it.
+Building the whole command line takes a tenth of the time to the first paint. What is parsed here means exactly what
+`commands.parser` makes of it; everything else is left to that.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _WITH_VALUE = ("--role", "--model")
 _EVERYWHERE = ("--registry", "--workspace")
-"""Flags that are not there at all when they were not given."""
+"""Flags that are missing in the namespace if they were not given."""
 _LAST = ("-c", "--continue")
 
 
 def quick_chat(argv: Sequence[str]) -> "Namespace | None":
-    """The flags of the chat, if there are only such as need no checking; None: let argparse look at it."""
+    """Return the flags of the chat if none of them needs checking; None: use argparse."""
     given: dict[str, object] = {}
     words = iter(argv)
     for word in words:

@@ -1,4 +1,4 @@
-"""``chatops registry``: what is wrong with a registry file, and its JSON Schema."""
+"""``chatops registry``: check a registry file, and print its JSON Schema."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from chatops.wiring.checking import concerns_of, unusable_models
 
 
 def run(arguments: Namespace) -> int:
-    """``check``: 0 if the file can be used (warnings are printed), 2 if not; ``schema`` always 0."""
+    """Run the action. ``check``: 0 if the file can be used (warnings are printed), 2 if not. ``schema``: always 0."""
     if arguments.action == "schema":
         screen().line(json.dumps(json_schema(), indent=2))
         return 0
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _path(arguments: Namespace) -> Path:
-    """The named file, or the one that would be in force."""
+    """Return the named file, or the one that would be in force."""
     if arguments.path is not None:
         return Path(arguments.path).expanduser()
     named = getattr(arguments, "registry", None)

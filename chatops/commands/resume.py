@@ -1,4 +1,4 @@
-"""``chatops resume SESSION``: go on with a turn whose calls have been decided."""
+"""``chatops resume SESSION``: resume a turn whose calls have been decided."""
 
 from argparse import Namespace
 
@@ -13,7 +13,10 @@ from chatops.wiring import App
 
 
 def run(arguments: Namespace) -> int:
-    """Exit code as with -p; 3 again while a call still waits. A run of a workflow goes on as with `workflow resume`."""
+    """Resume a session. Exit code as with -p; 3 again while a call is still pending.
+
+    A workflow run is resumed as with `workflow resume`.
+    """
 
     async def work(app: App) -> int:
         view = screen()

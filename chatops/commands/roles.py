@@ -1,4 +1,4 @@
-"""``chatops roles``: what each role may do, for this person, here; and where each line of its prompt comes from."""
+"""``chatops roles``: what each role may do, for the user, here; and the source of each part of its prompt."""
 
 from argparse import Namespace
 
@@ -18,7 +18,7 @@ VIA = "headless"
 
 
 def run(arguments: Namespace) -> int:
-    """``list`` or ``show``."""
+    """Run ``list`` or ``show``."""
     if arguments.action == "show":
         return with_app(arguments, lambda opened: _show(opened, arguments), via=VIA)
     with app(arguments, via=VIA) as opened:
@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> int:
 
 
 def tool_verdicts(opened: App, grant: Grant) -> dict[str, Verdict]:
-    """The tools on offer under `grant`, with what the tool settings alone say to a call."""
+    """Return the tools on offer under `grant`, each with the verdict of the tool settings alone."""
     registries = opened.loaded.registries
     return {spec.name: effective_verdict(spec, registries=registries) for spec in grant.tools}
 

@@ -1,4 +1,4 @@
-"""``chatops sessions``: list, show, search, rename, fork, export and delete stored conversations."""
+"""``chatops sessions``: list, show, search, rename, fork, export and delete stored sessions."""
 
 import os
 import sys
@@ -25,11 +25,11 @@ AROUND = 40
 
 VIA = "headless"
 READING = ("list", "show", "search", "export")
-"""What works on whatever can still be read of a store, and changes nothing of it."""
+"""Actions that work on whatever can still be read of a store, and change nothing in it."""
 
 
 def run(arguments: Namespace) -> int:
-    """Dispatch on the action."""
+    """Run the chosen action."""
     actions = {
         "list": _list,
         "show": _show,
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
     if getattr(arguments, "store", None):
         if not Path(arguments.store).expanduser().is_file():
             raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")
-        # The folders that its conversations belong to may be those of another machine.
+        # The workspaces of its sessions may be on another machine.
         arguments.all = True
     with app(arguments, via=VIA, broken_ok=True, storage=storage) as opened:
         return actions[arguments.action](opened, arguments)
@@ -78,7 +78,7 @@ def _list(opened: App, arguments: Namespace) -> int:
 
 
 def _state(store: Store, info: SessionInfo) -> str:
-    """Where its turn was left, or who drives it now; empty if it is finished."""
+    """Return the resume summary of the session's turn, or who owns the session; empty if the turn is finished."""
     hold = store.held(info.id) if info.active_turn else None
     return left_off(store, info) if hold is None else f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
 
@@ -102,9 +102,9 @@ def _show(opened: App, arguments: Namespace) -> int:
 
 
 def _search(opened: App, arguments: Namespace) -> int:
-    """Every message that holds the text, and titles of conversations without one, whatever the case.
+    """Print every message that contains the text, and sessions whose title does if none of their messages do.
 
-    None is an answer too, and no error.
+    The case is ignored. Finding nothing is not an error.
     """
     view = screen()
     wanted = arguments.text.casefold()

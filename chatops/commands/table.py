@@ -1,4 +1,4 @@
-"""Lists as people read them: columns as wide as needed, one line per row, whatever the cells hold."""
+"""Text tables: columns as wide as needed, one line per row, whatever the cells contain."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,11 +7,11 @@ from unicodedata import combining, east_asian_width
 from chatops.domain.sanitize import sanitize
 
 WIDEST = 60
-"""Cells of a column that is not the last are cut here; the last one is never cut."""
+"""Maximum characters of a cell. The last column is never cut."""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Header and rows in aligned columns; control characters shown, line feeds too."""
+    """Return header and rows in aligned columns. Control characters are shown, line feeds too."""
     cells = [[_cell(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
@@ -19,7 +19,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def when(seconds: float) -> str:
-    """A time of the store in the person's own zone, to the second."""
+    """Return a time of the store in the user's time zone, to the second."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -1,4 +1,4 @@
-"""``chatops tools list|show``: the tools there are, their arguments, and what a role may do with them."""
+"""``chatops tools list|show``: the tools, their arguments, and what a role may do with them."""
 
 from argparse import Namespace
 
@@ -15,7 +15,7 @@ from chatops.wiring import App
 
 
 def run(arguments: Namespace) -> int:
-    """All tools with their verdict in the named role, or the default one; denied ones with the layer that denies."""
+    """Print all tools with their verdict in the named or default role; denied ones with the layer that denies."""
     with app(arguments, via="headless") as opened:
         role = arguments.role or opened.loaded.registry.default_role
         check_role(opened, role)
@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(opened: App, grant: Grant, name: str, output: str) -> None:
-    """Raises ConfigError for a tool that does not exist."""
+    """Print one tool. Raises ConfigError for a tool that does not exist."""
     spec = next((one for one in opened.catalog.specs if one.name == name), None)
     if spec is None:
         raise unknown("tool", name, [one.name for one in opened.catalog.specs])
@@ -69,7 +69,7 @@ def _json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonValue]
 
 
 def _standing(opened: App, grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
-    """The verdict, and for a denied tool why."""
+    """Return the verdict, and for a denied tool the reason."""
     permitted = grant.permits(spec.name)
     if permitted.verdict is Verdict.DENY:
         return Verdict.DENY, f"denied by {permitted.reason}"

@@ -1,4 +1,4 @@
-"""``chatops workflow``: begin a run, go on with it, end it; what there is to see is in `workflow_show`."""
+"""``chatops workflow``: start, resume or cancel a run. The listings are in `workflow_show`."""
 
 import sys
 from argparse import Namespace
@@ -23,7 +23,7 @@ VIA = "headless"
 
 
 def run(arguments: Namespace) -> int:
-    """Dispatch on the action; exit codes of surface, section 1, for `run` and `resume`."""
+    """Run the chosen action. Exit codes of `run` and `resume`: surface, section 1."""
     match arguments.action:
         case "run":
             return _run(arguments)
@@ -71,7 +71,7 @@ def _run(arguments: Namespace) -> int:
 
 
 async def resume(opened: App, arguments: Namespace) -> int:
-    """Go on with a run, with a person's word on what it waits for if the flags say one."""
+    """Resume a run, with the user's review if the flags give one."""
     view = screen()
     word = review_of(arguments)
     try:
@@ -97,7 +97,7 @@ def _about(arguments: Namespace) -> tuple[int, int] | None:
 
 
 def _id(arguments: Namespace) -> str:
-    """`chatops resume` names a session, `chatops workflow resume` an id: they are the same."""
+    """Return the id: `chatops resume` calls it a session, `chatops workflow resume` an id."""
     named: str = getattr(arguments, "id", None) or arguments.session
     return named
 
@@ -107,8 +107,10 @@ def _summary(opened: App, arguments: Namespace) -> bool:
 
 
 def review_of(arguments: Namespace) -> Review | None:
-    """The word that the flags say. Raises ConfigError for a text without a step to tell it to, and for a step without a
-    word."""
+    """Return the review that the flags give.
+
+    Raises ConfigError for a message without a step to retry, and for an attempt without a review.
+    """
     told: str | None = getattr(arguments, "tell", None)
     word: str | None = getattr(arguments, "word", None)
     if word is None and _about(arguments) is not None:
@@ -129,7 +131,7 @@ def review_of(arguments: Namespace) -> Review | None:
 
 
 def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, view: Screen) -> int:
-    """Another chatops drives the run: it takes the word."""
+    """Post the review for the process that owns the run."""
     info = find_session(opened.store, name)
     wanted = reviewed(opened.store.load_run(info.id), about)
     said = Reviewed(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
@@ -163,7 +165,7 @@ async def _cancel(opened: App, name: str) -> int:
 
 
 def _adjusted(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
-    """The workflow with the budgets that the person gives all steps of this run."""
+    """Return the workflow with the budgets that the user gives all steps of this run."""
 
     def adjusted(step: StepSpec) -> StepSpec:
         return replace(

@@ -1,4 +1,4 @@
-"""What ``chatops workflow`` shows: definitions, runs, the schema of a definition."""
+"""Output of ``chatops workflow``: definitions, runs, the schema of a definition."""
 
 from argparse import Namespace
 
@@ -22,7 +22,7 @@ from chatops.wiring.workflows import check_here
 
 def schema() -> int:
     """Print the JSON Schema of a workflow in a file of its own."""
-    from chatops.config.workflow_read import workflow_schema  # pydantic: only here
+    from chatops.config.workflow_read import workflow_schema  # loads pydantic
 
     value: JsonValue = workflow_schema()  # type: ignore[assignment]  # a JSON Schema is JSON
     screen().line(dumps(value, indent=2))
@@ -30,7 +30,7 @@ def schema() -> int:
 
 
 def listing(opened: App, arguments: Namespace) -> int:
-    """What there is to run, and the runs of this folder."""
+    """Print the workflows that can be run, and the runs of this folder."""
     view = screen()
     known = opened.loaded.workflows()
     runs = opened.store.runs(workspace=None if arguments.all else str(opened.workspace))
@@ -65,7 +65,7 @@ def listing(opened: App, arguments: Namespace) -> int:
 
 
 def standing(info: SessionInfo) -> str:
-    """How a run stands, in a few words."""
+    """Return the state of a run in a few words."""
     if info.run is None:
         return ""
     if info.run.result:
@@ -76,7 +76,7 @@ def standing(info: SessionInfo) -> str:
 
 
 def show(opened: App, arguments: Namespace) -> int:
-    """A workflow by name, or else a run by id. Raises ConfigError if it is neither."""
+    """Print a workflow by name, else a run by id. Raises ConfigError if it is neither."""
     known = opened.loaded.workflows()
     named = {one.name for one in known.found} | {one.name for one in known.unusable}
     if arguments.name in named:

@@ -1,7 +1,7 @@
-"""The home folder or the whole file system as workspace: only if a person says so.
+"""Guard against the home folder or the whole file system as workspace, unless the user confirms it.
 
-Everything in the workspace may be read by the model's tools. Imports nothing of ours: the chat asks before it
-shows anything.
+Everything in the workspace may be read by the model's tools. Imports no other module of chatops, because the chat asks
+before it shows anything.
 """
 
 import os
@@ -12,11 +12,11 @@ WAY_OUT = "Start it in the folder of a project, or name one: chatops --workspace
 
 
 def whole(folder: str) -> str:
-    """What `folder` is in words if it is the file system or this person's home folder, else empty."""
+    """Return a description of `folder` if it is the file system or the user's home folder, else empty."""
     try:
         real = os.path.realpath(os.path.expanduser(folder))
     except FileNotFoundError:
-        # The folder that it is started in has been deleted: that is told where the workspace is opened.
+        # The current folder has been deleted. That is reported when the workspace is opened.
         return ""
     if real == "/":
         return "the whole file system"
@@ -24,7 +24,7 @@ def whole(folder: str) -> str:
 
 
 def confirmed(folder: str) -> bool:
-    """Whether this workspace is meant. Asks on the terminal where it is a whole one; anything but yes is no."""
+    """Return True if this workspace is meant. Asks on the terminal if it is a whole one; anything but yes is no."""
     what = whole(folder)
     if not what:
         return True
@@ -35,7 +35,7 @@ def confirmed(folder: str) -> bool:
 
 
 def _homes() -> list[str]:
-    """By the environment and by the account, as far as there is one."""
+    """Return the home folders by environment and by account, if there is one."""
     found = [os.environ.get("HOME", "")]
     try:
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
