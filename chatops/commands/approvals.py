@@ -157,9 +157,7 @@ def _list(arguments: Namespace) -> int:
 
 
 def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield id and state of sessions in which a call was running when its process died, and no one was asked about
-    it.
-    """
+    """Yield id and state of sessions with a call interrupted by a crash that no user was asked about yet."""
     for info in store.sessions():
         if info.active_turn is None or store.held(info.id) is not None:
             continue

@@ -126,8 +126,9 @@ def build_parser() -> Parser:
 
 
 def _common() -> Parser:
-    """Return the flags that may come before or after any command. Defaults are suppressed, so that the inner parser
-    resets nothing.
+    """Return the flags that may come before or after any command.
+
+    Defaults are suppressed, so that the inner parser resets nothing.
     """
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     group = common.add_argument_group("everywhere")

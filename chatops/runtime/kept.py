@@ -17,8 +17,9 @@ HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
 
 
 class KeptTexts:
-    """Message queue of one session. A message leaves it in the commit that starts its turn, so it is sent exactly
-    once.
+    """Message queue of one session.
+
+    A message leaves it in the commit that starts its turn, so it is sent exactly once.
     """
 
     def __init__(

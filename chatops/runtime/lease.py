@@ -32,9 +32,7 @@ from chatops.store.base import Hold, Holder, Store
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-"""Seconds after the last renewal for which other hosts regard the lease as held. They cannot see if its process
-lives.
-"""
+"""Seconds after the last renewal until other hosts, which cannot see the process, may take the lease."""
 LOOK_S = 0.5
 """Seconds between two looks for a process that requests the session, or has seized it."""
 
@@ -88,8 +86,9 @@ class Lease:
         return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:
-        """Tell the requesting process that the session will be handed over. The handover does not depend on this
-        message.
+        """Tell the requesting process that the session will be handed over.
+
+        The handover does not depend on this message.
         """
         if self._session is None:
             return

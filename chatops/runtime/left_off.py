@@ -48,8 +48,9 @@ def left_off(store: Store, info: SessionInfo) -> str:
 
 
 def how_it_stands(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
-    """Return the summary of a turn that no process runs. `decided`: posted decisions that the turn has not taken
-    yet.
+    """Return the summary of a turn that no process runs.
+
+    `decided`: posted decisions that the turn has not taken yet.
     """
     match state.phase:
         case AwaitingModel():

@@ -91,8 +91,9 @@ class ModelCall:
         return None
 
     def _passing(self, event: ModelEvent) -> None:
-        """Update the one notice about waiting and retrying: it counts down, and turns into a record once data
-        comes.
+        """Update the one notice about waiting and retrying.
+
+        It counts down, and once data comes it says what happened.
         """
         before = self.note
         match event:

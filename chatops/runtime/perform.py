@@ -5,10 +5,10 @@ Theory of operation
 The engine decides, the performer acts. Every effect runs in a task of its own, so `perform` never waits. A task is
 named after its round or call, which is how AbortModel and CancelTool find the task to cancel.
 
-An effect ends with one input for the runner. Exceptions of models and tools become inputs as well: a failed reply, a
-problem of the call, a failed result. There are two exceptions. A cancelled model call delivers nothing, because the
-TurnCancelled input already carries what was streamed (`partial`). A tool that is not started because another process
-owns the session delivers nothing either.
+A started effect ends with one input for the runner. Exceptions of models and tools become inputs as well: a failed
+reply, a problem of the call, a failed result. There are two exceptions. A cancelled model call delivers nothing,
+because the TurnCancelled input already carries what was streamed (`partial`). A tool that is not started because
+another process owns the session delivers nothing either.
 
 A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `may_start`
 asks the store for the lease right before the start: this process may have been suspended in between. If the store

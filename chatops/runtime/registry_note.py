@@ -30,8 +30,9 @@ def note_on_registry(standing: Standing, *, rights: Rights) -> str:
 
 
 def note_on_change(standing: Standing, *, rights: Rights) -> str:
-    """Return how a changed file that is not in force differs for this role, and what that means; empty if it does
-    not.
+    """Return how a changed file that is not in force differs for this role; empty if it does not.
+
+    The text also says what that means for the user.
     """
     try:
         change = standing.change(rights)

@@ -52,10 +52,9 @@ class Rights(Protocol):
     def change(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[Grant, Grant] | None:
-        """Return what `role` may do under the registry in force and under the last one read; None if they are the
-        same.
+        """Return `role`'s grants under the registry in force and under the last one read.
 
-        Raises ConfigError if the last one read lacks the role.
+        None if they are the same registry. Raises ConfigError if the last one read lacks the role.
         """
         ...
 

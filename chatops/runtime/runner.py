@@ -23,14 +23,14 @@ Invariants
   written: see `runtime.saving`.
 - Taking an input runs to its end even if the caller is cancelled, so that store and memory never differ.
 - An input that does not apply leaves the state as it is and stores nothing.
-- An input whose step cannot be stored changes nothing. It is kept and taken again, by itself every RETRY_S seconds or
-  through `retry_unsaved`, so that a full disk loses no result. Inputs sent with `take_or_fail`, such as a decision,
-  are not kept: the caller gets the error.
+- An input whose step cannot be stored changes nothing. It is kept and taken again, so that a full disk loses no
+  result: every RETRY_S seconds if the error is NotSaved, and through `retry_unsaved`. Inputs sent with `take_or_fail`,
+  such as a decision, are not kept: the caller gets the error.
 - A Conflict means that another process has committed to this session. The runner then drops its state.
 
 Handover (`yield_up`): wait for a step that leaves no tool running. That step is committed and published here, but its
-effects are withheld for the next owner. Inputs that arrive later are put aside. If the request is withdrawn (`stay`),
-both are made up for.
+effects are withheld for the next owner. Inputs delivered later are put aside, and callers of `take` get False. If the
+request is withdrawn (`stay`), the effects are performed and the inputs taken after all.
 """
 
 import asyncio
@@ -185,10 +185,9 @@ class Runner:
             await self._saving.catch_up()
 
     async def retry_unsaved(self) -> bool:
-        """Store what could not be stored, and take the inputs that wait for that. Returns False if there is nothing to
-        do.
+        """Store what could not be stored, and take the inputs that wait for that.
 
-        Raises StoreError if it still cannot be stored.
+        Returns False if there is nothing to do. Raises StoreError if it still cannot be stored.
         """
         if self.trouble is None or isinstance(self.trouble, Conflict) or self.gone is not None:
             return False
@@ -305,7 +304,7 @@ class Runner:
             entry.done.set_exception(error)
 
     def hindered(self, error: StoreError) -> None:
-        """Report that something of this session is not stored, once, and retry every RETRY_S seconds."""
+        """Report once that something of this session is not stored. If it is NotSaved, retry every RETRY_S seconds."""
         log.error("a step was not stored: %s", error)
         if str(self.trouble) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."

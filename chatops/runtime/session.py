@@ -312,8 +312,9 @@ class ChatSession:
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
-        """Call `registry_changed` on the event loop later. The caller may be any thread, or in the middle of a call
-        into it.
+        """Call `registry_changed` on the event loop later, from any thread.
+
+        The caller may itself be inside a request for rights, which must not be interrupted.
         """
         self._loop.call_soon_threadsafe(self.registry_changed, news)
 
@@ -419,9 +420,7 @@ class ChatSession:
             self.tell(text)
 
     def _heed_store(self) -> None:
-        """Publish what the store has noticed about itself since the last look, such as that it was deleted or
-        damaged.
-        """
+        """Publish what the store has noticed about itself, such as that it was deleted or damaged."""
         fresh = self._services.store.notices[self._store_notices :]
         self._store_notices += len(fresh)
         if fresh:

@@ -39,8 +39,9 @@ class Standing:
         return both[0].narrowed(layer), both[1].narrowed(layer)
 
     def grant_for(self, stored: Grant, rights: Rights) -> tuple[Grant, ConfigError | None]:
-        """Return the current grant of an unfinished turn under `stored`. If its role is gone: no rights, and the
-        error.
+        """Return the current grant of an unfinished turn under `stored`.
+
+        If its role is gone, the grant permits nothing, and the second value is the reason.
         """
         try:
             return replace(self, role=stored.role).grant(rights), None

@@ -91,8 +91,9 @@ class WorkflowRun:
 
     @property
     def trouble(self) -> ChatopsError | None:
-        """The error that blocks the run here: the store cannot be written, a role is gone, or another process took
-        over.
+        """The error that blocks the run here.
+
+        The store cannot be written, a role is gone, or another process took over.
         """
         return self._trouble or self.session.trouble
 
@@ -212,8 +213,9 @@ class WorkflowRun:
             self.session.publish(event)
 
     async def _perform(self, effect: WorkflowEffect) -> None:
-        """Perform `effect`; if that fails, notify the user and wait for `retry`. A missing role does not fail the
-        step.
+        """Perform `effect`; if that fails, notify the user and wait for `retry`.
+
+        A missing role does not fail the step.
         """
         try:
             match effect:

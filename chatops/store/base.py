@@ -200,10 +200,10 @@ class Store(Protocol):
 
     # turns
     def commit(self, step: Step) -> None:
-        """Store a step: state, messages, intents, results, decisions, grants, pending calls and head, in one
-        transaction.
+        """Store a step in one transaction.
 
-        The first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
+        That is its state, messages, intents, results, decisions, grants and pending calls, and the session's head. The
+        first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
 
         Raises Conflict if `seq` does not follow the stored one, if another process holds the session's lease, or for a
         second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecided, and stores

@@ -91,8 +91,9 @@ class RegistryRights:
         )
 
     def roles(self, workflow: str = "") -> tuple[str, ...]:
-        """Return the names of all roles, the user's registry first, with the one that the packaged `workflow`
-        brings.
+        """Return the names of all roles, the user's registry first.
+
+        The role that the packaged `workflow` brings is included.
         """
         return role_names(with_brought_role(self._registries(), workflow))
 
@@ -180,8 +181,9 @@ class RegistryRights:
     def change(
         self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
     ) -> tuple[Grant, Grant] | None:
-        """Return what `role` may do under the registry in force and under the last one read; None if they are the
-        same.
+        """Return `role`'s grants under the registry in force and under the last one read.
+
+        None if they are the same registry.
         """
         both = [
             self._under(registries, role, model_pin=model_pin, persona=persona, step=step) for registries in self._all()
