@@ -195,7 +195,7 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict))
         if by_person.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_person.verdict))
-    layers = [Layer(name="the tool's own default", rules=tuple(defaults), default=Verdict.DENY)]
+    layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY)]
     if site_rules:
         layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules)))
     if own_rules:

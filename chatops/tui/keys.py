@@ -18,9 +18,9 @@ class KeyHelp:
 PLACES: dict[Place, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
-    "dialog": "When a call waits for you",
+    "dialog": "In the approval dialog",
     "unknown": "When it is not known whether a call took effect",
-    "review": "When a step of a workflow waits for you",
+    "review": "In the review dialog of a workflow step",
 }
 
 KEYS: tuple[KeyHelp, ...] = (
@@ -35,7 +35,7 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="ctrl+d", does="with no text: quit", where="message"),
     KeyHelp(keys="ctrl+_", does="undo; ctrl+y does it again", where="message"),
     KeyHelp(keys="ctrl+r", does="switch the role", where="chat"),
-    KeyHelp(keys="ctrl+g", does="open what waits for you: calls, or a step", where="chat"),
+    KeyHelp(keys="ctrl+g", does="open what is pending: calls, or a step", where="chat"),
     KeyHelp(keys="F2", does="take over a conversation that is open elsewhere", where="chat"),
     KeyHelp(keys="PgUp, PgDn", does="scroll the conversation", where="chat"),
     KeyHelp(keys="ctrl+Home, ctrl+End", does="its start, its end; Home, End with no text", where="chat"),
@@ -45,7 +45,7 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="ctrl+p", does="all commands", where="chat"),
     KeyHelp(keys="F1", does="this help", where="chat"),
     KeyHelp(keys="ctrl+c", does="copy what is selected; else stop or clear the text, twice quits", where="chat"),
-    KeyHelp(keys="ctrl+q", does="quit; what waits for you keeps waiting", where="chat"),
+    KeyHelp(keys="ctrl+q", does="quit; pending calls stay pending", where="chat"),
     KeyHelp(keys="ctrl+z", does="to the shell; fg comes back", where="chat"),
     KeyHelp(keys="a", does="approve once", where="dialog"),
     KeyHelp(keys="s", does="approve, and the same again in this session and role", where="dialog"),
@@ -57,8 +57,8 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="Tab, shift+Tab", does="next or previous call", where="dialog"),
     KeyHelp(keys="Up, Down, PgUp, PgDn", does="scroll what would run", where="dialog"),
     KeyHelp(keys="w", does="show or hide what the model said", where="dialog"),
-    KeyHelp(keys="Esc", does="later: it keeps waiting", where="dialog"),
-    KeyHelp(keys="y", does="run it again", where="unknown"),
+    KeyHelp(keys="Esc", does="later: it stays pending", where="dialog"),
+    KeyHelp(keys="R", does="run it again", where="unknown"),
     KeyHelp(keys="u", does="tell the model that it is unknown", where="unknown"),
     KeyHelp(keys="m", does="I have looked: it did take effect", where="unknown"),
     KeyHelp(keys="a", does="accept the answer", where="review"),

@@ -16,7 +16,7 @@ from tests.support.terminal import Terminal
 
 APPROVE = "a approve once"
 """On the screen once the dialog takes keys and the end of the call has been seen."""
-TITLE = "A call waits for you"
+TITLE = "Approve "
 ALLOWED_TO_CODER = ["file_read", "file_search", "file_edit", "shell_exec", "scratch_write"]
 ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
 CODER_SAYS = "You are in code-specialist mode. Say what you would run."

@@ -85,7 +85,7 @@ def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_th
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("escape")
-            terminal.wait_for("1 waiting – ctrl+g")
+            terminal.wait_for("1 approval pending – ctrl+g")
             for number, text in enumerate(("yes", "a", "approve"), start=1):
                 terminal.say(text)
                 terminal.wait_for(f"{number} queued")
@@ -118,7 +118,7 @@ def test_a_message_that_waits_for_its_turn_survives_a_kill(desk: Desk) -> None:
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("escape")
-            terminal.wait_for("1 waiting – ctrl+g")
+            terminal.wait_for("1 approval pending – ctrl+g")
             terminal.say("and then this")
             terminal.wait_for("1 queued")
             terminal.kill9()

@@ -42,7 +42,7 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> 
             terminal.dialog()
             terminal.wait_for("❯ the second")
             terminal.press("escape")
-            terminal.wait_for("1 waiting – ctrl+g")
+            terminal.wait_for("1 approval pending – ctrl+g")
             terminal.say("/pending")
             terminal.wait_for("open now")
             terminal.send("first")
@@ -69,7 +69,7 @@ def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(desk: Desk) -> None:
                 assert desk.count == 0
                 assert not desk.journal()
                 terminal.press("escape")
-                terminal.wait_for("1 waiting – ctrl+g")
+                terminal.wait_for("1 approval pending – ctrl+g")
                 terminal.press("ctrl+q")
                 terminal.wait_exit()
             assert sum(text.count("a") for text in drafts(desk)) == 2 * (1 + bool(arguments))

@@ -76,7 +76,7 @@ def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, d
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("escape")
-            terminal.wait_for("1 waiting – ctrl+g")
+            terminal.wait_for("1 approval pending – ctrl+g")
             switch(terminal, role)
             terminal.wait_for(f"coder → {role}")
             assert desk.count == 0

@@ -171,7 +171,7 @@ def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answe
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("escape")
-            terminal.wait_for("1 waiting – ctrl+g")
+            terminal.wait_for("1 approval pending – ctrl+g")
             switch(terminal, "operator")
             terminal.wait_for("coder → operator")
             terminal.press("ctrl+g")

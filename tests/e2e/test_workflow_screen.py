@@ -81,9 +81,9 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
         shown = before.dialog()
         assert EFFECT in shown
         before.press("escape")
-        before.wait_for("1 waiting – ctrl+g")
+        before.wait_for("1 approval pending – ctrl+g")
         before.wait_for("✓ 1 find")
-        before.wait_for("? 2 write  waits for you")
+        before.wait_for("? 2 write  decision pending")
         before.press("ctrl+g")
         before.dialog()
         before.kill9()

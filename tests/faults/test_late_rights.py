@@ -80,7 +80,7 @@ def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyCha
     chat.say("write it down", ASKED, told)
     chat.terminal.dialog()
     chat.terminal.press("escape")
-    chat.wait_for("1 waiting")
+    chat.wait_for("1 approval pending")
     chat.terminal.say("/role researcher")
     chat.wait_for("coder . researcher")
     chat.terminal.press("ctrl+g")

@@ -60,7 +60,7 @@ def asks(chat: FaultyChat, words: str) -> None:
 
 def approve(chat: FaultyChat, *, undecided: int = 1, of: int = 1) -> str:
     """Wait until `undecided` calls ask and one of them can be approved, approve it, and return what was shown."""
-    head = "A call waits for you" if of == 1 else f"of {of} calls, {undecided} undecided"
+    head = "Approve " if of == 1 else f"of {of} calls, {undecided} undecided"
     shown = chat.terminal.wait_until(
         lambda text: head in dialog_of(text) and APPROVE in dialog_of(text), what=f"{undecided} of {of} calls to ask"
     )

@@ -101,7 +101,7 @@ def test_a_terminal_that_is_torn_off_while_it_is_written_to_is_a_hang_up(pipe: P
     chat.say("write it down", ASKS)
     chat.terminal.dialog()
     chat.terminal.press("escape")
-    chat.wait_for("1 waiting")
+    chat.wait_for("1 approval pending")
     for _ in range(50):
         # Each is drawn, and some of them into a terminal that is no longer there.
         chat.terminal.send("abc")

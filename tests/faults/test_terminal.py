@@ -115,7 +115,7 @@ def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(
     try:
         resize(chat, 20, 6)
         done = asks(chat, *(f"note{number}" for number in range(20)))
-        chat.wait_for("A call waits")
+        chat.wait_for("Approve ")
         seen = chat.wait_for(r"a \+\d+ lines")
         while "a s r" not in seen:
             below = chat.terminal.screen()[-1]
@@ -222,7 +222,7 @@ def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
     chat.terminal.send("and")
     chat.terminal.wait_until(lambda text: message(chat) == "and", what="the text")
     goes_on.set()
-    chat.wait_for("1 waiting . ctrl.g")
+    chat.wait_for("1 approval pending . ctrl.g")
     # The dialog opens in the middle of it.
     chat.terminal.send("\x07 a s A")
     dialog(chat)

@@ -103,7 +103,7 @@ class Person:
     ("sandbox", "key", "says_so", "effects", "attempts"),
     [
         pytest.param(True, "u", UNKNOWN, 1, [(1, Outcome.UNKNOWN)], marks=needs_sandbox),
-        (False, "y", "a person had it run again", 2, [(1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)]),
+        (False, "R", "a person had it run again", 2, [(1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)]),
     ],
 )
 def test_killed_with_a_background_child(

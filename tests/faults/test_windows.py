@@ -54,7 +54,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
 ) -> None:
     first = chat.terminal
     where = re.escape(f"(pid {first.pid} on {os.uname().nodename}, since ")
-    seen(second, rf"Open elsewhere {where}\d\d:\d\d\): you read along. F2 takes over. 1 waiting")
+    seen(second, rf"Open elsewhere {where}\d\d:\d\d\): you read along. F2 takes over. 1 approval pending")
     assert "shell_exec printf x" in flat(second.text())
     # It can send nothing, and keeps what was typed.
     second.say("and this")
@@ -68,7 +68,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
         assert re.search(rf"is open in another chatops .*pid {first.pid}, since \d\d:\d\d", flat(refused.err))
         assert f"close that chatops (pid {first.pid})" in flat(refused.err)
     first.press("escape")
-    seen(first, "1 waiting – ctrl.g")
+    seen(first, "1 approval pending – ctrl.g")
     first.send("not yet sent")
     first.wait_until(lambda _: "not yet sent" in drafts(chat), what="the draft to be stored")
     second.press("f2")

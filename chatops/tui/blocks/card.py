@@ -83,9 +83,9 @@ def _words(card: ToolCardBlock) -> str:
         case CardStatus.PERMITTED:
             return f"{_permission(card.decided_by)}, runs after the calls before it"
         case CardStatus.WAITING:
-            return "waiting for you"
+            return "approval pending"
         case CardStatus.UNKNOWN_WAITING:
-            return "outcome unknown, waiting for you"
+            return "outcome unknown, decision pending"
         case CardStatus.RUNNING:
             return "running"
         case CardStatus.SETTLED:

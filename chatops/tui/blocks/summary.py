@@ -58,6 +58,11 @@ def duration(milliseconds: int) -> str:
     return f"{minutes} min {seconds:02d} s"
 
 
+def approvals_pending(number: int) -> str:
+    """Return the number of pending approvals in words."""
+    return f"{number} approval{'s' if number != 1 else ''} pending"
+
+
 def count(tokens: int) -> str:
     """Return a count such as ``830`` or ``12.4k``."""
     return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"

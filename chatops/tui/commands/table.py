@@ -60,7 +60,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=workflow_commands.workflow,
         offers=workflow_commands.offers,
     ),
-    SlashCommand(name="quit", help="quit; what waits keeps waiting", run=handlers.leave),
+    SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
     SlashCommand(name="undo", help="take back a turn"),
     SlashCommand(name="compact", help="shorten the history"),
     SlashCommand(name="mcp", help="MCP servers"),

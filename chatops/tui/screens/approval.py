@@ -231,7 +231,7 @@ class ApprovalScreen(GuardedDialog):
 
     def _answer_unknown(self, item: Item, key: str) -> None:
         match key:
-            case "y":
+            case "R":
                 self._send(item, Approved())
             case "u" | "d":
                 self._send(item, Rejected())
@@ -240,7 +240,7 @@ class ApprovalScreen(GuardedDialog):
             case "m":
                 self._send(item, MarkedDone())
             case _:
-                self.say("It may have taken effect already: y runs it again, u says unknown, m marks it done.")
+                self.say("It may have taken effect already: R runs it again, u says unknown, m marks it done.")
 
     def _approve_rest(self) -> None:
         unseen = self._docket.unseen()

@@ -4,7 +4,7 @@ import textwrap
 
 from textual.content import Content
 
-from chatops.tui.screens.approval_text import title
+from chatops.tui.screens.approval_text import line, title
 from chatops.tui.screens.docket import Docket, Item
 
 LIST_ROWS = 4
@@ -28,7 +28,8 @@ def heading(docket: Docket, *, narrow: bool) -> str:
     if len(items) == 1 and items[0].pending.in_doubt:
         return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
     if len(items) == 1:
-        return "A call waits for you"
+        tool = line(items[0].pending.call.name)
+        return f"Approve {tool}?" if items[0].pending.denial is None else f"Not permitted now: {tool}"
     if narrow:
         return f"{index + 1}/{len(items)} {items[index].mark.value}"
     return f"{index + 1} of {len(items)} calls, {len(docket.waiting)} undecided"
@@ -62,7 +63,7 @@ def _long(docket: Docket, item: Item, left: int) -> str:
         rest = "   A approve the rest" if docket.approvable() else ""
         return f"e edit   {deny}{rest}"
     if item.pending.in_doubt:
-        again = "y run it again" if item.seen else f"y scrolls, {more}"
+        again = "R run it again" if item.seen else f"R scrolls, {more}"
         return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
@@ -76,5 +77,5 @@ def _short(item: Item, left: int) -> str:
     if item.pending.denial is not None:
         return "e d D Esc"
     if item.pending.in_doubt:
-        return f"{'y again' if item.seen else f'y +{left}'}  m done\nu unknown  Esc"
+        return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
     return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"

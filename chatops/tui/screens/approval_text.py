@@ -111,10 +111,10 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     )
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if pending.why:
-        yield Row(label="why", text=line(pending.why))
+        yield Row(label="asks because", text=line(pending.why))
     if scope and not pending.in_doubt and pending.denial is None:
         granted = f"{line(scope)}  (this session, as {line(pending.role)})"
-        yield Row(label="s grants", text=granted, exact=True)
+        yield Row(label="s allows", text=granted, exact=True)
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:

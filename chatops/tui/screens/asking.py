@@ -60,7 +60,7 @@ class Asking:
         if desk is not None and (hindered := desk.hindrance()):
             chat.say(hindered)
         elif not self.waits_here:
-            chat.say(_NOTHING_WHILE_READING if chat.reads_along else "Nothing waits for you.")
+            chat.say(_NOTHING_WHILE_READING if chat.reads_along else "Nothing is pending.")
         elif desk is not None and desk.wanted is not None:
             desk.open_review()
             chat.show_banner(chat.session.snapshot(), failed=False)
@@ -74,7 +74,7 @@ class Asking:
         try:
             waiting = await chat.host.waiting()
             if waiting is None or waiting == chat.session.snapshot().session_id:
-                chat.say("Nothing waits for you.")
+                chat.say("Nothing is pending.")
             else:
                 await chat.change_session(chat.host.open_session(waiting))
                 if self.waits_here:

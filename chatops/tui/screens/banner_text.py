@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.blocks.summary import approvals_pending
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
@@ -17,7 +18,7 @@ NOTHING: Said = ("", "quiet")
 def calls_waiting(pending: "Sequence[PendingCall]") -> Said:
     """Return the text for pending calls while their dialog is closed."""
     what = ", ".join(dict.fromkeys(one.call.name for one in pending))
-    return f"{len(pending)} waiting – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
+    return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
 
 
 def greeting(snapshot: "Snapshot") -> Said:

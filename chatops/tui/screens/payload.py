@@ -19,7 +19,7 @@ from textual.strip import Strip
 from chatops.domain.charset import exact
 from chatops.tui.screens.approval_text import Description, Row, Tone
 
-LABEL_WIDTH = 10
+LABEL_WIDTH = 13
 GUTTER = 2
 _TONES: tuple[Tone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
 

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from chatops.domain.events import TurnStatus
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
-from chatops.tui.blocks.summary import count
+from chatops.tui.blocks.summary import approvals_pending, count
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -40,7 +40,7 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
     usage = snapshot.usage
     parts = [_Part(snapshot.role, 0, "bold"), _Part(snapshot.level.word, 3), _Part(_model(snapshot), 1)]
     if snapshot.pending:
-        parts.append(_Part(f"{len(snapshot.pending)} waiting", 0, "bold"))
+        parts.append(_Part(approvals_pending(len(snapshot.pending)), 0, "bold"))
     if running:
         far = f", {count(written)} characters" if written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{far}, Esc stops", 2))

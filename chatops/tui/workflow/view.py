@@ -161,7 +161,7 @@ def standing_at(phase: RunPhase, turn: TurnState | None) -> At:
         case RunningStep() | CheckingGate():
             present = _present(phase, turn)
             if present is not None and turn_status(present) is TurnStatus.PAUSED:
-                return At(mark=Mark.ASKING, word="waits for you", working=False)
+                return At(mark=Mark.ASKING, word="decision pending", working=False)
             return At(mark=Mark.RUNNING, word="running", working=True)
         case AwaitingReview(reason=reason):
             return _ASKED[reason]

@@ -103,7 +103,7 @@ def test_every_repair_stands_at_the_top_of_the_payload() -> None:
 def test_an_edit_shows_its_signs_the_resolved_path_and_whole_arguments() -> None:
     description = describe(pending_call(tool="file_edit", facts=edit_facts()), scope="file_edit:x", unfolded=False)
     text = "\n".join(f"{row.label} {row.text}" for row in description.rows)
-    for shown in ("-b = 1", "+b = 2", "touches /home/ana/project/src/app.py", 'old: "b = 1"', "s grants file_edit:x"):
+    for shown in ("-b = 1", "+b = 2", "touches /home/ana/project/src/app.py", 'old: "b = 1"', "s allows file_edit:x"):
         assert shown in text
     tones = {row.text: row.tone for row in description.rows}
     assert (tones["-b = 1"], tones["+b = 2"]) == ("remove", "add")
@@ -142,7 +142,7 @@ def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> 
     assert "why the app stopped" in text
     assert "started 2001-09-09 " in text
     assert "Its output until then\n one\n ␛[2Jtwo" in text, "it has to be on screen before an answer"
-    assert "s grants" not in text
+    assert "s allows" not in text
     nothing = describe(replace(call, interruption=replace(known, output="")), scope="", unfolded=False)
     assert any(row.text == "Its output until then: none was kept" for row in nothing.rows)
 
@@ -209,7 +209,7 @@ def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
     assert any("DEMO" in part.text for part in parts)
     narrow = [part.text for part in fitted(parts, width=24, separator=" · ")]
     assert narrow[0] == "coder"
-    assert "1 waiting" in narrow
+    assert "1 approval pending" in narrow
     assert fitted(parts, width=500, separator=" · ") == parts
 
 

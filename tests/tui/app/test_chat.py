@@ -207,7 +207,7 @@ async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -
         await running.press("ctrl+c")
         await running.type_fast(*"/pend")
         await running.press("enter")
-        assert "Nothing waits for you" in running.text
+        assert "Nothing is pending" in running.text
 
 
 async def test_another_session_is_opened_and_each_keeps_its_draft() -> None:

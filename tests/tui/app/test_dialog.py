@@ -255,7 +255,7 @@ async def test_later_leaves_it_pending_with_a_banner_and_ctrl_g_brings_it_back()
         await asked(running, pending_call())
         await running.press("escape")
         assert not running.dialog_is_open
-        assert "1 waiting – ctrl+g" in running.text
+        assert "1 approval pending – ctrl+g" in running.text
         assert running.session.now.pending
         await running.press("ctrl+g")
         assert running.dialog_is_open
@@ -270,7 +270,7 @@ async def test_it_never_opens_over_someone_who_is_writing() -> None:
         running.session.ask(pending_call())
         await running.settle()
         assert not running.dialog_is_open
-        assert "1 waiting – ctrl+g" in running.text
+        assert "1 approval pending – ctrl+g" in running.text
         await running.type_fast(*" a")
         assert running.draft == "hello a"
 
@@ -338,7 +338,7 @@ async def test_leaving_a_question_leaves_the_call_undecided() -> None:
         assert running.session.taken == []
 
 
-@pytest.mark.parametrize(("key", "decision"), [("y", Approved()), ("u", Rejected()), ("m", MarkedDone())])
+@pytest.mark.parametrize(("key", "decision"), [("R", Approved()), ("u", Rejected()), ("m", MarkedDone())])
 async def test_an_unknown_outcome_has_keys_of_its_own(key: str, decision: object) -> None:
     async with stage() as running:
         await asked(running, pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped"))
@@ -443,7 +443,7 @@ async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[in
         await running.settle()
         lines = running.text.splitlines()
         assert "All is well." in lines[0]
-        for part in ("A call waits for you", "Esc"):
+        for part in ("Approve shell_exec?", "Esc"):
             (was,), (now,) = ([line for line in text if part in line] for text in (before, lines))
             # How many lines of the call are below is another number now.
             assert re.sub(r"\d+", "", now) == re.sub(r"\d+", "", was)
@@ -533,7 +533,7 @@ async def test_a_call_that_is_denied_now_offers_no_approval_and_names_the_role_t
         shown = " ".join(running.text.replace("│", "").split())
         assert "It cannot run now, as researcher. Denied by: tools of role researcher." in shown
         assert "Role coder could run it." in shown
-        for offered in ("a approve", "s for this session", "r make a rule", "s grants"):
+        for offered in ("a approve", "s for this session", "r make a rule", "s allows"):
             assert offered not in shown
         for key in "asrA":
             await running.press(key)
@@ -560,8 +560,8 @@ async def test_an_interrupted_call_that_is_denied_now_is_not_run_again() -> None
     denial = Denial(role="researcher", by="tools of role researcher")
     async with stage() as running:
         await asked(running, replace(pending_call(reason=AskReason.OUTCOME_UNKNOWN), denial=denial))
-        assert "y run it again" not in running.text
-        await running.press("y")
+        assert "R run it again" not in running.text
+        await running.press("R")
         assert running.session.taken == []
         await running.press("m")
         assert [taken.decision for taken in running.session.taken] == [MarkedDone()]

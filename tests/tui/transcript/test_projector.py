@@ -308,7 +308,7 @@ def waiting_call() -> tuple[Conversation, CallId]:
 
 def test_a_denial_shows_who_and_why_and_does_not_look_run() -> None:
     conversation, call = waiting_call()
-    assert "waiting for you" in picture(conversation.screen.blocks)[-2]
+    assert "approval pending" in picture(conversation.screen.blocks)[-2]
     assert conversation.state is not None
     one = pending_calls(conversation.state)[0]
     conversation.feed(CallDecided(call_id=call, digest=one.digest, decision=Rejected(reason="not now"), by=ANA))
@@ -337,7 +337,7 @@ def test_a_crash_in_a_call_is_shown_as_an_unknown_outcome() -> None:
     conversation.flying.clear()
     conversation.feed(Recovered(grant=grant("coder")))
     conversation.check()
-    assert "outcome unknown, waiting for you" in picture(conversation.screen.blocks)[-2]
+    assert "outcome unknown, decision pending" in picture(conversation.screen.blocks)[-2]
 
 
 def test_pieces_of_one_text_are_joined_into_one_operation() -> None:

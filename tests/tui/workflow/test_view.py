@@ -91,7 +91,7 @@ def accepted_up_to_the_gate() -> Played:
 def test_a_gate_s_command_that_waits_for_a_person_is_asked_about() -> None:
     view = seen(accepted_up_to_the_gate())
     now = view.steps[1]
-    assert (view.word, view.working, now.mark, now.word) == ("waits for you", False, Mark.ASKING, "waits for you")
+    assert (view.word, view.working, now.mark, now.word) == ("decision pending", False, Mark.ASKING, "decision pending")
     assert [(one.name, one.mark) for one in now.gates] == [("tidy", Mark.DONE), ("tests", Mark.ASKING)]
     assert now.passed == 2
     assert now.iteration == 0, "no model is at work"
