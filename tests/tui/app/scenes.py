@@ -46,14 +46,14 @@ def busy(run: FakeRun) -> None:
     discovered(run)
     run.play.gives_up("The key of the cache is unknown.")
     run.play.calls("configure", "written", component="invoice")
-    run.play.calls("validate_minimal", "valid", component="invoice")
+    run.play.calls("validate_minimal", '{"valid": true}', component="invoice")
     run.play.calls("validate_full", BAD, component="invoice")
 
 
 def gated(run: FakeRun) -> None:
     """A gate's command waits for the person."""
     busy(run)
-    run.play.calls("validate_full", "valid", component="invoice", again=True)
+    run.play.calls("validate_full", '{"valid": true}', component="invoice", again=True)
     run.play.answers(ANSWER)
 
 
@@ -70,7 +70,7 @@ def to_review(run: FakeRun) -> None:
     """The last answer waits for the person."""
     discovered(run)
     for name in ("validate_minimal", "validate_full"):
-        run.play.calls(name, "valid", component="invoice")
+        run.play.calls(name, '{"valid": true}', component="invoice")
     run.play.answers(ANSWER)
     run.play.approves()
     run.play.returns("12 passed", Outcome.SUCCESS)

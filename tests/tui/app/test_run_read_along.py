@@ -96,7 +96,7 @@ async def test_the_panel_shows_steps_and_validations_and_follows_the_run() -> No
         assert "Open elsewhere (pid 77 on here" in running.text
         assert "✓ 1 discover" in running.text
         assert "▸ 2 configure" in running.text
-        reader.led.play.calls("validate_minimal", "valid", component="invoice")
+        reader.led.play.calls("validate_minimal", '{"valid": true}', component="invoice")
         assert "✓ validate_minimal" not in running.app.chat.query_one(WorkflowPanel).render().plain
         reader.looks()
         await running.settle()
