@@ -25,7 +25,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailed
 from chatops.policy.harmless import known_reader
@@ -39,6 +39,11 @@ MAX_INDEX = 64_000_000
 """Bytes; a longer file cannot be judged."""
 
 _SUBMODULE = 0o160000
+_LONGEST = 0xFFF
+"""The longest path whose length an entry of the index states."""
+_NOT_BELOW = frozenset({"", ".", "..", ".git"})
+"""Parts of a path that leads out of a work tree."""
+_OBJECT_FORMAT = "extensions.objectformat"
 _VERSION_S = 10.0
 _HEAD = re.compile(rb"(?:ref:\s*refs/\S.*|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*", re.DOTALL)
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
@@ -82,12 +87,17 @@ _QUIET = (
     ("diff.ignoreSubmodules", "all"),
     ("submodule.recurse", "false"),
     ("protocol.allow", "never"),
+    # With threads git reads an index by a table of offsets, which can lead to other entries than `tracked` finds.
+    ("index.threads", "1"),
 )
 """Settings on the command's environment; they override those of the repository and of the user."""
 _READ_FILES = frozenset({"diff", "grep"})
 """Subcommands that show the content of files in the work tree, besides committed content."""
 _QUIET_FLAGS = {
-    **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
+    # Only the flag wins over the `ignore` of .gitmodules. In a submodule git obeys the configuration of that.
+    "status": ("--ignore-submodules=all",),
+    "diff": ("--ignore-submodules=all", "--no-ext-diff", "--no-textconv"),
+    **dict.fromkeys(("log", "show"), ("--no-ext-diff", "--no-textconv")),
     "blame": ("--no-textconv",),
 }
 """Options by subcommand: no setting switches these programs off."""
@@ -112,9 +122,10 @@ class Tracked:
     mode: int
 
 
-def doubt(cwd: Path, *, program: str) -> str:
+def doubt(cwd: Path, *, program: str, workspace: Path) -> str:
     """Return why `program`, a git run in `cwd`, may start programs of the repository; empty if it cannot.
 
+    A repository that leads out of the `workspace` is doubtful too: git would show what lies there.
     Only the repository's own settings count. The user's settings are the user's choice.
     """
     try:
@@ -122,6 +133,8 @@ def doubt(cwd: Path, *, program: str) -> str:
         if found < OLDEST:
             return f"{program} is older than {OLDEST[0]}.{OLDEST[1]}, which cannot be told to ignore bare repositories"
         repository = find(cwd)
+        if reason := _place_doubt(repository, workspace=workspace):
+            return reason
         return _settings_doubt(repository) or _hooks_doubt(repository) or _index_doubt(repository, tracked(repository))
     except _Unfit as error:
         return str(error)
@@ -165,8 +178,11 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
 
 
 def _sensitive(repository: Repository) -> list[str]:
-    found = []
-    for path in dict.fromkeys(entry.path for entry in tracked(repository)):
+    paths = dict.fromkeys(entry.path for entry in tracked(repository))
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+    # A search follows a link in place of a tracked folder.
+    found = [folder for folder in sorted(folders) if stat.S_ISLNK(_mode(repository.tree / folder))]
+    for path in paths:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if sensitive(repository.tree / path, workspace=repository.tree):
                 found.append(path)
@@ -205,7 +221,7 @@ def _plain(tree: Path, store: Path) -> Repository:
     """
     shared = store
     if _mode(store / "commondir"):
-        shared = Path(os.path.normpath(store / _read(store / "commondir").strip()))
+        shared = _followed(store, _read(store / "commondir"))
     folders = (store, shared, shared / "objects", shared / "refs")
     usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(store / "HEAD"))
     if not usual or not _HEAD.fullmatch(_bytes(store / "HEAD", limit=MAX_CONFIG)):
@@ -217,7 +233,12 @@ def _named(entry: Path) -> Path:
     text = _read(entry)
     if not text.startswith("gitdir: "):
         raise _Unfit(f"{entry} names no repository")
-    return Path(os.path.normpath(entry.parent / text.removeprefix("gitdir: ").rstrip("\r\n")))
+    return _followed(entry.parent, text.removeprefix("gitdir: "))
+
+
+def _followed(folder: Path, text: str) -> Path:
+    """Return the path that git reads in a file with `text`: links are followed before a ``..`` behind them."""
+    return Path(os.path.realpath(folder / text.rstrip("\r\n")))
 
 
 def _mode(path: Path) -> int:
@@ -239,6 +260,23 @@ def _version(program: str, changed: int) -> tuple[int, int]:
         return (0, 0)
     found = _VERSION.match(done.stdout)
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _place_doubt(repository: Repository, *, workspace: Path) -> str:
+    """Look at where the data lies. A linked work tree lies elsewhere than its repository, which knows of it."""
+    store, shared, dot_git = repository.store, repository.shared, repository.tree / ".git"
+    if store != dot_git or shared != store:
+        back = _followed(store, _read(store / "gitdir")) if _mode(store / "gitdir") else None
+        linked = back == dot_git and shared in (store, store.parent.parent)
+        if not linked and not (store.is_relative_to(workspace) and shared.is_relative_to(workspace)):
+            return f"its data lies in {shared}, outside of the workspace"
+    objects = shared / "objects"
+    if _mode(objects / "info" / "alternates"):
+        return "the repository takes objects from elsewhere"
+    with os.scandir(objects) as entries:
+        if any(entry.is_symlink() for entry in entries):
+            return f"{objects} has links, which lead to objects elsewhere"
+    return ""
 
 
 def _settings_doubt(repository: Repository) -> str:
@@ -287,7 +325,8 @@ def tracked(repository: Repository) -> tuple[Tracked, ...]:
     Raises ValueError, IndexError or OSError.
     """
     config = repository.shared / "config"
-    width = 32 if _mode(config) and "sha256" in _read(config).casefold() else 20
+    formats = [value for key, value in _settings(_read(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
+    width = 32 if formats[-1:] == ["sha256"] else 20
     files = (repository.store / "index", *repository.store.glob("sharedindex.*"))
     return tuple(
         entry for file in files if _mode(file) for entry in _entries(_bytes(file, limit=MAX_INDEX), width=width)
@@ -309,6 +348,13 @@ def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
             kept = len(path) - cut
         end = data.index(b"\0", start)
         path = path[:kept] + data[start:end]
+        # Git takes the length from the entry, and looks for the next entry behind it.
+        stated = int.from_bytes(data[at + 40 + width : at + 42 + width], "big") & _LONGEST
+        if kept < 0 or stated != min(len(path), _LONGEST):
+            raise ValueError("not an index")
+        # Git makes no such entries, but follows them. A shared index leaves names out, a sparse one names folders.
+        if not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")) and path:
+            raise ValueError("not an index of a work tree")
         # Before version 4 each entry is padded to a multiple of eight bytes, with at least one NUL.
         at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
         yield Tracked(path=os.fsdecode(path), mode=mode & 0o170000)
@@ -339,23 +385,34 @@ def _bytes(path: Path, *, limit: int) -> bytes:
 
 def _first_unknown(text: str) -> str:
     """Return the first setting that is not known to be harmless, including one that only a laxer parser would see."""
+    for key, value in _settings(text):
+        if key not in _HARMLESS and not key.startswith(_COLOURS):
+            return key
+        if key.startswith(("remote.", "submodule.")) and "::" in value:
+            return f"{key} to a helper program"
+        if key == _OBJECT_FORMAT and value not in {"sha1", "sha256"}:
+            return f"{key} to {value[:40]}"
+    return ""
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Yield section and key of each setting, and its value as written. What is unclear is yielded as a key."""
     section = ""
     # For git only a line feed ends a line; splitting elsewhere would yield other sections than git sees.
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
         if found := _SECTION.match(line):
-            section = found[1].lower().partition(".")[0]
+            section, dot, _ = found[1].lower().partition(".")
+            if section == "extensions" and (dot or found[2] is not None):
+                yield line[:40], ""
             line = line[found.end() :].strip()
         elif line.startswith("["):
-            return line[:40]
+            yield line[:40], ""
+            continue
         if not line or line[0] in "#;":
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None or line.endswith("\\"):
-            return f"{section}: {line[:40]}"
-        key = f"{section}.{entry[1].lower()}"
-        if key not in _HARMLESS and not key.startswith(_COLOURS):
-            return key
-        if section in {"remote", "submodule"} and "::" in (entry[2] or ""):
-            return f"{key} to a helper program"
-    return ""
+            yield f"{section}: {line[:40]}", ""
+            continue
+        yield f"{section}.{entry[1].lower()}", (entry[2] or "").strip()

@@ -140,7 +140,7 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     inside = any(Path(place).is_relative_to(context.workspace) for place in places)
     if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in _RUN_THE_WORKSPACE:
         return f"{words[0]} is a program of the workspace here: {program}."
-    if words[0] == "git" and (reason := doubt(cwd, program=program)):
+    if words[0] == "git" and (reason := doubt(cwd, program=program, workspace=context.workspace)):
         return f"git may do more than the words say: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
         if target.is_relative_to(context.workspace) and (refusal := refused(target, context=context, write=False)):

@@ -1,7 +1,9 @@
 """A hostile repository makes git run programs; no rule about words answers for that."""
 
+import hashlib
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import ArgvPattern, ExactArguments
+from chatops.domain.tools import Exposure
 from chatops.policy.matching import covers, matches
 from chatops.policy.patterns import suggest_exact, suggest_rule
 from chatops.tools import repository as judging
 from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.shell import shell_tools
-from tests.tools.toolkit import context_for, inspected
+from tests.tools.toolkit import context_for, done, inspected
 
 GIT = shutil.which("git") or ""
 STATUS = ArgvPattern(words=("git", "status"))
@@ -36,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def runs_programs(folder: Path) -> str:
     """Say why git may start programs of the repository around `folder`."""
-    return judging.doubt(folder, program=GIT)
+    return judging.doubt(folder, program=GIT, workspace=folder)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -69,6 +72,40 @@ def setting(key: str, value: str) -> Callable[[Path], None]:
     return lambda repository: git(repository, "config", key, value)
 
 
+def data_behind_a_link(repository: Path) -> None:
+    """`..` behind a link leads to where the link does, not to where it lies."""
+    shutil.copytree(repository / ".git", repository / "decoy")
+    (repository / "sub" / "deep").mkdir(parents=True)
+    (repository / "link").symlink_to("sub/deep")
+    git(repository, "config", "filter.x.clean", "touch PWNED")
+    (repository / ".git").rename(repository / "sub" / "decoy")
+    (repository / ".git").write_text("gitdir: link/../decoy\n")
+
+
+def shared_data_with_a_space(repository: Path) -> None:
+    shutil.copytree(repository / ".git", repository / "decoy")
+    git(repository, "config", "filter.x.clean", "touch PWNED")
+    shutil.copytree(repository / ".git", repository / "decoy ")
+    (repository / ".git" / "config").unlink()
+    (repository / ".git" / "commondir").write_text("../decoy \n")
+
+
+def indexed(repository: Path, *entries: tuple[int, bytes], filler: bytes = b"\0") -> None:
+    """Write an index with these modes and paths, filled up with `filler` up to the last."""
+    blob = subprocess.run(["git", "rev-parse", "HEAD:a"], cwd=repository, check=True, capture_output=True).stdout
+    data = b"DIRC" + struct.pack(">II", 2, len(entries))
+    for number, (mode, path) in enumerate(entries, 1):
+        entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, mode, 0, 0, 0) + bytes.fromhex(blob.decode())
+        entry += struct.pack(">H", len(path)) + path
+        data += entry + (filler if number < len(entries) else b"\0") * (8 - len(entry) % 8)
+    (repository / ".git" / "index").write_bytes(data + hashlib.sha1(data).digest())
+
+
+def submodule_behind_a_long_name(repository: Path) -> None:
+    """Git takes the length of a name as stated, and not as far as a NUL."""
+    indexed(repository, (0o100644, b"a"), (0o160000, b"sub"), filler=b"x")
+
+
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "file system monitor": setting("core.fsmonitor", "touch PWNED; false"),
     "external diff": setting("diff.external", "touch"),
@@ -82,6 +119,11 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "hook": hook,
     "section behind a carriage return": section_behind_a_carriage_return,
     "submodule": submodule,
+    "data behind a link": data_behind_a_link,
+    "shared data with a space": shared_data_with_a_space,
+    "submodule behind a long name": submodule_behind_a_long_name,
+    "entry above the work tree": lambda repository: indexed(repository, (0o100644, b"x/../../private")),
+    "entry in the repository's data": lambda repository: indexed(repository, (0o100644, b".GIT/config")),
 }
 
 
@@ -108,6 +150,7 @@ def test_ordinary_settings_are_no_danger(repository: Path) -> None:
     git(repository, "config", "branch.main.merge", "refs/heads/main")
     git(repository, "config", "user.email", "a@b")
     git(repository, "config", "color.ui", "false")
+    git(repository, "config", "branch.sha256.remote", "origin")
     assert runs_programs(repository) == ""
     (repository / "inner").mkdir()
     assert runs_programs(repository / "inner") == ""
@@ -133,6 +176,56 @@ def test_only_a_plain_work_tree_is_harmless(repository: Path, tmp_path: Path) ->
     link.mkdir()
     (link / ".git").symlink_to(repository / ".git")
     assert "neither a folder nor a file" in runs_programs(link)
+
+
+def commondir(folder: Path, private: Path) -> None:
+    git(folder, "init", "-q")
+    (folder / ".git" / "commondir").write_text(f"{private / '.git'}\n")
+
+
+def alternates(folder: Path, private: Path) -> None:
+    git(folder, "init", "-q")
+    (folder / ".git" / "objects" / "info" / "alternates").write_text(f"{private / '.git' / 'objects'}\n")
+
+
+def linked_objects(folder: Path, private: Path) -> None:
+    git(folder, "init", "-q")
+    (folder / ".git" / "objects" / "pack").rmdir()
+    (folder / ".git" / "objects" / "pack").symlink_to(private / ".git" / "objects" / "pack")
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        lambda folder, private: (folder / ".git").write_text(f"gitdir: {private / '.git'}\n"),
+        commondir,
+        alternates,
+        linked_objects,
+    ],
+    ids=["gitdir", "commondir", "alternates", "linked objects"],
+)
+def test_a_workspace_cannot_lead_git_to_another_repository(
+    repository: Path, tmp_path: Path, lead: Callable[[Path, Path], None]
+) -> None:
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    lead(folder, repository)
+    assert "elsewhere" in runs_programs(folder) or "outside of the workspace" in runs_programs(folder)
+
+
+@pytest.mark.parametrize("place", ["ws/private", "outside"])
+async def test_a_search_by_rule_does_not_follow_a_link_in_place_of_a_folder(
+    repository: Path, tmp_path: Path, place: str
+) -> None:
+    (repository / "d" / "e").mkdir(parents=True)
+    (repository / "d" / "e" / "f").write_text("here\n")
+    git(repository, "add", "d")
+    (repository / "d").rename(tmp_path / place)
+    (tmp_path / place / "e" / "f").write_text("token\n")
+    (repository / "d").symlink_to(tmp_path / place)
+    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    context = context_for(repository, exposure=Exposure.MASKED)
+    assert "token" not in (await done(shell, context, {"command": "git grep token"})).content
 
 
 async def test_a_reader_that_the_workspace_brings_is_not_the_one_that_was_meant(
