@@ -28,6 +28,12 @@ SHOWN = 40
 TAKEN = frozenset({"default", "demo", "env", "claude_cli"})
 """Names with a special meaning."""
 
+CREDENTIALS = frozenset({"api_key", "api_key_env", "api_key_file", "api_key_command", "api_key_keyring", "headers"})
+"""Keys of an entry that hold or name what only one server may see."""
+
+BOM = "\ufeff"
+"""Some editors begin a file with it."""
+
 
 def run(arguments: Namespace) -> int:
     """Connect to an endpoint. Exit code 0 if a model was stored; nothing is written unless the endpoint answered."""
@@ -133,14 +139,16 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
 def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     """Write `entry` under `models` of the registry at `target`, and return its name there.
 
-    Everything else stays as it is written, comments too. A missing file starts as a copy of the packaged one. The
-    result is checked before it replaces anything.
+    Everything else stays as it is written, comments too. Credentials of an entry stay only if its address does. A
+    missing file starts as a copy of the packaged one. The result is checked before it replaces anything.
     """
     source = target if target.exists() else packaged_registry()
     try:
-        text = source.read_text("utf-8-sig")
+        # Not as text: that would make each line end with a line feed.
+        written = source.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
+    text = written.removeprefix(BOM)
     read_registry(text.encode(), source=str(source))
     value = parse(text).value
     models = value.get("models", {}) if isinstance(value, dict) else {}
@@ -149,8 +157,13 @@ def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     if name in TAKEN:
         raise ConfigError(f"A model cannot be called {name!r}: that has a meaning.", advice="Choose another --name.")
     before = models.get(chosen)
-    kept = {key: inner for key, inner in before.items() if key != "api_key_env"} if isinstance(before, dict) else {}
-    data = with_value(text, ("models", chosen), {**kept, **entry}).encode()
+    kept = before if isinstance(before, dict) else {}
+    dropped = {"api_key_env"} if kept.get("api_url") == entry["api_url"] else CREDENTIALS
+    kept = {key: inner for key, inner in kept.items() if key not in dropped}
+    try:
+        data = (written[: -len(text)] + with_value(text, ("models", chosen), {**kept, **entry})).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("A name is not valid UTF-8.", advice="Choose another --name or --model.") from error
     read_registry(data, source=str(target))
     write_private(target.resolve(), data)
     return chosen

@@ -66,23 +66,25 @@ def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     Raises NotWellFormed if `text` is not JSON.
     """
     spans = parse(text).spans
+    newline = "\r\n" if "\r\n" in text else "\n"
     if path in spans:
         start, end = spans[path]
-        return text[:start] + _indented(value, by=len(path)) + text[end:]
+        return text[:start] + _indented(value, by=len(path), newline=newline) + text[end:]
     *parents, key = path
     if tuple(parents) not in spans:
         return with_value(text, tuple(parents), {key: value})
     start, _ = spans[tuple(parents)]
-    member = f"\n{_INDENT * len(path)}{json.dumps(key, ensure_ascii=False)}: {_indented(value, by=len(path))}"
+    name = json.dumps(key, ensure_ascii=False)
+    member = f"{newline}{_INDENT * len(path)}{name}: {_indented(value, by=len(path), newline=newline)}"
     has_members = any(other[:-1] == tuple(parents) for other in spans if other)
     rest = text[start + 1 :]
     if has_members:
         return f"{text[: start + 1]}{member},{'' if rest[:1].isspace() else ' '}{rest}"
-    return f"{text[: start + 1]}{member}\n{_INDENT * len(parents)}{rest}"
+    return f"{text[: start + 1]}{member}{newline}{_INDENT * len(parents)}{rest}"
 
 
-def _indented(value: Json, *, by: int) -> str:
-    return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", "\n" + _INDENT * by)
+def _indented(value: Json, *, by: int, newline: str) -> str:
+    return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", newline + _INDENT * by)
 
 
 def dotted(path: Path) -> str:

@@ -75,6 +75,46 @@ def test_comments_and_layout_of_the_registry_are_kept(chatops: CommandLine, chat
     assert "2 models, 1 role, 0 warnings" in chatops("registry", "check").out
 
 
+def test_line_ends_and_a_byte_order_mark_are_kept(chatops: CommandLine, chatops_home: Path) -> None:
+    file = chatops_home / "config" / "model_registry.json"
+    file.parent.mkdir(parents=True)
+    before = b'\xef\xbb\xbf{\r\n  // mine\r\n  "roles": {"solo": {}}\r\n}\r\n'
+    file.write_bytes(before)
+    with FakeOpenAI([]) as server:
+        assert chatops("connect", server.url, "--model", "fake-model", "--name", "new").code == 0
+    after = file.read_bytes()
+    assert after.startswith(before[:4]) and after.endswith(before[4:])
+    assert after.count(b"\n") == after.count(b"\r\n") > before.count(b"\r\n")
+
+
+def test_a_key_is_not_given_to_another_server(chatops: CommandLine, chatops_home: Path) -> None:
+    file = chatops_home / "config" / "model_registry.json"
+    file.parent.mkdir(parents=True)
+    key = str(chatops_home / "key")
+    Path(key).write_text("sk-of-the-first-server")
+    entry = {
+        "model_name": "m",
+        "api_key_file": key,
+        "headers": {"X-Token": "t"},
+        "temperature": 1,
+    }
+    with FakeOpenAI([]) as first, FakeOpenAI(lambda request: says("hello")) as second:
+        file.write_text(json.dumps({"models": {"mine": {**entry, "api_url": first.url}}, "roles": {"solo": {}}}))
+        assert chatops("connect", first.url, "--model", "fake-model", "--name", "mine").code == 0
+        assert json.loads(file.read_text())["models"]["mine"]["api_key_file"] == key
+        assert chatops("connect", second.url, "--model", "fake-model", "--name", "mine").code == 0
+        written = json.loads(file.read_text())["models"]["mine"]
+        assert written["temperature"] == 1 and not {"api_key_file", "headers"} & set(written)
+        assert chatops("-p", "hello").code == 0
+    assert all("sk-of-the-first" not in str(request.headers) for request in second.requests)
+
+
+def test_a_name_that_is_no_text_is_refused(chatops: CommandLine) -> None:
+    with FakeOpenAI([]) as server:
+        ran = chatops("connect", server.url, "--model", "fake-model", "--name", "n\udcff")
+    assert ran.code == 2 and "not valid UTF-8" in ran.err
+
+
 def test_the_key_stays_in_its_variable(
     chatops: CommandLine, chatops_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
