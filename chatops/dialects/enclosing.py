@@ -49,8 +49,11 @@ _BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
 """Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
 _MOST = 1000
 """Number of tags that are counted. With more of them open, every call is doubtful."""
-_VOID = frozenset("area base br col embed hr img input link meta s track wbr".split())
-"""HTML tags that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it."""
+_VOID = frozenset("br hr img s wbr".split())
+"""HTML tags in prose that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it.
+
+Others, such as `<input>` and `<meta>`, are words that models put around what they quote.
+"""
 _WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
 """Names of tokens that wrap everything a model says."""
 _ANSWERS = frozenset({"answer", "response", "output"})

@@ -297,6 +297,7 @@ PAIRS = [
     ("<🤔>", "</🤔>"),
     ("<1-note>", "</1-note\n>"),
     ("[analysis]\n", "\n[/analysis]"),
+    ("<input>", "</input>"),
     ("<|scratchpad|>", "<|/scratchpad|>"),
     ("<|begin_of_draft|>", "<|end_of_draft|>"),
     ("<｜note▁start｜>", "<｜note▁end｜>"),
