@@ -47,7 +47,7 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
     """
     if not tail:
         return True
-    words = _launched(tuple(prefix))
+    words = launched(tuple(prefix))
     if not words:
         return False
     name = words[0]
@@ -68,7 +68,7 @@ def interpreter(name: str) -> bool:
 
 def known_reader(argv: Sequence[str]) -> int:
     """Return how many leading words name a program (and its sub-command) that is known to only read; 0: none."""
-    words = _launched(tuple(argv))
+    words = launched(tuple(argv))
     if not words:
         return 0
     skipped = len(argv) - len(words)
@@ -80,9 +80,9 @@ def known_reader(argv: Sequence[str]) -> int:
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the words that a known reader takes as files: operands, and values of its flags, also attached ones."""
     words = tuple(argv)[known_reader(argv) :]
-    launched = _launched(tuple(argv))
-    program = (GIT.get(launched[1]) if launched[:1] == ("git",) and len(launched) > 1 else None) or (
-        PROGRAMS.get(launched[0]) if launched else None
+    started = launched(tuple(argv))
+    program = (GIT.get(started[1]) if started[:1] == ("git",) and len(started) > 1 else None) or (
+        PROGRAMS.get(started[0]) if started else None
     )
     if program is None:
         return ()
@@ -91,7 +91,7 @@ def file_words(argv: Sequence[str]) -> tuple[str, ...]:
     return (*arguments.operands, *arguments.values)
 
 
-def _launched(words: tuple[str, ...]) -> tuple[str, ...]:
+def launched(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the program that the leading launchers start, with its words; empty if that cannot be told."""
     while launcher := next((start for start in LAUNCHERS if words[: len(start)] == start), None):
         words = words[len(launcher) :]

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.policy.argv import simple_words
-from chatops.policy.harmless import file_words, interpreter
+from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, locate, refused
@@ -41,8 +41,8 @@ _RUN_THE_WORKSPACE = frozenset({"pytest"})
 """Programs that run code of the workspace anyway, so it does not matter if they lie in it themselves."""
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
-_FOLLOW_LINKS = {"ls": "L", "diff": "r"}
-"""Programs that follow the links that they find, and the flag that makes them do so."""
+_FOLLOW_LINKS = {"ls": "L", "diff": ""}
+"""Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
 _WORD = re.compile(r"[\w./~+@%:-]+")
 _TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
 """Options of an interpreter that may take the next word as their value, so that word may not be the script."""
@@ -140,6 +140,8 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     inside = any(Path(place).is_relative_to(context.workspace) for place in places)
     if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in _RUN_THE_WORKSPACE:
         return f"{words[0]} is a program of the workspace here: {program}."
+    if words[0] != "git" and launched(words)[:1] == ("git",):
+        return f"{words[0]} starts git, which then obeys the repository."
     if words[0] == "git" and (reason := doubt(cwd, program=program, workspace=context.workspace)):
         return f"git may do more than the words say: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
@@ -156,6 +158,7 @@ def _reveals(
     The sandbox hides such files, except in a home folder. Programs that run code of the workspace can read everything
     without a sandbox; a rule for one of them permits that.
     """
+    words = launched(words) or words
     program = PROGRAMS.get(words[0]) if words else None
     if not words or (program is not None and program.text):
         return ""
@@ -164,7 +167,7 @@ def _reveals(
         return f"The workspace is {workspace}, so {words[0]} can read any file of yours."
     if contained or words[0] in _RUN_THE_WORKSPACE or reads_only(words):
         return ""
-    here = words[0] in {"ls", "rg"} or _has_flag(words, "r")
+    here = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
     places = list(map(Path, targets)) or ([cwd] if program is not None and here else [])
     try:
         for place in (place for place in places if place.is_relative_to(workspace)):
@@ -181,7 +184,8 @@ def _sensitive_below(place: Path, *, words: tuple[str, ...], context: ToolContex
     contents = words[0] not in _NAMES_ONLY
     if not place.is_dir():
         return place if contents and sensitive(place, workspace=context.workspace) else None
-    follows = words[0] in _FOLLOW_LINKS and _has_flag(words, _FOLLOW_LINKS[words[0]])
+    flag = _FOLLOW_LINKS.get(words[0])
+    follows = flag is not None and (not flag or _has_flag(words, flag))
     protected = [path for path in (*context.protected, *home_secrets()) if contents and path.exists()]
     found = survey(place, within=context.workspace, secrets=contents, hard_links=contents, links=follows).secret
     return next((path for path in (*protected, *found) if path.is_relative_to(place)), None)

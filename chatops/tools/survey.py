@@ -61,7 +61,7 @@ class _Walk:
                     if path in self.skipped:
                         continue
                     if entry.is_symlink():
-                        if self.links and not Path(os.path.realpath(path)).is_relative_to(self.root):
+                        if self.links and (self.secrets or not Path(os.path.realpath(path)).is_relative_to(self.root)):
                             self.secret.append(path)
                         continue
                     below = (*parts, fold(entry.name)) if self.secrets else parts
@@ -100,8 +100,8 @@ def survey(
     """List everything below `root` except `skipped`.
 
     `secrets`: also return files that may hold secrets, judged by their path in `within` (the workspace). With
-    `hard_links` these include files that have a name outside of `root`, with `links` symlinks that lead out of the
-    workspace.
+    `hard_links` these include files that have a name outside of `root`, with `links` symlinks. `links` alone returns
+    the symlinks that lead out of the workspace.
 
     Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries.
     """
