@@ -8,10 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolCall
 
 LOST = "No result of this call was recorded. It may or may not have taken effect."
 """Content of a stand-in for a lost result."""
+HELD = (
+    "Not run so far. This call is pending, and it can be neither approved nor run here, because nothing can be saved. "
+    "Continue without its result."
+)
+"""Content of the result that a call which never started has in a copy that cannot be saved."""
 NO_REPLY = "[There was no reply.]"
 """Text of a stand-in for a missing reply of the model. Some servers require that speakers alternate."""
 
@@ -88,3 +94,24 @@ def stand_in(call: ToolCall, *, id: MessageId) -> ToolMessage:
 def stands_in(message: ToolMessage) -> bool:
     """Return True if `message` is a stand-in for a lost result."""
     return message.outcome is Outcome.UNKNOWN and message.content == LOST
+
+
+def held(call: ToolCall) -> ToolMessage:
+    """Return the result of a call that never started, for a copy in which it can be neither approved nor run."""
+    return ToolMessage(
+        id=MessageId(f"{call.id}.held"),
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        outcome=Outcome.INTERRUPTED,
+        content=HELD,
+        verdict=Verdict.ASK,
+    )
+
+
+def is_held(message: ToolMessage) -> bool:
+    """Return True if the call never started and still waits where the session can be saved.
+
+    Any other interrupted call was permitted by someone, or was stopped and has no verdict.
+    """
+    return (message.outcome, message.verdict, message.decided_by) == (Outcome.INTERRUPTED, Verdict.ASK, "")

@@ -1,20 +1,28 @@
 """Queries on a turn's state: is it paused, which calls wait for the user, how did it end."""
 
+from typing import assert_never
+
 from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome
+from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
+    BeforeEdit,
+    CallStatus,
     CheckingAnswer,
     Deferred,
     Finished,
     InRound,
+    Inspecting,
     Permitted,
     Rechecking,
+    Reconciling,
     Settled,
+    Started,
     Stopping,
     TurnState,
 )
@@ -127,6 +135,32 @@ def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
         for one in phase.calls
         if isinstance(one.status, Settled)
     )
+
+
+def results_in_copy(state: TurnState) -> tuple[ToolMessage, ...]:
+    """Return the results that a copy of the session can give to the calls of a turn it does not continue.
+
+    A call whose attempt may have taken effect gets none.
+    """
+    phase = state.phase
+    if not isinstance(phase, InRound):
+        return settled_so_far(state)
+    held = tuple(pairing.held(one.call) for one in phase.calls if _never_started(one.status))
+    return (*settled_so_far(state), *held)
+
+
+def _never_started(status: CallStatus) -> bool:
+    match status:
+        case Inspecting(before_edit=BeforeEdit(status=asked)) | (AwaitingDecision() as asked):
+            return not asked.in_doubt
+        case Inspecting() | Deferred():
+            return True
+        case Permitted(attempt=attempt) | Rechecking(attempt=attempt):
+            return attempt == 0
+        case Started() | Reconciling() | Settled():
+            return False
+        case _:
+            assert_never(status)
 
 
 def answer_so_far(state: TurnState) -> str:

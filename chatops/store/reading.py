@@ -1,16 +1,23 @@
 """Reading a store's file without changing a byte of it or leaving a file beside it."""
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chatops.domain.errors import StoreError, Unreadable
+from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.engine.view import results_in_copy
+from chatops.store import messages, turns
+from chatops.store.columns import text
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
 from chatops.store.faults import translated
 from chatops.store.opening import OPEN_HERE, faults_of, identity, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -74,11 +81,29 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
 
 
 def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
-    """Return a copy in memory of the sessions at `path`, and how much could be read. No session in it can be resumed.
+    """Return a copy in memory of the sessions at `path`, and how much could be read. No turn in it can be resumed.
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
     """
-    return _copied(path, unsaved=unsaved, tables=CONVERSATIONS)
+    rows, salvage = _copied(path, unsaved=unsaved, tables=CONVERSATIONS)
+    with rows.write():
+        _end_turns(rows)
+    return rows, salvage
+
+
+def _end_turns(rows: Connection) -> None:
+    """End all turns. Their calls get the results that are stored, or a note that they wait if they never started."""
+    for session_id, head, turn_id in rows.all("SELECT id, head, active_turn FROM sessions WHERE active_turn <> ''"):
+        try:
+            results = results_in_copy(turns.load(rows, TurnId(text(turn_id))))
+            session, parent = SessionId(text(session_id)), MessageId(text(head))
+            new_head = messages.append(rows, results, session_id=session, turn_id=None, parent=parent, now=0)
+        except StoreError as error:
+            log.warning("the calls of turn %s stay without results in the copy: %s", turn_id, error)
+            continue
+        rows.run("UPDATE sessions SET head = ? WHERE id = ?", new_head, session)
+    rows.run("UPDATE sessions SET active_turn = NULL, last_turn = NULL")
+    rows.run("DELETE FROM turns")
 
 
 def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:

@@ -19,8 +19,8 @@ BATCH = 500
 """Rows read at once as long as nothing is damaged."""
 GAP = 100_000
 """Row numbers tried one by one between the last readable row before a damaged place and the first after it."""
-CONVERSATIONS = ("messages", "sessions", "decisions", "settings")
-"""Tables that are enough to read sessions, without anything that could be resumed."""
+CONVERSATIONS = ("messages", "sessions", "turns", "decisions", "settings")
+"""Tables of what was said and decided. Without leases, journal and grants no turn can be resumed from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def carry_over(
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
         if file is not None and not (read["messages"] and read["sessions"]):
             _take_from_pages(file, target)
-        turns = _end_lost_turns(target, kept=not tables)
+        turns = _end_lost_turns(target)
         _mend_chains(target)
         if not read["sessions"]:
             _name_lost_sessions(target)
@@ -213,10 +213,10 @@ class _Reader:
             return self._one(select.replace(" body,", " '',"), number)
 
 
-def _end_lost_turns(target: sqlite3.Connection, *, kept: bool) -> int:
+def _end_lost_turns(target: sqlite3.Connection) -> int:
     """Delete what refers to a turn or session that was not copied, and return how many turns were lost."""
     lost = "active_turn IS NOT NULL AND active_turn NOT IN (SELECT turn_id FROM turns)"
-    turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}") if kept else 0
+    turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}")
     target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
     target.execute("UPDATE sessions SET last_turn = NULL WHERE last_turn NOT IN (SELECT turn_id FROM turns)")
     for table in ("turns", "grants", "queued_texts", "leases", "runs"):

@@ -60,7 +60,7 @@ def _sign(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
     match card.status:
         case CardStatus.UNSETTLED | CardStatus.PERMITTED:
             return signs.unsettled, theme.muted
-        case CardStatus.WAITING:
+        case CardStatus.WAITING | CardStatus.HELD:
             return signs.waiting, theme.warn
         case CardStatus.UNKNOWN_WAITING:
             return signs.unknown, theme.bad
@@ -84,6 +84,8 @@ def _words(card: ToolCardBlock) -> str:
             return f"{_permission(card.decided_by)}, runs after the calls before it"
         case CardStatus.WAITING:
             return "approval pending"
+        case CardStatus.HELD:
+            return "still pending, cannot be approved or run here"
         case CardStatus.UNKNOWN_WAITING:
             return "outcome unknown, decision pending"
         case CardStatus.RUNNING:

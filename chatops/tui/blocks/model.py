@@ -17,6 +17,8 @@ class CardStatus(StrEnum):
     """It has no result and no request yet: it is checked, queued or about to run."""
     WAITING = "waiting"
     """It waits for the user's approval."""
+    HELD = "held"
+    """It never started and is still pending, but this copy of the session cannot be saved: no decision is possible."""
     UNKNOWN_WAITING = "unknown_waiting"
     """It was started once, its outcome is unknown, and the user has to decide."""
     PERMITTED = "permitted"

@@ -19,7 +19,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome
 from chatops.engine import acceptance, feedback
-from chatops.engine.pairing import Results, results_of
+from chatops.engine.pairing import Results, is_held, results_of
 from chatops.tui.blocks.model import (
     AnswerBlock,
     Block,
@@ -112,7 +112,9 @@ def _cards(
         # Ids of stored calls repeat only if a store was damaged. Block ids must be unique.
         card_id = call.id if drawn[call.id] == 1 else f"{call.id}#{drawn[call.id]}"
         card = ToolCardBlock(id=card_id, tool=call.name, arguments=call.arguments)
-        if result is not None:
+        if result is not None and is_held(result):
+            yield replace(card, status=CardStatus.HELD)
+        elif result is not None:
             yield settled_card(
                 card_id,
                 tool=result.tool,

@@ -171,6 +171,47 @@ def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_
 
 
 @mounts
+@pytest.mark.fault("E01")
+@pytest.mark.parametrize("approved", [False, True])
+def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
+    desk: Desk, provider: Provider, approved: bool
+) -> None:
+    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
+
+        def run(*arguments: str) -> Ran:
+            return places.run(desk, *arguments, before=disk.before)
+
+        provider.script(calls(call("file_read", path="note.txt"), call("shell_exec", command=EFFECT)))
+        paused = run("-p", "run it", "--output-format", "json")
+        assert paused.code == 3, paused.err
+        session, call_id = paused.json["session_id"], paused.json["pending"][0]["id"]
+        if approved:
+            assert run("approvals", "approve", call_id).code == 0
+        filler = places.fill(disk.seen(desk.home), left=36 * 1024)
+        with places.open_chat(desk, "-c", before=disk.before) as terminal:
+            chat = ready(desk, provider, terminal)
+            screen = flat(chat.wait_for("Not saving: disk full"))
+            assert "still pending, cannot be approved or run here" in screen
+            assert "outcome unknown" not in screen
+            chat.assert_well()
+            read, held = (m["content"] for m in provider.requests[-1].messages if m["role"] == "tool")
+            assert "The invoice is due on Friday." in read
+            assert held.startswith("Not run so far. This call waits")
+            terminal.press("ctrl+q")
+            assert terminal.wait_exit() == 0
+        refused = run("approvals", "approve", call_id)
+        assert refused.code == 1, refused.out
+        assert desk.count == 0
+        filler.unlink()
+        if not approved:
+            assert run("approvals", "approve", call_id).code == 0
+        resumed = run("resume", session)
+        assert resumed.code == 0, resumed.err
+        assert desk.count == 1
+        assert provider.server.violations == []
+
+
+@mounts
 @pytest.mark.fault("E02")
 def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
     assert pipe.ask("from before").code == 0
