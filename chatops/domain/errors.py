@@ -63,10 +63,17 @@ class NoSuchSession(StoreError):
 class NotSaved(StoreError):
     """Writing failed for now. Stored data is not affected, and trying again may help."""
 
-    def __init__(self, message: str, *, advice: str = "", reason: str = "") -> None:
+    def __init__(self, message: str, *, advice: str = "", reason: str = "", says_so: bool = False) -> None:
         super().__init__(message, advice=advice)
         self.reason = reason or message
         """The reason in a few words: ``disk full``."""
+        self.says_so = says_so
+        """True if the message itself says that nothing is saved."""
+
+
+def unsaved_sentence(error: ChatopsError) -> str:
+    """Return the error's message as a sentence that says, once, that something is not saved."""
+    return str(error) if isinstance(error, NotSaved) and error.says_so else f"Not saved: {error}"
 
 
 class Unreadable(StoreError):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue, json_or_text
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import ToolMessage
@@ -114,7 +114,7 @@ def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | Non
         files=_files(calls, workspace),
         pending=pending_calls(state),
         reason=_reason(state, status, trouble),
-        detail=finished.detail if finished else _unsaved(trouble) if trouble else "",
+        detail=finished.detail if finished else unsaved_sentence(trouble) if trouble else "",
         advice=finished.advice if finished else (trouble.advice if trouble else ""),
     )
 
@@ -134,10 +134,6 @@ def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) 
             return "no_answer"
         case _:
             return "stopped"
-
-
-def _unsaved(trouble: ChatopsError) -> str:
-    return str(trouble) if str(trouble).startswith("Not saved:") else f"Not saved: {trouble}"
 
 
 def _finish_reason(said: str) -> str:

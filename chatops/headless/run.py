@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import assert_never
 
 from chatops.domain.decisions import Rejected
-from chatops.domain.errors import ChatopsError, NotSaved
+from chatops.domain.errors import ChatopsError, NotSaved, unsaved_sentence
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStatus
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
@@ -171,9 +171,9 @@ def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> in
     if trouble is None:
         trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
     printer.broke(str(trouble))
-    told = f"{trouble} {trouble.advice}".strip()
     # Use the session's own wording, so that say_once prints it only once.
-    screen.say_once(f"Not saved: {told}" if isinstance(trouble, NotSaved) and not told.startswith("Not sav") else told)
+    said = unsaved_sentence(trouble) if isinstance(trouble, NotSaved) else str(trouble)
+    screen.say_once(f"{said} {trouble.advice}".strip())
     return ExitCode.ERROR
 
 
@@ -201,7 +201,7 @@ def _end(
     printer.finished(result)
     _explain(result, screen, unsaved=trouble is not None and not _over(state))
     if trouble is not None and _over(state):
-        screen.say_once(f"Not saved: {trouble} {trouble.advice}".strip())
+        screen.say_once(f"{unsaved_sentence(trouble)} {trouble.advice}".strip())
         return ExitCode.ERROR
     return exit_code(result.status)
 

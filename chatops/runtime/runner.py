@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import AlreadyDecided, ChatopsError, Conflict, NotSaved, StoreError
+from chatops.domain.errors import AlreadyDecided, ChatopsError, Conflict, NotSaved, StoreError, unsaved_sentence
 from chatops.domain.events import Notice
 from chatops.engine.effects import Effect, Step
 from chatops.engine.inputs import Input
@@ -308,8 +308,7 @@ class Runner:
         log.error("a step was not stored: %s", error)
         if str(self.trouble) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
-            text = str(error)
-            self._tell(text if text.startswith("Not sav") else f"Not saved: {text}", advice=advice)
+            self._tell(unsaved_sentence(error), advice=advice)
         self.trouble = error
         if isinstance(error, NotSaved) and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend(), name="mend")

@@ -22,27 +22,32 @@ _LOCKED = (
     "locked by another program",
     "Not saved: {path} is locked by another program for too long.",
     "Close the program that holds it (a backup or a database browser), then try again.",
+    True,
 )
-_FOR_NOW: dict[int, tuple[str, str, str]] = {
+_FOR_NOW: dict[int, tuple[str, str, str, bool]] = {
     sqlite3.SQLITE_FULL: (
         DISK_FULL,
         "Disk full: this is not saved to {path}.",
         "Free some space; what was saved before is safe, and calls that need approval wait until saving works.",
+        False,
     ),
     sqlite3.SQLITE_READONLY: (
         READ_ONLY,
         "Not saving: {path} cannot be written.",
         "Make the file and its folder writable, or set CHATOPS_HOME to a folder that is.",
+        True,
     ),
     sqlite3.SQLITE_CANTOPEN: (
         "the file cannot be opened",
         "Not saving: {path} cannot be opened.",
         "Make its folder writable, or set CHATOPS_HOME to a folder that is.",
+        True,
     ),
     sqlite3.SQLITE_PERM: (
         READ_ONLY,
         "Not saving: {path} may not be opened by this user.",
         "Correct the owner of the file, or set CHATOPS_HOME to a folder of your own.",
+        True,
     ),
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
@@ -50,9 +55,10 @@ _FOR_NOW: dict[int, tuple[str, str, str]] = {
         "the disk fails",
         "The disk could not read or write {path}.",
         "Check the disk and its free space; run `chatops doctor` for details.",
+        False,
     ),
 }
-"""Errors that may pass by themselves: they become NotSaved."""
+"""Errors that may pass, raised as NotSaved: reason, message, advice, and whether the message says it is not saved."""
 
 _SENTENCES: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOMEM: ("There is not enough memory to use {path}.", "Close other programs, then try again."),
@@ -93,10 +99,11 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
             f"Not saved: the drive of {path} grants no locks.",
             advice="Check the network drive's lock service, or set CHATOPS_HOME to a folder on this machine.",
             reason="the drive grants no locks",
+            says_so=True,
         )
     if code in _FOR_NOW:
-        reason, message, advice = _FOR_NOW[code]
-        return NotSaved(message.format(path=path), advice=advice, reason=reason)
+        reason, message, advice, says_so = _FOR_NOW[code]
+        return NotSaved(message.format(path=path), advice=advice, reason=reason, says_so=says_so)
     if code in _SENTENCES:
         message, advice = _SENTENCES[code]
         return StoreError(message.format(path=path), advice=advice)
@@ -152,28 +159,35 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
                 f"Not saving: {READ_ONLY} ({path} cannot be written: {error.strerror}).",
                 advice="Make it writable, or set CHATOPS_HOME to a folder that is.",
                 reason=READ_ONLY,
+                says_so=True,
             )
         case errno.ENOSPC if _no_inodes(path):
             return NotSaved(
                 f"Not saving: {NO_INODES} ({path}): the disk has no inodes left.",
                 advice="Delete files that are not needed, however small; free space alone does not help.",
                 reason=NO_INODES,
+                says_so=True,
             )
         case errno.ENOSPC | errno.EDQUOT:
             return NotSaved(
-                f"Not saving: {DISK_FULL} ({path} cannot be written).", advice="Free some space.", reason=DISK_FULL
+                f"Not saving: {DISK_FULL} ({path} cannot be written).",
+                advice="Free some space.",
+                reason=DISK_FULL,
+                says_so=True,
             )
         case errno.EMFILE | errno.ENFILE:
             return NotSaved(
                 f"Not saving: too many open files ({path} cannot be opened).",
                 advice="Allow more of them: ulimit -n 1024",
                 reason="too many open files",
+                says_so=True,
             )
         case _:
             return NotSaved(
                 f"Not saving: {path} cannot be opened for writing ({error.strerror or error}).",
                 advice="Put its folder in order, or set CHATOPS_HOME to a folder of your own.",
                 reason=f"{path.name} cannot be opened",
+                says_so=True,
             )
 
 

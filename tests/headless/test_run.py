@@ -225,6 +225,13 @@ async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None
     assert "Not saved: Disk full" in desk.err
 
 
+async def test_that_an_answer_was_not_saved_is_said_once() -> None:
+    session, desk = Scripted(finished()), Desk()
+    session.in_the_way = NotSaved("Not saving: home is read-only.", says_so=True)
+    assert await run_ask(session, desk) == 1
+    assert desk.err.count("Not sav") == 1
+
+
 async def test_deny_does_not_loop_when_the_call_takes_no_answer() -> None:
     session = Scripted(paused())
     session.accepts = False

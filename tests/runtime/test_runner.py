@@ -38,10 +38,13 @@ async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tm
         assert told[before:] == []
 
 
-@pytest.mark.parametrize("why", ["Disk full: this is not.", "Not saved: it is locked.", "Not saving: it is read-only."])
-async def test_that_something_is_not_saved_is_said_once(why: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("why", "says_so"),
+    [("Disk full: this is not.", False), ("Not saved: it is locked.", True), ("Not saving: it is read-only.", True)],
+)
+async def test_that_something_is_not_saved_is_said_once(why: str, says_so: bool, tmp_path: Path) -> None:
     async with talking(tmp_path) as (_, session, told):
-        session._runner.hindered(NotSaved(why))
+        session._runner.hindered(NotSaved(why, says_so=says_so))
         (notice,) = (event for event in told if isinstance(event, Notice))
         assert notice.text.count("Not sav") == 1
         assert notice.text.endswith(why)

@@ -196,7 +196,7 @@ def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
             chat.assert_well()
             read, held = (m["content"] for m in provider.requests[-1].messages if m["role"] == "tool")
             assert "The invoice is due on Friday." in read
-            assert held.startswith("Not run so far. This call waits")
+            assert held.startswith("Not run so far. This call is pending")
             terminal.press("ctrl+q")
             assert terminal.wait_exit() == 0
         refused = run("approvals", "approve", call_id)
