@@ -139,7 +139,7 @@ def _our_fault(error: Exception) -> int:
 
 
 def _screen() -> "Screen":
-    """The process's own streams: whatever becomes of them, nothing fails because of it."""
+    """Return the process's own streams. Nothing fails if they cannot be written."""
     from chatops.headless.screen import Screen
 
     return Screen(out=sys.stdout, err=sys.stderr)

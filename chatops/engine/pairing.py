@@ -20,6 +20,8 @@ HELD = (
 """Content of the result that a call which never started has in a copy that cannot be saved."""
 NO_REPLY = "[There was no reply.]"
 """Text of a stand-in for a missing reply of the model. Some servers require that speakers alternate."""
+RESULTS_RECEIVED = "[The results of the tool calls were received.]"
+"""Text of the model between tool results and a user message. Some servers refuse one directly after the other."""
 
 Results = tuple[ToolMessage | None, ...]
 """The results of the calls of one message, in call order; None for a call without a result."""
@@ -59,24 +61,27 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     return tuple(lost)
 
 
-def after_no_reply(messages: Sequence[Message]) -> frozenset[int]:
-    """Return the indexes of user messages that follow a user message without a reply.
+def after_no_reply(messages: Sequence[Message]) -> Mapping[int, str]:
+    """Map the index of each user message that needs words of the model before it to these words.
 
-    A message with calls alone is no reply. A turn that failed or was stopped leaves such a gap.
+    A message with calls alone is no reply. A turn that failed or was stopped leaves such a gap, and so does one that
+    is asked to close.
     """
-    places = []
-    waiting = False
+    places: dict[int, str] = {}
+    waiting = called = False
     for place, message in enumerate(messages):
         match message:
             case UserMessage():
                 if waiting:
-                    places.append(place)
-                waiting = True
+                    places[place] = RESULTS_RECEIVED if called else NO_REPLY
+                waiting, called = True, False
             case AssistantMessage(calls=(), text=text) if text.strip():
                 waiting = False
+            case AssistantMessage(calls=calls) if calls:
+                called = True
             case _:
                 pass
-    return frozenset(places)
+    return places
 
 
 def stand_ins(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:

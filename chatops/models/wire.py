@@ -25,7 +25,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolSpec
-from chatops.engine.pairing import LOST, NO_REPLY, after_no_reply, results_of
+from chatops.engine.pairing import LOST, after_no_reply, results_of
 from chatops.models.reasoning import IN_CONTENT, NOT_GIVEN_BACK, GivenBack
 
 DONE_WITHOUT_OUTPUT = "Tool executed successfully"
@@ -112,9 +112,6 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
     return "".join(letters)
 
 
-_NOTHING_SAID = encode({"role": "assistant", "content": NO_REPLY})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fragment:
     message: Message
@@ -142,7 +139,7 @@ class MessageEncoder:
             match message:
                 case UserMessage():
                     if place in unanswered:
-                        fragments.append(_NOTHING_SAID)
+                        fragments.append(encode({"role": "assistant", "content": unanswered[place]}))
                     fragments.append(self._once(message))
                 case AssistantMessage() if says_nothing(message):
                     pass

@@ -22,7 +22,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolCall
-from chatops.engine.pairing import LOST, NO_REPLY, after_no_reply, results_of
+from chatops.engine.pairing import LOST, after_no_reply, results_of
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
@@ -125,7 +125,7 @@ def to_openai(history: Sequence[Message]) -> str:
         match message:
             case UserMessage():
                 if place in unanswered:
-                    out.append({"role": "assistant", "content": NO_REPLY})
+                    out.append({"role": "assistant", "content": unanswered[place]})
                 out.append({"role": "user", "content": message.text if message.text.strip() else _EMPTY})
             case AssistantMessage() if message.text.strip() or message.calls:
                 calls = list(zip(message.calls, ids, strict=False))

@@ -202,6 +202,16 @@ def test_c14_an_id_that_returns_in_every_turn_is_sent_back_as_ours(pipe: Pipe) -
     pipe.assert_well()
 
 
+def test_at_the_round_limit_the_model_is_told_that_the_results_were_received(pipe: Pipe) -> None:
+    pipe.desk.use(patient_registry(pipe.provider.server.url, max_rounds=1))
+    pipe.ask("read it", one_call("file_read", NOTE)["C09-legacy"], more=AS_JSON)
+    asked = pipe.asked[-1].messages
+    assert [one["role"] for one in asked][-3:] == ["tool", "assistant", "user"]
+    assert asked[-2]["content"] == "[The results of the tool calls were received.]"
+    assert "without calling any tool" in asked[-1]["content"]
+    pipe.assert_well()
+
+
 # Calls of which none may run
 
 IN_A_ROUND = {

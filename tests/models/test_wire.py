@@ -19,7 +19,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST, NO_REPLY
+from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
 from chatops.models.formats import InField
 from chatops.models.hosts import HOSTS, Host, host_of
@@ -214,7 +214,7 @@ def test_between_two_messages_of_the_user_there_is_a_reply_even_if_there_was_non
         ("assistant", NO_REPLY),
         ("user", "hello?"),
         ("assistant", ""),
-        ("assistant", NO_REPLY),
+        ("assistant", RESULTS_RECEIVED),
         ("user", "well?"),
     ]
 
