@@ -80,7 +80,10 @@ def read_turn(body: Mapping[str, object]) -> Turn:
 def missing_tool(names: list[str]) -> str:
     """Return a sentence saying that this role lacks tools, and how to switch the role."""
     listing = " and ".join(names)
-    return f"(demo) I would need {listing}, which this role does not have: switch the role (ctrl+r or --role)."
+    return (
+        f"(demo) I would need {listing}, which this role does not have. "
+        "Another role may (ctrl+r or --role); chatops roles show says what a role lacks."
+    )
 
 
 def denied(result: Result) -> str:

@@ -135,7 +135,7 @@ def _from_keyring(entry: str) -> str:
     except ImportError:
         raise ConfigError(
             "The key is expected in the keyring, and the package keyring is not installed.",
-            advice="Install it (pip install 'chatops[keyring]'), or use api_key_env or api_key_file instead.",
+            advice="Install it beside chatops (pip install 'keyring>=25,<26'), or use api_key_env or api_key_file.",
         ) from None
     service, _, user = entry.rpartition("/")
     try:

@@ -27,7 +27,7 @@ MAX_QUERY = 400
 """Characters."""
 NO_BACKEND = (
     "no search service is set up. Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search "
-    "that needs no key: pip install 'chatops[web]'"
+    "that needs no key beside chatops: pip install 'ddgs>=9.10,<10'"
 )
 """Why web_search is not offered, and how to enable it."""
 _SNIPPET = 300

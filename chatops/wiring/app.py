@@ -160,6 +160,8 @@ class App:
         """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""
         self.look_at_registry()
         self._registry.put_in_force()
+        # connect may have written it in another process, together with the registry.
+        self.settings.fresh(DEFAULT_MODEL_KEY)
         for session in self._conversations():
             session.registry_changed_soon(RegistryNews(told=()))
 

@@ -24,7 +24,10 @@ class Storage(Enum):
 
 @contextmanager
 def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
-    """The store of this person, closed in any case. Raises ConfigError without a home folder, and StoreError."""
+    """Yield the user's store, and close it in any case.
+
+    Raises ConfigError without a home folder, and StoreError.
+    """
     paths = find_paths(os.environ)
     paths.prepare()
     store = make_store(paths.store, storage)
@@ -35,7 +38,7 @@ def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
 
 
 def make_store(path: Path, storage: Storage) -> Store:
-    """The store at `path`, which is made if it is not there and `storage` is not READ. Raises StoreError."""
+    """Return the store at `path`, which is created if it is missing and `storage` is not READ. Raises StoreError."""
     from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
 
     match storage:
@@ -74,7 +77,7 @@ def _looked_at(path: Path) -> Store:
 
 
 def _in_memory(path: Path, why: NotSaved) -> Store:
-    """A copy to go on with; an empty one where the file cannot even be read."""
+    """Return a copy of the store in memory, an empty one if the file cannot even be read."""
     from chatops.store.connection import Connection, empty_in_memory
     from chatops.store.reading import conversations_of
     from chatops.store.sqlite import SqliteStore

@@ -79,3 +79,14 @@ def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(desk: Des
     file.write_text("theme: none-such\n")
     with desk.open() as terminal:
         terminal.wait_for("there is no theme none-such")
+
+
+def test_a_model_connected_in_another_terminal_answers_after_a_reload(desk: Desk) -> None:
+    desk.flags = ()
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server, desk.open() as terminal:
+        terminal.wait_for("DEMO model")
+        assert desk.run("connect", server.url, "--model", "fake-model").code == 0
+        terminal.say("/reload")
+        terminal.wait_gone("DEMO model")
+        terminal.say("hello")
+        terminal.wait_for("You said: hello")

@@ -25,7 +25,7 @@ def greeting(snapshot: "Snapshot") -> Said:
     """Return the text for an empty session: what to do, and how to get help and quit."""
     asks = "Ask for something in this folder; what could change anything asks you first."
     if snapshot.is_demo:
-        asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   run `ls`"
+        asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   search TEXT"
     return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"
 
 
