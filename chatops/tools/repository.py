@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailed
 from chatops.policy.harmless import known_reader
-from chatops.tools.survey import sensitive
+from chatops.tools.survey import holds_credentials, sensitive
 
 OLDEST = (2, 38)
 """First git version with ``safe.bareRepository``."""
@@ -145,6 +145,17 @@ def doubt(cwd: Path, *, program: str, workspace: Path) -> str:
 def reads_only(argv: tuple[str, ...]) -> bool:
     """Return True if `argv` starts git directly with a subcommand that only reads."""
     return argv[:1] == ("git",) and known_reader(argv) > 0
+
+
+def password_in_remotes(argv: tuple[str, ...], *, cwd: Path) -> Path | None:
+    """Return the configuration whose passwords `argv` may show: git prints the addresses of remotes as they are."""
+    if argv[:2] != ("git", "remote"):
+        return None
+    try:
+        config = find(cwd).shared / "config"
+    except (_Unfit, OSError, ValueError):
+        return None
+    return config if holds_credentials(config) else None
 
 
 def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:

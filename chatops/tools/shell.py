@@ -28,7 +28,7 @@ from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
 from chatops.tools.outside import Outside
 from chatops.tools.read_files import with_place, world_problem
-from chatops.tools.repository import doubt, quiet, reads_only
+from chatops.tools.repository import doubt, password_in_remotes, quiet, reads_only
 from chatops.tools.sandbox import ShellSettings
 from chatops.tools.survey import sensitive, survey
 from chatops.tools.threads import in_thread
@@ -165,6 +165,8 @@ def _reveals(
     workspace = context.workspace
     if workspace == Path("/") or workspace in home_folders():
         return f"The workspace is {workspace}, so {words[0]} can read any file of yours."
+    if config := password_in_remotes(words, cwd=cwd):
+        return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
     if contained or words[0] in _RUN_THE_WORKSPACE or reads_only(words):
         return ""
     here = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words

@@ -80,7 +80,7 @@ class _Walk:
 
     def _file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
         if may_hold_secrets(parts):
-            if parts[-2:] != (".git", "config") or _holds_credentials(path):
+            if parts[-2:] != (".git", "config") or holds_credentials(path):
                 self.secret.append(path)
         elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
             info = entry.stat(follow_symlinks=False)
@@ -123,12 +123,12 @@ def sensitive(path: Path, *, workspace: Path) -> bool:
     """Return True if `file_read` refuses the file at `path` by its name, or asks about it. Raises OSError."""
     parts = tuple(fold(part) for part in path.relative_to(workspace).parts)
     if is_secret(parts) or may_hold_secrets(parts):
-        return parts[-2:] != (".git", "config") or _holds_credentials(path)
+        return parts[-2:] != (".git", "config") or holds_credentials(path)
     info = os.lstat(path)
     return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and _LINKED_FOLDERS.isdisjoint(parts)
 
 
-def _holds_credentials(config: Path) -> bool:
+def holds_credentials(config: Path) -> bool:
     """Return True if a repository's settings contain a password; without one every command may read them."""
     try:
         with config.open("rb") as file:

@@ -213,6 +213,15 @@ def test_a_workspace_cannot_lead_git_to_another_repository(
     assert "elsewhere" in runs_programs(folder) or "outside of the workspace" in runs_programs(folder)
 
 
+@pytest.mark.parametrize(("url", "answered"), [("https://example.org/a", True), ("https://a:b@example.org/a", False)])
+async def test_a_rule_does_not_show_the_password_of_a_remote(repository: Path, url: str, answered: bool) -> None:
+    git(repository, "remote", "add", "origin", url)
+    for mode in (SandboxMode.OFF, SandboxMode.AUTO):
+        (shell,) = shell_tools(ShellSettings(sandbox=mode))
+        facts = await inspected(shell, context_for(repository), {"command": "git remote -v"})
+        assert matches(ArgvPattern(words=("git", "remote", "*")), facts) is answered
+
+
 @pytest.mark.parametrize("place", ["ws/private", "outside"])
 async def test_a_search_by_rule_does_not_follow_a_link_in_place_of_a_folder(
     repository: Path, tmp_path: Path, place: str
