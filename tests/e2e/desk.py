@@ -16,6 +16,8 @@ from tests.support.terminal import Terminal
 
 APPROVE = "a approve once"
 """On the screen once the dialog takes keys and the end of the call has been seen."""
+PAUSES = "A moment: keys act after a short pause."
+"""On the screen while the dialog takes no keys."""
 TITLE = "Approve "
 ALLOWED_TO_CODER = ["file_read", "file_search", "file_edit", "shell_exec", "scratch_write"]
 ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
@@ -138,6 +140,38 @@ class ChatTerminal(Terminal):
         """Wait until the dialog offers a key; the text of the dialog without its frame."""
         return dialog_of(self.wait_until(lambda text: offers in dialog_of(text), what=f"the dialog to offer {offers}"))
 
+    def decide(self, key: str, offers: str = APPROVE) -> str:
+        """Press a deciding key once the dialog offers `offers`, and again if the dialog did not accept it.
+
+        A key can be swallowed although it is offered: the screen may be an older one than the program has, and after
+        the terminal lagged no key decides. The dialog then pauses over the same call. Returns the dialog that was
+        decided, without its frame. Not for calls that change while they wait.
+        """
+        shown = self.dialog(offers)
+        question = _question(shown)
+        while _question(self.dialog(offers)) == question:
+            with self._changed:
+                written = len(self._raw)
+            super().press(key)
+            if not self._paused_over(question, offers, since=written):
+                break
+        return shown
+
+    def _paused_over(self, question: list[str], offers: str, *, since: int) -> bool:
+        """Wait until the dialog reacts, and return True if it pauses over the same question.
+
+        What was written is searched, not the screen alone: the pause may be over before anyone looks.
+        """
+
+        def pauses() -> bool:
+            return self._raw.find(PAUSES.encode(), since) >= 0
+
+        def reacts(text: str) -> bool:
+            return offers not in dialog_of(text) or _question(dialog_of(text)) != question or pauses()
+
+        after = dialog_of(self.wait_until(reacts, what="the dialog to react to the key"))
+        return pauses() and _question(after) == question
+
     def ready(self, role: str) -> None:
         """Wait until the conversation is open in that role."""
         self.wait_for(f"{role} · ")
@@ -155,6 +189,12 @@ def dialog_of(text: str) -> str:
     if len(tops) != 1 or len(bottoms) != 1:
         return ""
     return "\n".join(line.strip("│ ") for line in lines[tops[0] + 1 : bottoms[0]])
+
+
+def _question(dialog: str) -> list[str]:
+    """Return the lines of a dialog that say which call is asked about."""
+    lines = dialog.split("\n")
+    return [lines[0], *(line for line in lines if line.startswith(">") or " asks to run " in line)]
 
 
 def ids_of(request: SeenRequest) -> list[str]:

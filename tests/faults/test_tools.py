@@ -189,8 +189,7 @@ def test_no_sandbox_is_in_the_status_line_and_in_the_dialog(bare: Bench) -> None
     chat.terminal.resize(cols=60, rows=30)
     chat.wait_for("sandbox: off")
     chat.terminal.resize(cols=110, rows=36)
-    chat.terminal.dialog()
-    chat.terminal.press("a")
+    chat.terminal.decide("a")
     chat.wait_for("You said: go")
     chat.assert_well()
 
