@@ -129,10 +129,24 @@ def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     missing = {name: why for name in role.models if (why := why_silent(name, registries=registries))}
     for name, why in missing.items():
         others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
-        instead = others[0] if others else "your default model"
-        yield f"Role {role.name}: {name} {why}; {instead} answers instead."
+        if others:
+            instead = f"{others[0]} answers instead"
+        elif uses_default(role, registries=registries):
+            instead = "your default model answers instead"
+        else:
+            instead = "no other model answers in this role"
+        yield f"Role {role.name}: {name} {why}; {instead}."
     if role.responder and (why := why_silent(role.responder, registries=registries)):
         yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
+
+
+def uses_default(role: RoleSpec, *, registries: Registries) -> bool:
+    """Return True if the user's default model answers in `role`: all models of it are of types not in this version.
+
+    A role whose server lacks its address must not talk to another server: it fails with the reason.
+    """
+    models = [model_named(name, registries=registries) for name in role.models]
+    return all(model is not None and model.type in MISSING_TYPES for model in models)
 
 
 def _exists(name: str, *, registries: Registries) -> bool:

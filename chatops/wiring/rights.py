@@ -13,7 +13,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
 from chatops.engine.gates import TOOL as GATE_TOOL
 from chatops.engine.workflow.prompt import step_prompt
-from chatops.policy.concerns import DEFAULT_MODEL, MISSING_TYPES, model_named, why_silent, withheld_tools
+from chatops.policy.concerns import DEFAULT_MODEL, MISSING_TYPES, model_named, uses_default, why_silent, withheld_tools
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import step_layers
 from chatops.policy.patterns import parse_rule
@@ -282,7 +282,9 @@ class RegistryRights:
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
         # Those that cannot answer are left out; `registry_warnings` names them.
         able = [name for name in role.models if not why_silent(name, registries=self._registries())]
-        wanted = (pin,) if pin else able or (DEFAULT_MODEL,)
+        wanted: Sequence[str] = (pin,) if pin else able or role.models
+        if not pin and uses_default(role, registries=self._registries()):
+            wanted = (DEFAULT_MODEL,)
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
         return tuple(self._target(name) for name in dict.fromkeys(names))
 

@@ -101,6 +101,22 @@ def test_a_pasted_role_answers_and_names_each_tool_that_it_does_not_get(
         assert (ran.out + ran.err).count(sentence) == 1
 
 
+def test_a_role_whose_server_lacks_its_address_talks_to_no_other_server(chatops: CommandLine) -> None:
+    with FakeOpenAI([says("from elsewhere")]) as server:
+        file = Path(registry_for(chatops.workspace, server.url))
+        value = json.loads(file.read_text())
+        value["models"]["a"] = {"type": "openai", "model_name": "x"}
+        value["roles"]["local"] = {"primary": "a"}
+        file.write_text(json.dumps(value))
+        assert (
+            chatops("--registry", str(file), "connect", server.url, "--model", "fake-model", "--name", "mine").code == 0
+        )
+        asked = len(server.requests)
+        ran = chatops("--registry", str(file), "--role", "local", "-p", "hello")
+        assert (ran.code, len(server.requests)) == (1, asked), ran.err
+    assert "a has no api_url; no other model answers in this role." in ran.err
+
+
 def test_a_tool_that_the_user_is_denied_is_named_with_who_denies_it(chatops: CommandLine) -> None:
     users = {"*": {"access_level": "operator", "confirm_deny": ["shell_exec"]}}
     flags = registry(chatops, users=users, roles={"assistant": {"tools": ["shell_exec", "file_read"]}})
@@ -138,7 +154,7 @@ def test_check_names_a_model_that_cannot_answer(
 def test_a_role_whose_models_all_cannot_answer_is_told_of_no_other(chatops: CommandLine) -> None:
     models = {"a": {"type": "openai", "model_name": "x"}}
     flags = registry(chatops, models=models, roles={"assistant": {"primary": "a", "backup_1": "missing"}})
-    assert "a has no api_url; your default model answers instead." in chatops("registry", "check", flags[1]).out
+    assert "a has no api_url; no other model answers in this role." in chatops("registry", "check", flags[1]).out
 
 
 @pytest.mark.parametrize(
