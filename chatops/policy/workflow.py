@@ -120,6 +120,10 @@ class StepSpec:
     """Tools that may succeed only once in the step."""
 
 
+PYTHON_PROGRAM = "python"
+"""Source of a workflow that a Python program defines, with tools and a role of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowSpec:
     """A workflow: steps in the order in which they run."""

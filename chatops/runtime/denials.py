@@ -7,6 +7,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.events import Denial, PendingCall
 from chatops.domain.rights import Verdict
 from chatops.engine.view import pending_calls
+from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.runtime.rights import Rights
 from chatops.runtime.standing import Standing, at_step, revoked_tools
 from chatops.store.base import QueuedCall, Store
@@ -28,7 +29,8 @@ def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> Pendin
     """Judge a queued call as `chatops resume` would now. Raises NoSuchSession, Unreadable.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own
-    registry and flags, so then only the stored grant counts.
+    registry and flags, so then only the stored grant counts. So it does for the run of a Python program, which alone
+    knows its tools and its role, and judges the call when it resumes.
     """
     info = store.session(queued.session_id)
     state = store.load_turn(queued.turn_id)
@@ -38,9 +40,12 @@ def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> Pendin
         persona=info.persona,
         revoked=revoked_tools(store.setting(f"revoked:{info.id}")),
     )
+    elsewhere = store.held(info.id) is not None
     if info.run is not None and not info.run.result:
-        standing = at_step(standing, store.load_run(info.id))
-    if store.held(info.id) is None:
+        run = store.load_run(info.id)
+        standing = at_step(standing, run)
+        elsewhere = elsewhere or run.spec.source == PYTHON_PROGRAM
+    if not elsewhere:
         now, _ = standing.grant_for(state.grant, rights)
         state = replace(state, grant=state.grant.met(now))
     found = [one for one in pending_calls(state) if one.call.id == queued.pending.call.id]

@@ -123,8 +123,9 @@ async def test_after_a_failure_another_model_or_role_is_put_in_force_and_the_tur
     tmp_path: Path,
 ) -> None:
     registry = tmp_path / "registry.json"
-    roles = {name: {"primary": "claude_cli"} for name in ("coder", "operator")}
-    registry.write_text(json.dumps({"version": 3, "roles": roles}))
+    roles = {name: {"primary": "nowhere"} for name in ("coder", "operator")}
+    models = {"nowhere": {"type": "openai", "model_name": "x"}}
+    registry.write_text(json.dumps({"version": 3, "models": models, "roles": roles}))
     app = App(Options(workspace=tmp_path, registry=registry, role="coder"))
     try:
         session = await app.open_session(None, attended=True)

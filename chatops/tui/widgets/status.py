@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from chatops.domain.events import TurnStatus
 from chatops.domain.sanitize import sanitize
 from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.summary import approvals_pending, count
@@ -37,6 +36,8 @@ class _Part(NamedTuple):
 
 def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: int = 0) -> list[_Part]:
     """Return the parts in display order. `written` is how many characters of the current reply have arrived."""
+    from chatops.domain.events import TurnStatus  # not before the first paint
+
     usage = snapshot.usage
     parts = [_Part(snapshot.role, 0, "bold"), _Part(snapshot.level.word, 3), _Part(_model(snapshot), 1)]
     if snapshot.pending:

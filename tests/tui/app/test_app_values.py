@@ -119,7 +119,7 @@ def test_spaces_in_a_path_are_kept() -> None:
 def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
     facts = replace(shell_facts("ls", argv=()), sandbox="bubblewrap: workspace writable, no home, no network")
     rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "sandbox"]
-    assert [part.text for part in wrapped(rows[0], width=50)] == [
+    assert [part.text for part in wrapped(rows[0], width=53)] == [
         "bubblewrap: workspace writable, no home,",
         "no network",
     ]
@@ -139,7 +139,7 @@ def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> 
     description = describe(replace(call, interruption=known), scope="x", unfolded=False)
     text = "\n".join(f"{row.label} {row.text}" for row in description.rows[: description.payload])
     assert "may have taken effect" in text
-    assert "why the app stopped" in text
+    assert "asks because the app stopped" in text
     assert "started 2001-09-09 " in text
     assert "Its output until then\n one\n ␛[2Jtwo" in text, "it has to be on screen before an answer"
     assert "s allows" not in text
