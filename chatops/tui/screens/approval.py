@@ -36,15 +36,15 @@ from chatops.tui.widgets.legend import legend
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
 
-_APPROVING = frozenset("asryA")
-_RUNNING = frozenset("asry")
+_APPROVING = frozenset("asrRA")
+_RUNNING = frozenset("asrR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
 
 
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("asredDAyum")
+    DECIDING: ClassVar[frozenset[str]] = frozenset("asredDARum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
     def __init__(
