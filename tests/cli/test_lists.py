@@ -176,7 +176,8 @@ def test_the_packaged_registry_is_in_order_and_has_a_schema(chatops: CommandLine
     checked = chatops("registry", "check", "--output-format", "json")
     assert checked.code == 0
     assert checked.json["ok"] is True
-    assert checked.json["warnings"] == []
+    # A search service is up to the user.
+    assert [warning for warning in checked.json["warnings"] if "does not get web_search" not in warning] == []
     assert "roles" in chatops("registry", "schema").json["properties"]
 
 

@@ -145,7 +145,7 @@ class ChatTerminal(Terminal):
 
         A key can be swallowed although it is offered: the screen may be an older one than the program has, and after
         the terminal lagged no key decides. The dialog then pauses over the same call. Returns the dialog that was
-        decided, without its frame. Not for calls that change while they wait.
+        decided, without its frame. Not for calls that change while they wait, nor where the next round asks the same.
         """
         shown = self.dialog(offers)
         question = _question(shown)
