@@ -75,7 +75,7 @@ def bash(tree: Sequence[Node]) -> str:
     return f"""# chatops completion for bash
 _chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN}; }}
 _chatops() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} at="" word i
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} at="" word known i
   COMPREPLY=()
   case $prev in
     {folders}) COMPREPLY=($(compgen -d -- "$cur")); return;;

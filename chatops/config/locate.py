@@ -63,7 +63,7 @@ def parse(text: str) -> Located:
 def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     """Return `text` with `value` at `path`. Missing objects on the way are added; comments and layout stay.
 
-    Raises NotWellFormed if `text` is not JSON.
+    The parents in `path` must be objects, which the caller checks. Raises NotWellFormed if `text` is not JSON.
     """
     spans = parse(text).spans
     newline = "\r\n" if "\r\n" in text else "\n"

@@ -49,7 +49,10 @@ def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | Non
         )
         return _diagnostic(named, _UNREAD, content, declined) if named else None
     begin = max(end - _REACH, 0)
-    for found in (*_RECIPIENT.finditer(content), *(_GLUED.finditer(content, begin, end) if closes_a_call else ())):
+    for found in (
+        *_RECIPIENT.finditer(content, begin, end),
+        *(_GLUED.finditer(content, begin, end) if closes_a_call else ()),
+    ):
         if name := offers.named(found["name"]):
             return _diagnostic(name, _UNREAD, content, found.start())
     return None
