@@ -131,7 +131,7 @@ def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, serv
         terminal.wait_for("e try again, and say how")
         terminal.press("r")
         # The same again, for nothing has changed: the step asks anew.
-        terminal.wait_for("attempt   2")
+        terminal.wait_for("attempt      2")
         terminal.wait_for("e try again, and say how")
         terminal.press("e")
         terminal.wait_for("ctrl+s tries again")

@@ -249,7 +249,7 @@ def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
 
 def test_a_failure_after_retries_is_said_once_on_the_screen(stage: Stage) -> None:
     reply = error(500, "the model is out of order", headers=AT_ONCE)
-    ended = r"Tried again \(3 of 3\)\. .*the model is out of order\..*Press R to retry"
+    ended = r"Tried again \(3 of 3\)\. .*the model is out of order\..*The server is in trouble.*Press R to retry"
     turn = stage.said("say it once", ended, reply, reply, reply)
     assert turn.count("the model is out of order") == 1
     assert turn.count("The server is in trouble") == 1

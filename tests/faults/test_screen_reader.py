@@ -31,9 +31,10 @@ def test_what_waits_is_read_and_answered_line_by_line_while_the_chat_is_open(pip
         "Tool:     shell_exec",
     ):
         assert said in read.out
-    shown = re.findall(r"^(runs in|sandbox|network|why) +(\S.*)$", dialog, re.MULTILINE)
+    shown = re.findall(r"^(runs in|sandbox|network|asks because) +(\S.*)$", dialog, re.MULTILINE)
     assert len(shown) == 4
     for label, value in shown:
+        label = label.replace("asks because", "why")
         assert re.search(rf"(?mi)^{label}: +{re.escape(value)}$", read.out), f"{label} is not told"
 
     assert pipe.run("approvals", "approve", call_id).code == 0
