@@ -43,13 +43,13 @@ CHANGES = [without_shell, without_role, as_viewer]
 
 
 @pytest.mark.fault("G08")
-def test_approved_in_the_dialog_after_the_registry_took_the_tool_away(chat: FaultyChat) -> None:
+def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: FaultyChat) -> None:
     chat.say("write it down", ASKED, told)
     chat.terminal.dialog()
     chat.desk.use(without_shell(patient_registry(chat.provider.server.url)))
-    chat.terminal.press("a")
-    chat.wait_for("shell_exec .* not run, denied")
-    chat.wait_for("I was told: Not permitted: shell_exec")
+    chat.wait_for("Not permitted now: shell_exec")
+    chat.terminal.press("d")
+    chat.wait_for("I was told: ")
     assert chat.desk.count == 0
     assert chat.desk.journal() == []
     chat.assert_well()
