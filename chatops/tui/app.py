@@ -18,8 +18,8 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.accidents import Accidents, Sturdy
 from chatops.tui.driver import TerminalDriver
+from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
 from chatops.tui.terminal import Traits
@@ -34,7 +34,7 @@ TWICE_S = 2.0
 COPIED = "Copied, if this terminal lets programs do that."
 
 
-class ChatopsApp(Sturdy, App[None]):
+class ChatopsApp(ErrorBoundary, App[None]):
     """Shows sessions. `opener` is awaited after the first paint and returns the first session."""
 
     CSS_PATH = "app.tcss"
@@ -74,7 +74,7 @@ class ChatopsApp(Sturdy, App[None]):
         """The characters that the terminal can show, as a Python codec."""
         if not self._traits.colours:
             self._show_no_colours()
-        self._accidents = Accidents(clock=clock, say=self._say_error)
+        self._accidents = ErrorReporter(clock=clock, say=self._say_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
         self._parting: asyncio.Task[None] | None = None

@@ -51,7 +51,7 @@ _LOADED = (
 SCREEN = (
     "chatops.commands.chat",
     "chatops.tui.projector",
-    "chatops.tui.screens.approval",
+    "chatops.tui.dialogs.approval",
     "chatops.tui.stream",
     "chatops.tui.widgets.transcript",
     "chatops.wiring.host",

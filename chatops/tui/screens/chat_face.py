@@ -10,8 +10,8 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.dispatch import run_command
+from chatops.tui.dialogs.modal import Standing
 from chatops.tui.screens import windows
-from chatops.tui.screens.modal import Standing
 from chatops.tui.widgets.composer import Composer
 
 if TYPE_CHECKING:

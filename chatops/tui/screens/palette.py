@@ -8,7 +8,7 @@ from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.errors import NoWidget
 
-from chatops.tui.screens.modal import Modal, Standing
+from chatops.tui.dialogs.modal import Modal, Standing
 
 
 class Palette(Standing, CommandPalette):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.screens.approval import ApprovalScreen
+    from chatops.tui.dialogs.approval import ApprovalScreen
+    from chatops.tui.dialogs.review import ReviewScreen
     from chatops.tui.screens.chat import ChatScreen
-    from chatops.tui.screens.review import ReviewScreen
     from chatops.tui.workflow.view import RunView
 
 
@@ -30,7 +30,7 @@ def open_approval(app: "App[Any]") -> "ApprovalScreen | None":
 
 def push_approval(app: "App[Any]", chat: "ChatScreen", *, closed: Callable[[None], None]) -> None:
     """Open the approval dialog over the chat."""
-    from chatops.tui.screens.approval import ApprovalScreen
+    from chatops.tui.dialogs.approval import ApprovalScreen
 
     composer = chat.composer
     dialog = ApprovalScreen(
@@ -61,7 +61,7 @@ def push_review(
     closed: Callable[[None], None],
 ) -> None:
     """Open the review dialog: ask how a run continues."""
-    from chatops.tui.screens.review import ReviewScreen
+    from chatops.tui.dialogs.review import ReviewScreen
 
     composer = chat.composer
     dialog = ReviewScreen(
@@ -85,7 +85,7 @@ def close_dialogs(app: "App[Any]") -> None:
 
 def push_steps(app: "App[Any]", view: "RunView", *, chosen: Callable[[int], None]) -> None:
     """Let the user choose a step of a run."""
-    from chatops.tui.screens.steps import step_picker
+    from chatops.tui.dialogs.steps import step_picker
 
     def taken(key: str | None) -> None:
         if key is not None:
@@ -96,7 +96,7 @@ def push_steps(app: "App[Any]", view: "RunView", *, chosen: Callable[[int], None
 
 def push_text(app: "App[Any]", title: str, *, text: str) -> None:
     """Show a text."""
-    from chatops.tui.screens.text import TextScreen
+    from chatops.tui.dialogs.text import TextScreen
 
     app.push_screen(TextScreen(title, text=text))
 
@@ -110,7 +110,7 @@ def push_help(app: "App[Any]", *, first: Place = "message") -> None:
 
 async def push_roles(app: "App[Any]", face: Face) -> None:
     """Let the user choose a role. Their tools are computed in a thread, because there may be thousands of roles."""
-    from chatops.tui.screens.roles import role_picker
+    from chatops.tui.dialogs.roles import role_picker
 
     current = face.session.snapshot().role
     rows = await asyncio.to_thread(face.host.roles)
@@ -125,7 +125,7 @@ async def push_roles(app: "App[Any]", face: Face) -> None:
 def push_models(app: "App[Any]", face: Face) -> None:
     """Let the user choose a model."""
     from chatops.tui.commands.handlers import choose_model
-    from chatops.tui.screens.roles import model_picker
+    from chatops.tui.dialogs.roles import model_picker
 
     async def chosen(name: str) -> None:
         await choose_model(face, name)
@@ -136,7 +136,7 @@ def push_models(app: "App[Any]", face: Face) -> None:
 
 def push_personas(app: "App[Any]", face: Face) -> None:
     """Let the user choose a persona."""
-    from chatops.tui.screens.roles import name_picker
+    from chatops.tui.dialogs.roles import name_picker
 
     async def chosen(name: str) -> None:
         await face.session.set_persona(name)
@@ -148,7 +148,7 @@ def push_personas(app: "App[Any]", face: Face) -> None:
 
 def push_themes(app: "App[Any]", face: Face) -> None:
     """Let the user choose a theme."""
-    from chatops.tui.screens.roles import name_picker
+    from chatops.tui.dialogs.roles import name_picker
 
     async def chosen(name: str) -> None:
         face.use_theme(name)
@@ -159,7 +159,7 @@ def push_themes(app: "App[Any]", face: Face) -> None:
 
 async def push_sessions(app: "App[Any]", face: Face) -> None:
     """Let the user choose a session."""
-    from chatops.tui.screens.sessions import session_picker
+    from chatops.tui.dialogs.sessions import session_picker
 
     current = face.session.snapshot().session_id
     try:
@@ -177,7 +177,7 @@ async def push_sessions(app: "App[Any]", face: Face) -> None:
 
 async def push_pending(app: "App[Any]", face: Face) -> None:
     """Let the user choose a session with something to decide. If only this one has, open its dialog."""
-    from chatops.tui.screens.sessions import pending_picker
+    from chatops.tui.dialogs.sessions import pending_picker
 
     current = face.session.snapshot().session_id
     try:

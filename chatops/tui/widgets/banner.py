@@ -8,12 +8,12 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
+from chatops.tui.error_boundary import ErrorBoundary
 
 Tone = Literal["waiting", "error", "quiet"]
 
 
-class Banner(Sturdy, Static):
+class Banner(ErrorBoundary, Static):
     """Shown only while it has a text, one line per sentence. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -29,7 +29,7 @@ class Banner(Sturdy, Static):
         self.update(Content(sanitize(shown)))
 
 
-class Notices(Sturdy, Static):
+class Notices(ErrorBoundary, Static):
     """Notices above the message field, newest last. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:

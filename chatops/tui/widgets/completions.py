@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.widgets import Static
 
-from chatops.tui.accidents import Sturdy
+from chatops.tui.error_boundary import ErrorBoundary
 
 MAX_SHOWN = 6
 
@@ -20,7 +20,7 @@ class Completion:
     note: str = ""
 
 
-class Completions(Sturdy, Static):
+class Completions(ErrorBoundary, Static):
     """Shows up to `MAX_SHOWN` completions around the highlighted one. Never takes the focus."""
 
     def __init__(self, *, id: str | None = None) -> None:

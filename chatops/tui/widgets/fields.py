@@ -12,13 +12,13 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult
 
 from chatops.domain.sanitize import HIDDEN
-from chatops.tui.accidents import Sturdy
+from chatops.tui.error_boundary import ErrorBoundary
 
 _SCROLLING = ("scroll_", "page_")
 """Prefixes of the scrolling actions that Textual binds by default; these keys are left to the screen."""
 
 
-class InOrder(Sturdy):
+class InOrder(ErrorBoundary):
     """Mixin that runs a field's own bindings as soon as their key arrives.
 
     In Textual a key bubbles up to the app first and its action runs later. On a slow line, where several keys arrive at

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
+from chatops.tui.error_boundary import ErrorBoundary
 
 MOST_LINES = 3
 """Maximum number of messages shown with a line each."""
@@ -14,7 +14,7 @@ _MOST = 200
 """Characters of a message that are shown, enough to recognise it."""
 
 
-class Sent(Sturdy, Static):
+class Sent(ErrorBoundary, Static):
     """Lists sent messages under a heading that says what happens to them. Hidden while there are none."""
 
     def __init__(self, *, id: str | None = None) -> None:

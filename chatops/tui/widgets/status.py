@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.summary import approvals_pending, count
+from chatops.tui.error_boundary import ErrorBoundary
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -76,7 +76,7 @@ def fitted(parts: list[_Part], *, width: int, separator: str) -> list[_Part]:
     return kept
 
 
-class StatusLine(Sturdy, Static):
+class StatusLine(ErrorBoundary, Static):
     """Draws the parts that fit."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -54,9 +54,9 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.late import is_warm, warm_up
 from chatops.tui.blocks.theme import BlockTheme, symbols_for, theme_from
+from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.widgets.layout import Entry, Layout
 from chatops.tui.widgets.selecting import marked, selected_text, selection_style
 
@@ -66,7 +66,7 @@ _PAUSE_SECONDS = 0.01
 """Time between two slices, in which keys are handled."""
 
 
-class Viewport(Sturdy, ScrollView, can_focus=True):
+class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     """Shows the blocks of its layout. Redraws only what has changed and has no timer while idle."""
 
     class Unseen(Message):

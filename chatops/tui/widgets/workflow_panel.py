@@ -11,8 +11,8 @@ from textual.style import Style
 from textual.timer import Timer
 from textual.widget import Widget
 
-from chatops.tui.accidents import Sturdy
 from chatops.tui.blocks.theme import Symbols, symbols_for
+from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.workflow.lines import Line, Tone, above, beside, folded
 from chatops.tui.workflow.view import RunView
 
@@ -42,7 +42,7 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> Shape:
     return Shape.BESIDE if width >= WIDE and height >= TALL else Shape.ABOVE
 
 
-class WorkflowPanel(Sturdy, Widget):
+class WorkflowPanel(ErrorBoundary, Widget):
     """Draws what `look` returns: when `draw` is called, and once a second while the run works."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {

@@ -9,10 +9,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from chatops.tui.app import ChatopsApp
+from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.question import Question
 from chatops.tui.host import Opener
-from chatops.tui.screens.approval import ApprovalScreen
-from chatops.tui.screens.guarded import GuardedDialog
-from chatops.tui.screens.question import Question
 from tests.tui.app.fakes import Clock, FakeHost, FakeSession, opener
 
 

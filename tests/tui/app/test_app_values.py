@@ -14,11 +14,11 @@ from chatops.domain.tools import CallFacts
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.table import COMMANDS
+from chatops.tui.dialogs.approval_text import describe
+from chatops.tui.dialogs.payload import wrapped
+from chatops.tui.dialogs.roles import difference
 from chatops.tui.host import RoleRow
-from chatops.tui.screens.approval_text import describe
 from chatops.tui.screens.help import help_text
-from chatops.tui.screens.payload import wrapped
-from chatops.tui.screens.roles import difference
 from chatops.tui.widgets.folding import Folds
 from chatops.tui.widgets.status import fitted, status_parts
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
@@ -226,7 +226,7 @@ def test_the_app_starts_without_anything_heavy() -> None:
         "tui.blocks.model",
         "tui.commands.table",
         "tui.projector",
-        "tui.screens.approval",
+        "tui.dialogs.approval",
     )
     heavy = (*libraries, *(f"chatops.{name}" for name in ours))
     code = f"import sys, chatops.tui.app; print([name for name in {heavy!r} if name in sys.modules])"

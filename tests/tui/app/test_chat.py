@@ -12,9 +12,9 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.runtime.conversation import Conversation
 from chatops.tui.app import ChatopsApp
+from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import Opened, Opener, SessionRow
-from chatops.tui.screens.approval import ApprovalScreen
-from chatops.tui.screens.text import TextScreen
 from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage

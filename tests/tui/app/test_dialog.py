@@ -16,8 +16,8 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import ApprovalRequested, AskReason, Denial, TurnStatus
-from chatops.tui.screens.payload import PayloadView
-from chatops.tui.screens.question import Question
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.question import Question
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 

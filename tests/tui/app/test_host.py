@@ -16,7 +16,7 @@ from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import ChatSession
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
-from chatops.tui.screens.roles import model_choices
+from chatops.tui.dialogs.roles import model_choices
 from chatops.wiring import background
 from chatops.wiring.app import App, Options
 from chatops.wiring.host import TuiHost

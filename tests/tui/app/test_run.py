@@ -9,11 +9,11 @@ from chatops.domain.errors import AlreadyDecided, ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.policy.workflow import OnFail
+from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.review import ReviewScreen
+from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import RunRow, WorkflowRow
-from chatops.tui.screens.picker import Picker
-from chatops.tui.screens.question import Question
-from chatops.tui.screens.review import ReviewScreen
-from chatops.tui.screens.text import TextScreen
 from chatops.tui.widgets.workflow_panel import Shape, WorkflowPanel, shape_for
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun

@@ -13,8 +13,8 @@ from chatops.runtime.reading import ReadAlong
 from chatops.runtime.request import Handing
 from chatops.runtime.snapshot import Snapshot
 from chatops.store.base import Hold, Holder
-from chatops.tui.screens.picker import Picker
-from chatops.tui.screens.text import TextScreen
+from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.widgets.workflow_panel import Shape, WorkflowPanel
 from tests.support.runs import RUN
 from tests.tui.app.fake_run import FakeRun

@@ -11,7 +11,7 @@ from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.screens.modal import Modal
+from chatops.tui.dialogs.modal import Modal
 from chatops.tui.widgets.fields import TextField
 from chatops.tui.widgets.legend import legend
 from chatops.tui.widgets.line_field import LineField
@@ -26,7 +26,7 @@ class Question(Modal[Answer | None], Generic[Answer]):
     `enter_answers` is set, for answers that are harmless if given by accident.
     """
 
-    CSS_PATH = "windows.tcss"
+    CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#answer"
 
     def __init__(

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.screens.modal import Modal
+from chatops.tui.dialogs.modal import Modal
 from chatops.tui.widgets.hanging import HangingText
 from chatops.tui.widgets.legend import legend
 
@@ -15,7 +15,7 @@ from chatops.tui.widgets.legend import legend
 class TextScreen(Modal[None]):
     """Shows a read-only text, which is never read as markup."""
 
-    CSS_PATH = "windows.tcss"
+    CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#text-body"
 
     def __init__(self, title: str, *, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.blocks.summary import count
-from chatops.tui.screens.picker import Choice, Picker, columns
+from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
 

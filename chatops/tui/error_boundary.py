@@ -21,7 +21,7 @@ TOO_MANY, WITHIN_S = 30, 10.0
 _SAY_AGAIN_S = 10.0
 
 
-class Sturdy(MessagePump):
+class ErrorBoundary(MessagePump):
     """Mixin for screens and widgets: a handler's exception is reported to the app, and messages are still handled."""
 
     async def _dispatch_message(self, message: Message) -> None:
@@ -33,7 +33,7 @@ class Sturdy(MessagePump):
             self.app._handle_exception(error)
 
 
-class Accidents:
+class ErrorReporter:
     """Records errors. `clock` returns monotonic seconds, `say` shows a line to the user."""
 
     def __init__(self, *, clock: Callable[[], float], say: Callable[[str], None]) -> None:

@@ -49,7 +49,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Docket:
+class ApprovalList:
     """All calls since the dialog opened, in order and including decided ones, and which one is shown."""
 
     items: list[Item] = field(default_factory=list)

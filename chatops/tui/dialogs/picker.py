@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.screens.modal import TALL, Modal
+from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.widgets.legend import legend
 from chatops.tui.widgets.line_field import LineField
 
@@ -37,7 +37,7 @@ class Choice:
 class Picker(Modal[str | None]):
     """Up and Down move, Enter chooses, Esc cancels (result None)."""
 
-    CSS_PATH = "windows.tcss"
+    CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#picker-filter"
 
     def __init__(self, title: str, *, choices: Sequence[Choice], hint: str = "", empty: str = "Nothing here.") -> None:

@@ -7,8 +7,8 @@ from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, De
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.policy.patterns import RUNS_ANYTHING, matches, parse_rule, show_rule, suggest_exact, suggest_rule
-from chatops.tui.screens.approval_text import line
-from chatops.tui.screens.question import Question
+from chatops.tui.dialogs.approval_text import line
+from chatops.tui.dialogs.question import Question
 
 
 def exact_grant(pending: PendingCall) -> ArgumentPattern:

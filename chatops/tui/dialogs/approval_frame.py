@@ -4,12 +4,12 @@ import textwrap
 
 from textual.content import Content
 
-from chatops.tui.screens.approval_text import line, title
-from chatops.tui.screens.docket import Docket, Item
+from chatops.tui.dialogs.approval_list import ApprovalList, Item
+from chatops.tui.dialogs.approval_text import line, title
 
 LIST_ROWS = 4
 NOTE_ROWS = 4
-"""Maximum lines of a note, as in ``windows.tcss``."""
+"""Maximum lines of a note, as in ``dialogs.tcss``."""
 _MAX_WIDTH = 110
 _SIDES = 4
 """Cells taken by a dialog's border and padding."""
@@ -22,9 +22,9 @@ def note_rows(note: str, *, window: int) -> int:
     return 1 + min(NOTE_ROWS, len(textwrap.wrap(note, max(1, min(window, _MAX_WIDTH) - _SIDES))))
 
 
-def heading(docket: Docket, *, narrow: bool) -> str:
+def heading(approvals: ApprovalList, *, narrow: bool) -> str:
     """Return the dialog's heading: which call is shown, of how many."""
-    items, index = docket.items, docket.index
+    items, index = approvals.items, approvals.index
     if len(items) == 1 and items[0].pending.in_doubt:
         return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
     if len(items) == 1:
@@ -32,12 +32,12 @@ def heading(docket: Docket, *, narrow: bool) -> str:
         return f"Approve {tool}?" if items[0].pending.denial is None else f"Not permitted now: {tool}"
     if narrow:
         return f"{index + 1}/{len(items)} {items[index].mark.value}"
-    return f"{index + 1} of {len(items)} calls, {len(docket.waiting)} undecided"
+    return f"{index + 1} of {len(items)} calls, {len(approvals.waiting)} undecided"
 
 
-def calls(docket: Docket) -> Content:
+def calls(approvals: ApprovalList) -> Content:
     """Return up to `LIST_ROWS` lines around the shown call, each with its mark as a word."""
-    items, index = docket.items, docket.index
+    items, index = approvals.items, approvals.index
     first = max(0, min(index - LIST_ROWS + 2, len(items) - LIST_ROWS))
     lines = []
     for at in range(first, min(len(items), first + LIST_ROWS)):
@@ -47,27 +47,27 @@ def calls(docket: Docket) -> Content:
     return Content("\n").join(lines)
 
 
-def keys(docket: Docket, item: Item, *, left: int, narrow: bool) -> str:
+def keys(approvals: ApprovalList, item: Item, *, left: int, narrow: bool) -> str:
     """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
     if not item.waits:
         return "Tab next call   Esc close"
-    return _short(item, left) if narrow else _long(docket, item, left)
+    return _short(item, left) if narrow else _long(approvals, item, left)
 
 
-def _long(docket: Docket, item: Item, left: int) -> str:
+def _long(approvals: ApprovalList, item: Item, left: int) -> str:
     more = f"{left} more line{'s' if left != 1 else ''} below"
     deny = "d deny   D deny with a reason   Esc later"
     if item.pending.in_doubt and item.pending.denial is not None:
         return "u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
     if item.pending.denial is not None:
-        rest = "   A approve the rest" if docket.approvable() else ""
+        rest = "   A approve the rest" if approvals.approvable() else ""
         return f"e edit   {deny}{rest}"
     if item.pending.in_doubt:
         again = "R run it again" if item.seen else f"R scrolls, {more}"
         return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
-    rest = "   A approve the rest" if len(docket.approvable()) > 1 else ""
+    rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
     return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"
 
 

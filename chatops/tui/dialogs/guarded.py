@@ -17,11 +17,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.widgets._toast import ToastRack
 
+from chatops.tui.dialogs.guard import GRACE_S, STROKE_S, KeyGuard
+from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import Place
 from chatops.tui.screens import windows
-from chatops.tui.screens.guard import GRACE_S, STROKE_S, KeyGuard
-from chatops.tui.screens.modal import Modal
-from chatops.tui.screens.payload import PayloadView
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
@@ -38,7 +38,7 @@ class ShowsLate(Protocol):
 class GuardedDialog(Modal[None]):
     """Title, payload, a line for notes, keys. Subclasses define the texts and what keys do."""
 
-    CSS_PATH = "windows.tcss"
+    CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = ""
     DECIDING: ClassVar[frozenset[str]] = frozenset()
     """Keys that answer."""

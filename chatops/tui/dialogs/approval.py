@@ -24,13 +24,13 @@ from chatops.domain.events import (
 from chatops.domain.sanitize import sanitize
 from chatops.runtime.answered import told
 from chatops.runtime.denials import sentence
-from chatops.tui.screens.answers import arguments_question, exact_grant, reason_question, rule_question, scope
-from chatops.tui.screens.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
-from chatops.tui.screens.approval_text import describe, line
-from chatops.tui.screens.docket import Docket, Item, Mark, mark_of
-from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
-from chatops.tui.screens.payload import PayloadView
-from chatops.tui.screens.question import Question
+from chatops.tui.dialogs.answers import arguments_question, exact_grant, reason_question, rule_question, scope
+from chatops.tui.dialogs.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
+from chatops.tui.dialogs.approval_list import ApprovalList, Item, Mark, mark_of
+from chatops.tui.dialogs.approval_text import describe, line
+from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.question import Question
 from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:
@@ -66,17 +66,17 @@ class ApprovalScreen(GuardedDialog):
         )
         self._session = session
         self._parting = parting
-        self._docket = Docket()
-        self._docket.refresh(session.snapshot().pending)
+        self._calls = ApprovalList()
+        self._calls.refresh(session.snapshot().pending)
         self._unfolded = False
 
     def on_mount(self) -> None:
         """Start the grace period, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
-        self._docket.refresh(self._session.snapshot().pending)
-        self._docket.show_first_waiting()
-        if not self._docket.open:
+        self._calls.refresh(self._session.snapshot().pending)
+        self._calls.show_first_waiting()
+        if not self._calls.open:
             self._close()
             return
         self.begin()
@@ -93,7 +93,7 @@ class ApprovalScreen(GuardedDialog):
             case ApprovalRequested() | CallDecided():
                 self._refresh()
             case ToolStarted() | ToolFinished():
-                item = self._docket.find(event.id)
+                item = self._calls.find(event.id)
                 if item is not None and item.mark is Mark.CHECKING:
                     item.mark = Mark.APPROVED if isinstance(event, ToolStarted) else Mark.DONE
                 self._refresh()
@@ -108,17 +108,17 @@ class ApprovalScreen(GuardedDialog):
             self._refresh()
 
     def _refresh(self) -> None:
-        shown = self._docket.current
+        shown = self._calls.current
         waited = shown is not None and shown.waits
-        if self._docket.refresh(self._session.snapshot().pending):
+        if self._calls.refresh(self._session.snapshot().pending):
             self._note = "This call has changed since it was shown. Look again."
             # The next key would answer what was shown before.
             self._typing = False
             self.arm()
-        elif not self._guard.armed and self._docket.show_first_waiting():
+        elif not self._guard.armed and self._calls.show_first_waiting():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.arm()
-        if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._docket.open:
+        if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._calls.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._tell_who(shown), group="who decided")
         self._go_on()
@@ -143,7 +143,7 @@ class ApprovalScreen(GuardedDialog):
         if self.can_draw:
             if who:
                 self.say(who)
-        elif not self._docket.open:
+        elif not self._calls.open:
             self._say_at_the_end(who or "Decided elsewhere: nothing waits here any more.")
 
     def _say_at_the_end(self, text: str) -> None:
@@ -152,18 +152,18 @@ class ApprovalScreen(GuardedDialog):
 
     def _go_on(self) -> None:
         """Show the next undecided call, or close the dialog if there is nothing left to do."""
-        if not self._docket.open:
+        if not self._calls.open:
             self._close()
             return
-        shown = self._docket.current
-        if (shown is None or not shown.waits) and self._docket.show_next_waiting():
+        shown = self._calls.current
+        if (shown is None or not shown.waits) and self._calls.show_next_waiting():
             self.arm()
         self._show()
 
     def _close(self) -> None:
         if not self.is_attached or self._finished:
             return
-        for item in self._docket.items:
+        for item in self._calls.items:
             if item.mark is Mark.ELSEWHERE:
                 self.app.run_worker(self._tell_who(item), group="who decided")
         self.finish()
@@ -188,14 +188,14 @@ class ApprovalScreen(GuardedDialog):
                 pass
 
     def _turn(self, by: int) -> None:
-        self._docket.step(by)
+        self._calls.step(by)
         self._note = ""
         self._show()
 
     # Answers
 
     def _answer(self, key: str) -> None:
-        item = self._docket.current
+        item = self._calls.current
         if item is None or not item.waits:
             self.say("This call has its answer. Tab shows the next.")
         elif item.pending.denial is not None and key in _RUNNING:
@@ -243,14 +243,14 @@ class ApprovalScreen(GuardedDialog):
                 self.say("It may have taken effect already: R runs it again, u says unknown, m marks it done.")
 
     def _approve_rest(self) -> None:
-        unseen = self._docket.unseen()
+        unseen = self._calls.unseen()
         if unseen:
             count = len(unseen)
-            self._docket.index = self._docket.items.index(unseen[0])
+            self._calls.index = self._calls.items.index(unseen[0])
             self._note = f"{count} call{'s' if count > 1 else ''} not yet on screen to the end: look first."
             self._show()
             return
-        for item in self._docket.approvable():
+        for item in self._calls.approvable():
             self._send(item, Approved())
 
     def _send(self, item: Item, decision: Decision) -> None:
@@ -304,10 +304,10 @@ class ApprovalScreen(GuardedDialog):
 
     @property
     def _lists_calls(self) -> bool:
-        return len(self._docket.items) > 1 and not self.has_class("-narrow")
+        return len(self._calls.items) > 1 and not self.has_class("-narrow")
 
     def _show(self) -> None:
-        item = self._docket.current
+        item = self._calls.current
         if item is None or not self.can_draw:
             return
         pending = item.pending
@@ -318,12 +318,12 @@ class ApprovalScreen(GuardedDialog):
 
     def show_frame(self) -> None:
         """Draw everything around the payload."""
-        item = self._docket.current
+        item = self._calls.current
         if not self.can_draw or item is None:
             return
         narrow = self.has_class("-narrow")
-        self.put("#approval-title", heading(self._docket, narrow=narrow))
-        self.put("#approval-calls", calls(self._docket), shown=self._lists_calls)
+        self.put("#approval-title", heading(self._calls, narrow=narrow))
+        self.put("#approval-calls", calls(self._calls), shown=self._lists_calls)
         self.put("#approval-note", self._note, shown=bool(self._note))
         text = self._keys_text(item)
         self.put("#approval-keys", text)
@@ -333,7 +333,7 @@ class ApprovalScreen(GuardedDialog):
 
     def _around(self, *, keys: int) -> int:
         """Return how many lines of the dialog are outside the payload."""
-        listed = min(LIST_ROWS, len(self._docket.items))
+        listed = min(LIST_ROWS, len(self._calls.items))
         noted = note_rows(self._note, window=self.size.width)
         return 2 + 1 + (listed + 1 if self._lists_calls else 0) + noted + keys + 1 + 1
 
@@ -343,13 +343,13 @@ class ApprovalScreen(GuardedDialog):
         if self.too_small:
             return legend("Esc later")
         left = self.payload.lines_below
-        return legend(keys(self._docket, item, left=left, narrow=self.has_class("-narrow")))
+        return legend(keys(self._calls, item, left=left, narrow=self.has_class("-narrow")))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
         """Allow the approval of this call, now that all of it has been on screen."""
         event.stop()
-        item = self._docket.current
+        item = self._calls.current
         if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
             item.seen = True
         self.show_frame()

@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from chatops.domain.charset import exact
-from chatops.tui.screens.approval_text import Description, Row, Tone
+from chatops.tui.dialogs.approval_text import Description, Row, Tone
 
 LABEL_WIDTH = 13
 GUTTER = 2

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import ModelRow, RoleRow
-from chatops.tui.screens.picker import Choice, Picker, columns
 
 
 def difference(before: RoleRow | None, after: RoleRow) -> str:

@@ -4,13 +4,13 @@ from textual import events
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen, ScreenResultType
 
-from chatops.tui.accidents import Sturdy
+from chatops.tui.error_boundary import ErrorBoundary
 
 TALL = 16
 """A window with at least this many lines has room for frames and empty lines."""
 
 
-class Standing(Sturdy):
+class Standing(ErrorBoundary):
     """Mixin for screens: a late click does no harm."""
 
     def _forward_event(self, event: events.Event) -> None:

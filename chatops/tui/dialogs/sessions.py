@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import SessionRow
-from chatops.tui.screens.picker import Choice, Picker, columns
 
 
 def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:

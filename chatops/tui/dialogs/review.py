@@ -14,11 +14,11 @@ from chatops.domain.errors import AlreadyDecided, ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
+from chatops.tui.dialogs.approval_frame import note_rows
+from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.review_text import describe_review, may_skip, review_keys, review_title, words_question
 from chatops.tui.keys import Place
-from chatops.tui.screens.approval_frame import note_rows
-from chatops.tui.screens.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
-from chatops.tui.screens.payload import PayloadView
-from chatops.tui.screens.review_text import describe_review, may_skip, review_keys, review_title, words_question
 from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:

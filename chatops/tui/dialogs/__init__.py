@@ -1,0 +1,1 @@
+"""Dialogs over the chat screen: approval, review, questions, pickers, texts."""
