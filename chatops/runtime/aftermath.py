@@ -11,7 +11,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.interruption import Interruption, Processes
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.state import TurnState
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, JournalRow, Store
 from chatops.store.outputs import Outputs
 from chatops.store.place import copied_key
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 class Aftermath:
     """Inspects what an earlier process left of a turn, and deletes those traces once the findings are stored."""
 
-    def __init__(self, store: Store, offload: Offload, outputs: Outputs, here: Holder) -> None:
+    def __init__(self, store: Store, worker: WorkerThread, outputs: Outputs, here: Holder) -> None:
         self._store = store
-        self._offload = offload
+        self._worker = worker
         self._outputs = outputs
         self._here = here
 
@@ -46,7 +46,7 @@ class Aftermath:
         Also True if the store cannot be read: then it is not known.
         """
         try:
-            return bool(await self._offload(self._store.setting, copied_key(state.turn_id)))
+            return bool(await self._worker(self._store.setting, copied_key(state.turn_id)))
         except StoreError:
             log.exception("whether turn %s was copied cannot be read", state.turn_id)
             return True
@@ -60,7 +60,7 @@ class Aftermath:
 
     async def _rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
         try:
-            rows = await self._offload(self._store.journal, state.turn_id)
+            rows = await self._worker(self._store.journal, state.turn_id)
         except StoreError:
             log.exception("the journal of turn %s cannot be read", state.turn_id)
             return {}

@@ -48,7 +48,7 @@ class HandOver:
         """Set once another process owns the session."""
         self.lease = Lease(
             services.store,
-            services.offload,
+            services.worker,
             services.holder,
             asked=self._asked_for,
             lost=self._taken_by,

@@ -51,7 +51,7 @@ class KeptTexts:
     async def recall(self, info: SessionInfo) -> None:
         """Load the queue of an earlier process. It is held if the last turn held it."""
         await self._reload(info)
-        self.held = bool(self.texts) and await self._services.offload(_last_turn_holds, self._services, info)
+        self.held = bool(self.texts) and await self._services.worker(_last_turn_holds, self._services, info)
 
     async def submit(self, info: SessionInfo, text: str) -> bool:
         """Start a turn with `text`; if a turn, a run or older messages come first, queue it and return False.
@@ -64,7 +64,7 @@ class KeptTexts:
         if not blocked and not (self.texts and self._services.attended):
             await self._turns.start(info, text)
             return True
-        await self._services.offload(self._services.store.queue_text, info.id, text)
+        await self._services.worker(self._services.store.queue_text, info.id, text)
         self.texts = (*self.texts, text)
         if not blocked:
             self.held = False
@@ -77,7 +77,7 @@ class KeptTexts:
             info = self._turns.info
             if info is None:
                 return ""
-            text = await self._services.offload(self._services.store.take_queued_text, info.id, into=into)
+            text = await self._services.worker(self._services.store.take_queued_text, info.id, into=into)
             await self._reload(info)
             return text or ""
 
@@ -106,7 +106,7 @@ class KeptTexts:
             self._tell(f"A queued message could not be sent: {error}", advice=error.advice)
 
     async def _reload(self, info: SessionInfo) -> None:
-        self.texts = await self._services.offload(self._services.store.kept_texts, info.id)
+        self.texts = await self._services.worker(self._services.store.kept_texts, info.id)
 
 
 def _last_turn_holds(services: Services, info: SessionInfo) -> bool:

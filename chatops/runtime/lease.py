@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Hold, Holder, Store
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Lease:
     def __init__(
         self,
         store: Store,
-        offload: Offload,
+        worker: WorkerThread,
         holder: Holder,
         *,
         asked: Callable[[Holder | None], None],
@@ -57,7 +57,7 @@ class Lease:
         at the store, since the store may have noticed a problem of its own.
         """
         self._store = store
-        self._offload = offload
+        self._worker = worker
         self._holder = holder
         self._asked = asked
         self._lost = lost
@@ -67,7 +67,7 @@ class Lease:
 
     async def take(self, session: SessionId) -> None:
         """Take the lease of `session` and keep it. Raises SessionHeld."""
-        await self._offload(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+        await self._worker(self._store.hold, session, self._holder, ttl_s=LEASE_S)
         self._forget()
         self._session = session
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
@@ -82,7 +82,7 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        hold = await self._offload(self._store.held, session)
+        hold = await self._worker(self._store.held, session)
         return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:
@@ -93,7 +93,7 @@ class Lease:
         if self._session is None:
             return
         try:
-            await self._offload(self._store.heard, self._session, self._holder)
+            await self._worker(self._store.heard, self._session, self._holder)
         except StoreError as error:
             log.warning("whoever asks for the session was not answered: %s", error)
 
@@ -106,10 +106,10 @@ class Lease:
         if session is None:
             return None
         try:
-            hold = await self._offload(self._store.held, session)
+            hold = await self._worker(self._store.held, session)
             if hold is not None and hold.holder == self._holder and hold.wanted_by is not None:
                 self._forget()
-                await self._offload(self._store.take_over, session, hold.wanted_by, of=self._holder, ttl_s=LEASE_S)
+                await self._worker(self._store.take_over, session, hold.wanted_by, of=self._holder, ttl_s=LEASE_S)
                 to = hold.wanted_by
         except StoreError:
             log.exception("the session was not handed over")
@@ -122,7 +122,7 @@ class Lease:
         if session is None:
             return
         try:
-            await self._offload(self._store.release, session, self._holder)
+            await self._worker(self._store.release, session, self._holder)
         except StoreError:
             log.exception("the session's lease was not released")
 
@@ -141,13 +141,13 @@ class Lease:
             try:
                 if clock() - renewed >= LEASE_S / 3:
                     # If it is lost by now, the look below tells to whom.
-                    await self._offload(self._store.renew, session, self._holder, ttl_s=LEASE_S)
+                    await self._worker(self._store.renew, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
-                version = await self._offload(self._store.version)
+                version = await self._worker(self._store.version)
                 self._looked()
                 if version == seen:
                     continue
-                hold = await self._offload(self._store.held, session)
+                hold = await self._worker(self._store.held, session)
                 seen = version
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)

@@ -32,9 +32,9 @@ async def open_session(
     """
     if session_id is None:
         return ChatSession(services, None, Standing(role=role or default_role, model_pin=model_pin))
-    info = await services.offload(services.store.session, session_id)
+    info = await services.worker(services.store.session, session_id)
     stored = info.role if info.role in services.rights.roles() else default_role
-    taken = await services.offload(services.store.setting, f"revoked:{info.id}")
+    taken = await services.worker(services.store.setting, f"revoked:{info.id}")
     standing = Standing(
         role=stored,
         model_pin=model_pin or info.model_pin,
@@ -48,7 +48,7 @@ async def open_session(
     try:
         await session.load()
         if info.run is not None and not info.run.result:
-            run = await services.offload(services.store.load_run, info.id)
+            run = await services.worker(services.store.load_run, info.id)
             session.lead(run.spec.name, at_step(standing, run))
         # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
         if role and role != stored and (services.attended or not session.unfinished):
@@ -77,12 +77,12 @@ def _without_what_is_gone(standing: Standing, rights: Rights, *, chosen: bool) -
 
 async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
     """Create a run of `workflow` in a new session: call `go_on` when a UI listens. Raises ConfigError, StoreError."""
-    store, offload = services.store, services.offload
+    store, worker = services.store, services.worker
     standing = Standing(role=role, model_pin=model)
     standing.grant(services.rights)
     title = " ".join(f"{workflow.name}: {query}".split())[:TITLE_LENGTH].rstrip()
-    info = await offload(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
-    await offload(store.update_session, info.id, model_pin=model)
+    info = await worker(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
+    await worker(store.update_session, info.id, model_pin=model)
     session = ChatSession(services, info, standing)
     await session.load()
     first = start_run(session_id=info.id, spec=workflow, query=query, role=role, model=model)
@@ -94,8 +94,8 @@ async def open_run(services: Services, session_id: SessionId, *, default_role: s
 
     Raises NoSuchSession if the session is not a run, SessionHeld, Unreadable.
     """
-    await services.offload(services.store.load_run, session_id)
+    await services.worker(services.store.load_run, session_id)
     session = await open_session(services, session_id, default_role=default_role)
     # Read it again under the lease: until now another process may have resumed it.
-    state = await services.offload(services.store.load_run, session.session_id)
+    state = await services.worker(services.store.load_run, session.session_id)
     return WorkflowRun(services, session, state)

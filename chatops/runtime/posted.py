@@ -10,8 +10,8 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.engine.state import Finished
 from chatops.engine.view import turn_status
 from chatops.runtime.answered import answer_to
-from chatops.runtime.offload import Offload
 from chatops.runtime.runner import Runner
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import DecisionRow, Store
 
 log = logging.getLogger(__name__)
@@ -23,9 +23,9 @@ WATCH_S = 0.5
 class PostedDecisions:
     """Takes decisions posted by other processes, in order. The store determines which one came first."""
 
-    def __init__(self, store: Store, offload: Offload, runner: Runner) -> None:
+    def __init__(self, store: Store, worker: WorkerThread, runner: Runner) -> None:
         self._store = store
-        self._offload = offload
+        self._worker = worker
         self._runner = runner
 
     async def take(self) -> None:
@@ -33,20 +33,20 @@ class PostedDecisions:
         state = self._runner.state
         if state is None or isinstance(state.phase, Finished):
             return
-        for decided in await self._offload(self._store.posted, state.turn_id):
+        for decided in await self._worker(self._store.posted, state.turn_id):
             reach("decision_found")
             await self._runner.take(decided)
 
     async def answer_to(self, session: SessionId, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, whether or not the turn has taken it."""
-        return await self._offload(answer_to, self._store, session, call_id)
+        return await self._worker(answer_to, self._store, session, call_id)
 
     async def watch(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
         seen = -1
         while (state := self._runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
             try:
-                version = await self._offload(self._store.version)
+                version = await self._worker(self._store.version)
                 if version != seen:
                     seen = version
                     await self.take()

@@ -188,13 +188,13 @@ class ReadAlong:
         Returns False if another decision came first or the call is no longer pending.
         """
         decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
-        taken = await self._services.offload(self._services.store.post_decision, decided)
+        taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()
         return taken
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
-        return await self._services.offload(answer_to, self._services.store, self.session_id, call_id)
+        return await self._services.worker(answer_to, self._services.store, self.session_id, call_id)
 
     async def get(self) -> None:
         """Request the lease; take it if it is free; seize it if it was requested before. `handing` tells the progress.
@@ -296,7 +296,7 @@ class ReadAlong:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                version = await self._services.offload(self._services.store.version)
+                version = await self._services.worker(self._services.store.version)
                 if version != seen:
                     await self._look()
                     seen = version
@@ -312,21 +312,21 @@ class ReadAlong:
                 log.exception("what was read could not be shown")
 
     async def _look(self) -> None:
-        found = await self._services.offload(_read, self._services.store, self.session_id, self._found)
+        found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
             self._request.heed(self._found.hold)
             self._changed()
 
     async def _look_at_holder(self) -> None:
-        hold = await self._services.offload(self._services.store.held, self.session_id)
+        hold = await self._services.worker(self._services.store.held, self.session_id)
         self._found = replace(self._found, hold=hold)
         self._request.heed(self._found.hold)
 
 
 async def read_along(services: Services, session_id: SessionId) -> ReadAlong:
     """Follow a stored session, whether or not another process owns it. Raises NoSuchSession, Unreadable."""
-    return ReadAlong(services, await services.offload(_read, services.store, session_id, None))
+    return ReadAlong(services, await services.worker(_read, services.store, session_id, None))
 
 
 def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Stored:

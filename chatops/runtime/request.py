@@ -63,21 +63,21 @@ class Request:
 
         Raises SessionHeld, StoreError.
         """
-        store, offload, me = self._services.store, self._services.offload, self._services.holder
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
         match self.handing(hold):
             case Handing.HELD:
                 self._asked_at, self._asking = time.monotonic(), True
                 try:
-                    await offload(store.want, self._session_id, me)
+                    await worker(store.want, self._session_id, me)
                 except StoreError:
                     self._asked_at = None
                     raise
                 finally:
                     self._asking = False
             case Handing.COMING | Handing.SILENT if hold is not None:
-                await offload(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
+                await worker(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
             case Handing.FREE:
-                await offload(store.hold, self._session_id, me, ttl_s=LEASE_S)
+                await worker(store.hold, self._session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
                 self._asked_at = time.monotonic()
             case _:
@@ -100,9 +100,9 @@ class Request:
         """Withdraw the request, and release the lease if it has arrived."""
         if self._asked_at is None:
             return
-        store, offload, me = self._services.store, self._services.offload, self._services.holder
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
         try:
-            await offload(store.release, self._session_id, me)
-            await offload(store.want_no_more, self._session_id, me)
+            await worker(store.release, self._session_id, me)
+            await worker(store.want_no_more, self._session_id, me)
         except StoreError:
             log.exception("a request for a conversation was not taken back")

@@ -48,9 +48,9 @@ from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
 from chatops.runtime.bus import Bus
-from chatops.runtime.offload import Offload, Whole
 from chatops.runtime.perform import Performer
 from chatops.runtime.saving import RETRY_S, Saving
+from chatops.runtime.worker import Shield, WorkerThread
 from chatops.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -72,15 +72,15 @@ class Runner:
     The rules are in the module docstring.
     """
 
-    def __init__(self, *, store: Store, offload: Offload, bus: Bus) -> None:
-        self._saving = Saving(store, offload)
+    def __init__(self, *, store: Store, worker: WorkerThread, bus: Bus) -> None:
+        self._saving = Saving(store, worker)
         self._bus = bus
         self._performer: Performer | None = None
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
-        self._whole = Whole()
+        self._shield = Shield()
         self._stuck: list[Input] = []
         self.trouble: ChatopsError | None = None
         """The error that keeps steps from being stored; None once storing works."""
@@ -124,7 +124,7 @@ class Runner:
         """Start a turn with its first step. Raises StoreError if it cannot be stored."""
         if self.gone is not None:
             raise self.gone
-        await self._whole(self._apply(step))
+        await self._shield(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
         """Load a turn as it was stored. Nothing is performed until an input (Recovered) arrives."""
@@ -224,7 +224,7 @@ class Runner:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        await self._whole.ended()
+        await self._shield.ended()
         while not self._inbox.empty():
             _answer(self._inbox.get_nowait().done, changed=False)
 
@@ -235,7 +235,7 @@ class Runner:
     async def _run(self) -> None:
         while True:
             entry = await self._inbox.get()
-            await self._whole(self._serve(entry))
+            await self._shield(self._serve(entry))
 
     async def _serve(self, entry: _Entry) -> None:
         changed = False

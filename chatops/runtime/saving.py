@@ -10,7 +10,7 @@ from collections import deque
 
 from chatops.domain.errors import ChatopsError, NotSaved
 from chatops.engine.effects import ReconcileTool, RunTool, Step
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Store
 
 RETRY_S = 3.0
@@ -22,9 +22,9 @@ _TRIED = "saving was tried"
 class Saving:
     """Commits the steps of one session."""
 
-    def __init__(self, store: Store, offload: Offload) -> None:
+    def __init__(self, store: Store, worker: WorkerThread) -> None:
         self._store = store
-        self._offload = offload
+        self._worker = worker
         self._waiting: deque[Step] = deque()
         self._turn = asyncio.Lock()
 
@@ -41,7 +41,7 @@ class Saving:
         async with self._turn:
             try:
                 await self._store_waiting()
-                await self._offload(self._store.commit, step)
+                await self._worker(self._store.commit, step)
             except NotSaved as error:
                 if not may_wait(step):
                     raise
@@ -53,12 +53,12 @@ class Saving:
         """Store the waiting steps, or test that storing works. Raises StoreError."""
         async with self._turn:
             if not self._waiting:
-                await self._offload(self._store.set_setting, _TRIED, "")
+                await self._worker(self._store.set_setting, _TRIED, "")
             await self._store_waiting()
 
     async def _store_waiting(self) -> None:
         while self._waiting:
-            await self._offload(self._store.commit, self._waiting[0])
+            await self._worker(self._store.commit, self._waiting[0])
             self._waiting.popleft()
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from chatops.domain.decisions import Principal
 from chatops.domain.ids import CallId, SessionId
 from chatops.models.base import ModelClient
-from chatops.runtime.offload import Offload
 from chatops.runtime.perform import Toolbox
 from chatops.runtime.rights import Rights
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
@@ -37,7 +37,7 @@ class Services:
     """The adapters, and the user and process that use them."""
 
     store: Store
-    offload: Offload
+    worker: WorkerThread
     models: ModelClient
     tools: Toolbox
     contexts: Contexts

@@ -69,7 +69,7 @@ class ChatSession:
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._runner = Runner(store=services.store, offload=services.offload, bus=self._bus)
+        self._runner = Runner(store=services.store, worker=services.worker, bus=self._bus)
         self._performer = Performer(
             models=services.models,
             tools=services.tools,
@@ -95,7 +95,7 @@ class ChatSession:
         self._kept = KeptTexts(
             services, self._turns, taking=self._taking, tell=self.tell, hindered=self._runner.hindered
         )
-        self._posted = PostedDecisions(services.store, services.offload, self._runner)
+        self._posted = PostedDecisions(services.store, services.worker, self._runner)
         self._bus.subscribe(self._heard)
 
     # State
@@ -242,7 +242,7 @@ class ChatSession:
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
         await self._switching.to(replace(self._turns.standing, role=name))
-        await self._services.offload(self._services.store.set_setting, f"role:{self.workspace}", name)
+        await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
         """Use this model whatever the role says, and as the default from now on; None: the role's model again.
@@ -302,13 +302,13 @@ class ChatSession:
         """Give the session another title."""
         async with self._taking:
             info = await self._turns.stored()
-            await self._services.offload(self._services.store.update_session, info.id, title=title)
+            await self._services.worker(self._services.store.update_session, info.id, title=title)
             self._turns.info = replace(info, title=title)
 
     async def withdraw(self, grant: RememberedGrant) -> None:
         """Withdraw a remembered grant, in the store and in the current turn."""
         self._hands.must_be_here()
-        await self._services.offload(self._services.store.revoke_grants, self.session_id, [grant])
+        await self._services.worker(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(GrantsRevoked(grants=(grant,)))
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
@@ -410,7 +410,7 @@ class ChatSession:
             case Notice() if self._kept.waits and self._runner.trouble is None:
                 self._spawn(self._kept.send_next())
             case ToolFinished(id=call_id):
-                self._services.offload.later(self._services.outputs.forget, call_id)
+                self._services.worker.later(self._services.outputs.forget, call_id)
             case _:
                 pass
 

@@ -59,7 +59,7 @@ class Switching:
         Raises Busy in a run, ConfigError for an unknown name, Conflict, StoreError.
         """
         self._hands.must_be_here()
-        store, offload, turns = self._services.store, self._services.offload, self._turns
+        store, worker, turns = self._services.store, self._services.worker, self._turns
         if turns.leader:
             raise Busy(
                 f"This is a run of workflow {turns.leader}: its steps say role, model and persona until it is over.",
@@ -88,11 +88,11 @@ class Switching:
                 if turns.info is not None and (said or state is not None):
                     turns.close()
                     await self._runner.catch_up()
-                    await offload(store.append_message, turns.info.id, switch)
+                    await worker(store.append_message, turns.info.id, switch)
                     turns.record.add(switch)
                 self._publish(RoleSwitchedEvent(id=switch.id, parent_id=session, switch=switch))
             if turns.info is not None:
-                await offload(
+                await worker(
                     store.update_session,
                     turns.info.id,
                     role=standing.role,
@@ -111,7 +111,7 @@ class Switching:
         self._keep_replaced()
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
-        await self._services.offload(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
+        await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
     def registry_changed(self, news: RegistryNews) -> None:
         """Apply a changed or reloaded registry file and say what differs. The current turn can only lose rights by it.
@@ -148,5 +148,5 @@ class Switching:
         turns = self._turns
         if turns.info is None or turns.grant.role == after.role:
             return 0
-        grants = await self._services.offload(self._services.store.grants, turns.info.id)
+        grants = await self._services.worker(self._services.store.grants, turns.info.id)
         return sum(1 for grant in grants if grant.role == turns.grant.role)

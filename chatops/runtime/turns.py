@@ -48,7 +48,7 @@ class Turns:
         self._runner = runner
         self._hands = hands
         self._tell = tell
-        self._aftermath = Aftermath(services.store, services.offload, services.outputs, services.holder)
+        self._aftermath = Aftermath(services.store, services.worker, services.outputs, services.holder)
         self._last = info.last_turn if info is not None else None
         self.info = info
         """The session as stored; None until the first message is submitted."""
@@ -75,15 +75,15 @@ class Turns:
         """
         if self.info is None:
             return
-        store, offload = self._services.store, self._services.offload
+        store, worker = self._services.store, self._services.worker
         await self._hands.lease.take(self.info.id)
         # Read it again under the lease: the previous owner may have changed it.
-        info = self.info = await offload(store.session, self.info.id)
+        info = self.info = await worker(store.session, self.info.id)
         self._last = info.last_turn
-        history = await offload(store.history, info.id)
+        history = await worker(store.history, info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
-        state = await offload(store.load_turn, turn) if turn is not None else None
-        spent = await offload(store.usage, info.id, besides=turn)
+        state = await worker(store.load_turn, turn) if turn is not None else None
+        spent = await worker(store.usage, info.id, besides=turn)
         self.record.load(history, state, spent=spent)
         self._runner.load(state)
         self.left_off = self.unfinished
@@ -103,7 +103,7 @@ class Turns:
         interrupted = await self._aftermath.of(state)
         copied = await self._aftermath.copied(state)
         if await self._runner.take(Recovered(grant=grant, interrupted=interrupted, copied=copied)):
-            self._services.offload.later(self._aftermath.clear, state, interrupted)
+            self._services.worker.later(self._aftermath.clear, state, interrupted)
         if not self.leader and (state.contract is not None or state.gate is not None):
             # Its run is over: it was ended before this turn could be.
             await self._runner.take(TurnCancelled())
@@ -112,13 +112,13 @@ class Turns:
         """Return the stored session, creating it if necessary. Raises Conflict, StoreError."""
         self._hands.must_be_here()
         if self.info is None:
-            store, offload, now = self._services.store, self._services.offload, self.standing
+            store, worker, now = self._services.store, self._services.worker, self.standing
             workspace = str(self._services.workspace)
-            info = await offload(store.create_session, workspace=workspace, role=now.role, persona=now.persona)
+            info = await worker(store.create_session, workspace=workspace, role=now.role, persona=now.persona)
             await self._hands.lease.take(info.id)
             reach("after_create")
             if now.model_pin:
-                await offload(store.update_session, info.id, model_pin=now.model_pin)
+                await worker(store.update_session, info.id, model_pin=now.model_pin)
             self.info = info
         return self.info
 
@@ -148,7 +148,7 @@ class Turns:
         grant = standing.grant(self._services.rights)
         self.close()
         self.standing, self.grant = standing, grant
-        remembered = await self._services.offload(self._services.store.grants, info.id)
+        remembered = await self._services.worker(self._services.store.grants, info.id)
         await self._runner.begin(make(grant, remembered))
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Turns:
         try:
             # A turn that is not stored yet has its number too.
             await self._runner.catch_up()
-            return await self._services.offload(self._services.store.next_turn_id, session_id)
+            return await self._services.worker(self._services.store.next_turn_id, session_id)
         except NotSaved:
             # Only the owner starts turns in a session, so the next number is free.
             return turn_after(session_id, self._last)

@@ -28,11 +28,11 @@ from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
 from chatops.runtime.answered import told_review
-from chatops.runtime.offload import Whole
 from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.runtime.standing import at_step
+from chatops.runtime.worker import Shield
 from chatops.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class WorkflowRun:
         self._state = state
         self._first = first
         self._taking = asyncio.Lock()
-        self._whole = Whole()
+        self._shield = Shield()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._trouble: ChatopsError | None = None
@@ -158,7 +158,7 @@ class WorkflowRun:
 
     async def turns(self) -> tuple[TurnState, ...]:
         """Return the run's turns so far, as committed."""
-        return await self._services.offload(turns_of, self._services.store, self._state)
+        return await self._services.worker(turns_of, self._services.store, self._state)
 
     async def settle(self) -> WorkflowState:
         """Wait until the run is over or waits for the user, and return its state."""
@@ -174,7 +174,7 @@ class WorkflowRun:
             self._watching.cancel()
         for task in self._tasks:
             task.cancel()
-        await self._whole.ended()
+        await self._shield.ended()
         await self.session.aclose()
 
     # Internals
@@ -196,7 +196,7 @@ class WorkflowRun:
             return False
 
     async def _apply(self, step: WorkflowStep) -> None:
-        await self._whole(self._store(step))
+        await self._shield(self._store(step))
         for effect in step.effects:
             await self._perform(effect)
         if self.over:
@@ -204,7 +204,7 @@ class WorkflowRun:
 
     async def _store(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
-        await self._services.offload(self._services.store.commit_run, step)
+        await self._services.worker(self._services.store.commit_run, step)
         reach("after_run_commit")
         self._state, self._trouble = step.state, None
         if isinstance(step.word, Reviewed):
@@ -276,7 +276,7 @@ class WorkflowRun:
         """Return the messages of the earlier attempts."""
         if isinstance(asked, StartGate) or asked.after is None:
             return ()
-        earlier = await self._services.offload(self._services.store.load_turn, asked.after)
+        earlier = await self._services.worker(self._services.store.load_turn, asked.after)
         return (*earlier.history, *earlier.messages)
 
     async def _free(self) -> None:
@@ -308,7 +308,7 @@ class WorkflowRun:
         self.session.tell(f"The run does not go on: {error}", advice=error.advice)
 
     async def _take_words(self) -> None:
-        for word in await self._services.offload(self._services.store.posted_words, self.run_id):
+        for word in await self._services.worker(self._services.store.posted_words, self.run_id):
             await self._take(word)
 
     async def _watch(self) -> None:
@@ -317,7 +317,7 @@ class WorkflowRun:
         while not self.over:
             await asyncio.sleep(WATCH_S)
             try:
-                version = await self._services.offload(self._services.store.version)
+                version = await self._services.worker(self._services.store.version)
                 if version != seen:
                     seen = version
                     await self._take_words()

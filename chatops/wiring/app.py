@@ -27,11 +27,11 @@ from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.offload import Offload
 from chatops.runtime.opening import new_run, open_run, open_session
 from chatops.runtime.rights import RegistryNews, StepRights
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
+from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun
 from chatops.runtime.workspace import is_gone, workspace_back, workspace_gone
 from chatops.store.base import SessionInfo, Store
@@ -107,7 +107,7 @@ class App:
         )
         self.workspace_trouble = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
-        self._offload: Offload | None = None
+        self._worker: WorkerThread | None = None
         self._open: WeakSet[Conversation] = WeakSet()
         """Open sessions. One that its UI has dropped disappears with it; the lease task keeps an owned one alive."""
         self._changing = Lock()
@@ -178,7 +178,7 @@ class App:
     @cached_property
     def settings(self) -> Settings:
         """Small values of the application: last roles, default model, history, drafts, quirks of endpoints."""
-        return Settings(self.store, self._in_background())
+        return Settings(self.store, self._worker_thread())
 
     @cached_property
     def catalog(self) -> "Toolbox":
@@ -358,15 +358,15 @@ class App:
             await session.aclose()
         if "models" in self.__dict__:
             await self.models.aclose()
-        if self._offload is not None:
-            self._offload.close()
+        if self._worker is not None:
+            self._worker.close()
         if "store" in self.__dict__:
             self.store.close()
 
-    def _in_background(self) -> Offload:
-        if self._offload is None:
-            self._offload = Offload()
-        return self._offload
+    def _worker_thread(self) -> WorkerThread:
+        if self._worker is None:
+            self._worker = WorkerThread()
+        return self._worker
 
     def _services(self, *, attended: bool) -> Services:
         from chatops.store.process import this_process
@@ -375,7 +375,7 @@ class App:
         remove_mount_point(self.workspace)
         return Services(
             store=self.store,
-            offload=self._in_background(),
+            worker=self._worker_thread(),
             models=self.models,
             tools=self.catalog,
             contexts=self.context,

@@ -3,16 +3,16 @@
 Only this process's writes are seen, except through `fresh`.
 """
 
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Store
 
 
 class Settings:
     """A cache over the store's settings, so that the event loop waits for the disk only once per key."""
 
-    def __init__(self, store: Store, offload: Offload) -> None:
+    def __init__(self, store: Store, worker: WorkerThread) -> None:
         self._store = store
-        self._offload = offload
+        self._worker = worker
         self._known: dict[str, str | None] = {}
         self._wanted: dict[str, int] = {}
         """Number of times that a key was set here. Only the event loop changes it, only the store's thread the next."""
@@ -35,7 +35,7 @@ class Settings:
         """Keep a value and queue it for writing. A failure is only logged."""
         self._known[key] = value
         number = self._wanted[key] = self._wanted.get(key, 0) + 1
-        self._offload.later(self._write, key, value, number)
+        self._worker.later(self._write, key, value, number)
 
     def _write(self, key: str, value: str, number: int) -> None:
         self._store.set_setting(key, value)

@@ -18,7 +18,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
 from chatops.runtime.aftermath import Aftermath
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive, this_process
@@ -39,7 +39,7 @@ class Scene:
         self._session = SessionId(f"20261121-101512-{secrets.token_hex(3)}")
         self._folder = folder
         self.call = CallId(f"{self._session}.1.1.1")
-        self._offload = Offload()
+        self._worker = WorkerThread()
         self.outputs = Outputs(folder / "running")
         environment = {**os.environ, MARK: f"{named(self.call, 1)}/x"}
         code = "print('up', flush=True); import time; time.sleep(600)"
@@ -53,7 +53,7 @@ class Scene:
         """End the process."""
         self.process.kill()
         self.process.communicate()
-        self._offload.close()
+        self._worker.close()
         self._store.close()
 
     async def left_by(self, process: Holder) -> tuple[Aftermath, TurnState]:
@@ -75,7 +75,7 @@ class Scene:
         assert isinstance(world.flying[-1], RunTool)
         for step in world.steps:
             self._store.commit(step)
-        return Aftermath(self._store, self._offload, self.outputs, HERE), self._store.load_turn(turn)
+        return Aftermath(self._store, self._worker, self.outputs, HERE), self._store.load_turn(turn)
 
 
 @pytest.fixture

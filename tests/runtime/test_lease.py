@@ -8,7 +8,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime import lease as module
 from chatops.runtime.lease import Lease
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Hold, Holder
 from chatops.store.derive import since
 from chatops.store.process import this_process
@@ -31,9 +31,9 @@ async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_ask
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.001)
-    store, offload, lost = MemoryStore(alive=lambda one: True), Offload(), list[Holder | None]()
+    store, worker, lost = MemoryStore(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
     held, troubles = store.held, [StoreError("not now")]
 
@@ -48,16 +48,16 @@ async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_ask
     await until(lambda: lost == [OTHER])
     assert troubles == []
     await lease.release()
-    offload.close()
+    worker.close()
 
 
 async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its holder stood still meanwhile, and has in memory what was before."""
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     monkeypatch.setattr(module, "LEASE_S", 0.0)
-    store, offload, lost = MemoryStore(alive=lambda one: True), Offload(), list[Holder | None]()
+    store, worker, lost = MemoryStore(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
     assert await lease.is_ours()
     with monkeypatch.context() as broken, pytest.raises(StoreError, match="cannot be read"):
@@ -70,16 +70,16 @@ async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(mon
     assert store.held(info.id) is None
     await lease.release()
     assert not await lease.is_ours()
-    offload.close()
+    worker.close()
 
 
 async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise StoreError("not now")
 
-    store, offload = MemoryStore(alive=lambda one: True), Offload()
+    store, worker = MemoryStore(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
+    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)
     store.want(info.id, OTHER)
     monkeypatch.setattr(store, "heard", fails)
@@ -87,18 +87,18 @@ async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monk
     assert await lease.hand_over() == OTHER
     hold = store.held(info.id)
     assert hold is not None and hold.holder == OTHER
-    offload.close()
+    worker.close()
 
 
 async def test_whoever_has_asked_last_is_given_it() -> None:
     third = replace(OTHER, pid=OTHER.pid + 1)
-    store, offload = MemoryStore(alive=lambda one: True), Offload()
+    store, worker = MemoryStore(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, offload, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
+    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)
     for asker in (OTHER, third):
         store.want(info.id, asker)
     assert await lease.hand_over() == third
     hold = store.held(info.id)
     assert hold is not None and hold.holder == third
-    offload.close()
+    worker.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.errors import NotSaved
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.wiring.settings import Settings
 from tests.store.memory_store import MemoryStore
 
@@ -15,14 +15,14 @@ def refuses(key: str, value: str) -> None:
 async def test_what_another_process_has_written_is_seen_also_after_something_could_not_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, offload = MemoryStore(), Offload()
-    settings = Settings(store, offload)
+    store, worker = MemoryStore(), WorkerThread()
+    settings = Settings(store, worker)
     with monkeypatch.context() as full:
         full.setattr(store, "set_setting", refuses)
         settings.set("a", "ours")
-        await offload(lambda: None)
+        await worker(lambda: None)
     assert settings.fresh("a") == "ours", "it is nowhere else"
     settings.set("a", "ours too")
-    await offload(store.set_setting, "a", "theirs")
+    await worker(store.set_setting, "a", "theirs")
     assert settings.fresh("a") == "theirs"
-    offload.close()
+    worker.close()

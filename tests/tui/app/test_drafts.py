@@ -5,7 +5,7 @@ from threading import Event
 from typing import cast
 
 from chatops.domain.ids import SessionId
-from chatops.runtime.offload import Offload
+from chatops.runtime.worker import WorkerThread
 from chatops.tui.screens.chat_face import ChatFace
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.settings import Settings
@@ -135,15 +135,15 @@ def test_what_is_stored_after_its_conversation_was_left_is_no_draft_in_any() -> 
 
 
 def test_what_another_process_has_written_is_seen_unless_something_newer_waits_to_be_written() -> None:
-    store, offload = MemoryStore(), Offload()
-    settings = Settings(store, offload)
+    store, worker = MemoryStore(), WorkerThread()
+    settings = Settings(store, worker)
     assert settings.fresh("a") is None
     store.set_setting("a", "theirs")
     assert (settings.get("a"), settings.fresh("a"), settings.get("a")) == (None, "theirs", "theirs")
     until = Event()
-    offload.later(until.wait)
+    worker.later(until.wait)
     settings.set("a", "ours")
     assert (store.setting("a"), settings.fresh("a")) == ("theirs", "ours")
     until.set()
-    offload.close()
+    worker.close()
     assert (store.setting("a"), settings.fresh("a")) == ("ours", "ours")

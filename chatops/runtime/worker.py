@@ -15,28 +15,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Whole:
+class Shield:
     """Runs work to its end even if the caller is cancelled.
 
     Once a commit has started, the change that it makes in memory must follow, or store and memory would differ.
     """
 
     def __init__(self) -> None:
-        self._under_way: set[asyncio.Task[object]] = set()
+        self._running: set[asyncio.Task[object]] = set()
 
     async def __call__(self, work: Coroutine[None, None, T]) -> T:
         """Run `work` and return its result or raise its exception."""
         task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
     async def ended(self) -> None:
         """Wait for the work in progress."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
 
-class Offload:
+class WorkerThread:
     """Runs calls one after the other in its own thread.
 
     Cancelling the awaiting task does not cancel a call that has started. Later calls queue up behind it, so they never
@@ -58,7 +58,7 @@ class Offload:
             try:
                 function(*args, **kwargs)
             except Exception:
-                log.exception("something could not be stored")
+                log.exception("a queued call failed")
 
         self._pool.submit(work)
 
