@@ -52,7 +52,7 @@ def _run(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         if arguments.role is not None:
             check_role(opened, arguments.role)
-        found = opened.loaded.workflows().get(arguments.name)
+        found = opened.workflows().get(arguments.name)
         definition = replace(found, spec=_adjusted(found.spec, arguments))
         checked = check_here(opened, definition, role=arguments.role or opened.loaded.registry.default_role)
         for warning in checked.warnings:

@@ -32,7 +32,7 @@ def schema() -> int:
 def listing(opened: App, arguments: Namespace) -> int:
     """Print the workflows that can be run, and the runs of this folder."""
     view = screen()
-    known = opened.loaded.workflows()
+    known = opened.workflows()
     runs = opened.store.runs(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
         view.line(
@@ -77,7 +77,7 @@ def standing(info: SessionInfo) -> str:
 
 def show(opened: App, arguments: Namespace) -> int:
     """Print a workflow by name, else a run by id. Raises ConfigError if it is neither."""
-    known = opened.loaded.workflows()
+    known = opened.workflows()
     named = {one.name for one in known.found} | {one.name for one in known.unusable}
     if arguments.name in named:
         return _show_definition(opened, known.get(arguments.name), arguments)

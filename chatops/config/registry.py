@@ -33,7 +33,7 @@ it is ignored.
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,14 +98,18 @@ class Loaded:
         """Site and own registry, as `resolve_grant` takes them."""
         return (self.site, self.registry)
 
-    def workflows(self) -> Workflows:
-        """Find the workflows in the registries, in the files beside them now, and the packaged ones."""
+    def workflows(self, *, roles_for: Callable[[str], Sequence[str]] | None = None) -> Workflows:
+        """Find the workflows in the registries, in the files beside them now, and the packaged ones.
+
+        `roles_for` as in `find_workflows`.
+        """
         return find_workflows(
             site=self.site,
             own=self.registry,
             site_place=self.lookup.site,
             folder=self.workflow_folder,
             packaged=packaged_workflows(),
+            roles_for=roles_for,
         )
 
     @property

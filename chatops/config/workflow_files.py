@@ -8,7 +8,7 @@ Workflows in a workspace are never read.
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -20,29 +20,10 @@ from chatops.config.paths import Paths
 from chatops.config.site import NotTrusted, SitePlace, read_trusted
 from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize
-from chatops.policy.registry import Registry, RoleSpec
-from chatops.policy.resolve import Registries, role_names
+from chatops.policy.registry import Registry
+from chatops.policy.resolve import role_names
 from chatops.policy.workflow_definition import Definition
 
-_BUILDER = RoleSpec(
-    name="builder",
-    tools=(
-        "component_search",
-        "component_details",
-        "validate_minimal",
-        "validate_full",
-        "component_deploy",
-        "validate_deployed",
-    ),
-    system_append=(
-        "You are in building mode: you make flows from the components of a catalogue. "
-        "Take names and properties from the catalogue and make none up."
-    ),
-)
-_BROUGHT = {"components": _BUILDER}
-"""Packaged workflow to the role that its steps name and that it brings."""
-BROUGHT_TOOLS = frozenset(tool for role in _BROUGHT.values() for tool in role.tools or ())
-"""Tools that exist only in the packaged workflow that brings them."""
 FOLDER = "workflows"
 ENDINGS = (".json", ".yaml", ".yml")
 MAX_FILES = 200
@@ -104,11 +85,13 @@ def find_workflows(
     site_place: SitePlace | None,
     folder: Path,
     packaged: Path | None = None,
+    roles_for: Callable[[str], Sequence[str]] | None = None,
 ) -> Workflows:
     """Find all workflows, each name once.
 
-    The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. Never raises for a
-    broken file.
+    The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. `roles_for` names
+    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries. Never raises
+    for a broken file.
     """
     taken: dict[str, str] = {}
     found: list[Definition] = []
@@ -128,24 +111,10 @@ def find_workflows(
         # A workflow of the same name from a registry or a file replaces it without a notice.
         ours = _definition(path, _read_packaged) if path.stem not in taken else None
         if isinstance(ours, Definition):
-            roles = role_names(with_brought_role((site, own), ours.name))
+            roles = role_names((site, own)) if roles_for is None else roles_for(ours.name)
             if all(step.role in roles for step in ours.spec.steps):
                 found.append(ours)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
-
-
-def with_brought_role(registries: Registries, workflow: str) -> Registries:
-    """Return `registries` with the role that a packaged workflow brings, for use in that workflow only.
-
-    The role gets the models of the role assistant and is left out if that does not exist. A role of the same name in a
-    registry takes precedence.
-    """
-    site, own = registries
-    role = _BROUGHT.get(workflow)
-    assistant = own.role("assistant") or (site.role("assistant") if site is not None else None)
-    if role is None or assistant is None or role.name in role_names(registries):
-        return registries
-    return site, replace(own, roles=(*own.roles, replace(role, models=assistant.models)))
 
 
 def strangers(workspace: Path, *, used: Path) -> list[str]:

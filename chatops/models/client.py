@@ -36,7 +36,8 @@ class RegistryClient:
     """`ModelClient` for the types openai and demo. Specs are looked up again for every request.
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
-    request after the next start. `api_key_env` is looked up in `environ`.
+    request after the next start. `api_key_env` is looked up in `environ`. `demo` makes the adapter of a model of type
+    demo; without it there is none.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class RegistryClient:
         remembered: Notes | None = None,
         environ: Mapping[str, str] | None = None,
         pace: "Pace | None" = None,
+        demo: "Callable[[ModelSpec], OpenAIChat] | None" = None,
     ) -> None:
         self._lookup = lookup
         self._remembered: Notes = NotesInMemory() if remembered is None else remembered
         self._environ = os.environ if environ is None else environ
         self._pace = pace
+        self._demo = demo
         self._open: dict[str, _Open] = {}
         self._retired: list[OpenAIChat] = []
 
@@ -90,7 +93,7 @@ class RegistryClient:
         known = self._open.get(name)
         if known is not None and known.spec == spec:
             return known.chat
-        chat = await asyncio.to_thread(_loaded, spec, self._key_reader(spec.key), self._remembered, self._pace)
+        chat = await asyncio.to_thread(self._adapter, spec)
         other = self._open.get(name)
         if other is not None and other.spec == spec:
             # Another request has created it meanwhile. Use that one, so that all requests share what it learns and its
@@ -104,8 +107,19 @@ class RegistryClient:
         self._open[name] = _Open(spec=spec, chat=chat)
         return chat
 
-    def _key_reader(self, source: KeySource) -> "_KeyReader":
-        return _KeyReader(source, environ=self._environ)
+    def _adapter(self, spec: ModelSpec) -> "OpenAIChat":
+        """Return the adapter for `spec`. Run it in a thread: the import is slow.
+
+        Raises ConfigError for a type without an adapter.
+        """
+        if spec.type is ModelType.OPENAI:
+            from chatops.models.openai_chat import OpenAIChat  # slow to import
+
+            key = _KeyReader(spec.key, environ=self._environ)
+            return OpenAIChat(spec, key=key, agent=AGENT, remembered=self._remembered, pace=self._pace)
+        if spec.type is ModelType.DEMO and self._demo is not None:
+            return self._demo(spec)
+        raise _unsupported(spec)
 
 
 class _KeyReader:
@@ -128,36 +142,25 @@ class _KeyReader:
 
 def warm_up() -> None:
     """Import the SDK, which takes about half a second. Run it in a thread, after the first paint."""
-    for name in ("openai_chat", "demo"):
-        importlib.import_module(f"chatops.models.{name}")
+    importlib.import_module("chatops.models.openai_chat")
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")
 
 
-def _loaded(spec: ModelSpec, key: _KeyReader, remembered: Notes, pace: "Pace | None") -> "OpenAIChat":
-    """Return the adapter for `spec`. Run it in a thread: the import is slow.
-
-    Raises ConfigError for a type without an adapter.
-    """
+def _unsupported(spec: ModelSpec) -> ConfigError:
     match spec.type:
-        case ModelType.OPENAI:
-            from chatops.models.openai_chat import OpenAIChat  # slow to import
-
-            return OpenAIChat(spec, key=key, agent=AGENT, remembered=remembered, pace=pace)
-        case ModelType.DEMO:
-            from chatops.models.demo import demo_chat  # slow to import
-
-            return demo_chat(spec, agent=AGENT)
         case ModelType.GEMINI:
-            raise ConfigError(
+            return ConfigError(
                 f"Model {spec.name!r} is of type gemini, which this version does not speak.",
                 advice='Use its OpenAI-compatible address: "type": "openai", "api_url": '
                 '"https://generativelanguage.googleapis.com/v1beta/openai", and choose it.',
             )
         case ModelType.CLI:
             command = spec.command[0] if spec.command else "a command"
-            raise ConfigError(
+            return ConfigError(
                 f"Model {spec.name!r} runs {command}, and models of type cli are not supported by this version.",
                 advice="Choose another model, or connect one: chatops connect URL",
             )
+        case _:
+            return ConfigError(f"Model {spec.name!r} is of type {spec.type.value}, which is not available here.")

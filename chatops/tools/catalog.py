@@ -6,7 +6,6 @@ from pathlib import Path
 
 from chatops.domain.tools import ToolSpec
 from chatops.tools.base import Tool
-from chatops.tools.components import component_tools
 from chatops.tools.python import python_tools
 from chatops.tools.read_files import read_tools
 from chatops.tools.sandbox import ShellSettings
@@ -72,8 +71,11 @@ class Catalog:
         return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
 
-def builtin_catalog(settings: CatalogSettings) -> Catalog:
-    """Build a catalog of the built-in tools that can be used here; `absent` names the others."""
+def builtin_catalog(settings: CatalogSettings, *, brought: Sequence[Tool] = ()) -> Catalog:
+    """Build a catalog of the built-in tools that can be used here; `absent` names the others.
+
+    Tools in `brought` come with packaged workflows and exist only there.
+    """
     tools: list[Tool] = [
         *read_tools(),
         *search_tools(),
@@ -85,5 +87,5 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
     ]
     backend = choose_backend(settings.environ)
     if backend is None:
-        return Catalog(tools, absent={"web_search": NO_BACKEND}, brought=component_tools())
-    return Catalog([*tools, *search_web_tools(backend)], brought=component_tools())
+        return Catalog(tools, absent={"web_search": NO_BACKEND}, brought=brought)
+    return Catalog([*tools, *search_web_tools(backend)], brought=brought)

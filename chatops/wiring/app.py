@@ -15,7 +15,8 @@ from chatops.config.paths import find_paths
 from chatops.config.person import current_person
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import SITE_REGISTRY, Loaded, load_registry
-from chatops.config.workflow_files import BROUGHT_TOOLS
+from chatops.config.workflow_files import Workflows
+from chatops.demo.role import BROUGHT_TOOLS
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
@@ -45,6 +46,7 @@ from chatops.wiring.stored import Storage, make_store
 
 if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
+    from chatops.models.openai_chat import OpenAIChat
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.reading import ReadAlong
@@ -200,7 +202,7 @@ class App:
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
 
-        return RegistryClient(self.rights.model, remembered=self.settings)
+        return RegistryClient(self.rights.model, remembered=self.settings, demo=_demo)
 
     def _context_window(self, spec: "ModelSpec") -> int:
         """Return a model's context window in tokens: from an error of its server, else from the registry."""
@@ -236,6 +238,10 @@ class App:
             )
             self._doubts = (registries, specs, found)
         return (*self._doubts[2], *self.rights.default_concern(), *self.personas.warnings)
+
+    def workflows(self) -> Workflows:
+        """Find the workflows that can be run here, including the packaged ones."""
+        return self.loaded.workflows(roles_for=self.rights.roles)
 
     def grant_for(self, role: str, session: SessionInfo | None = None) -> Grant:
         """Return what `role` may do now. Raises ConfigError for an unknown role, with the known ones."""
@@ -303,7 +309,7 @@ class App:
                 played.append(step.name)
         if not played:
             return
-        from chatops.models.demo_workflows import cannot_play  # needed only if the demo answers
+        from chatops.demo.workflows import cannot_play  # needed only if the demo answers
 
         if reason := cannot_play(workflow.name, played, query):
             raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
@@ -440,6 +446,12 @@ class App:
         site, own = loaded.registries
         further = tuple(role for role in self._roles if own.role(role.name) is None)
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
+
+
+def _demo(spec: "ModelSpec") -> "OpenAIChat":
+    from chatops.demo.model import demo_chat  # slow to import
+
+    return demo_chat(spec)
 
 
 def _workspace(folder: Path | None) -> Path:

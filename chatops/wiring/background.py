@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
+from importlib import import_module
 
 from chatops.runtime.conversation import Conversation
 from chatops.wiring.app import App
@@ -76,3 +77,4 @@ def _load() -> None:
 
     codec.warm_up()
     client.warm_up()
+    import_module("chatops.demo.model")

@@ -7,7 +7,9 @@ from chatops.config.paths import Paths
 from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
-from chatops.config.workflow_files import BROUGHT_TOOLS, FOLDER, find_workflows, with_brought_role
+from chatops.config.workflow_files import FOLDER, find_workflows
+from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
+from chatops.demo.tools import component_tools
 from chatops.policy.concerns import cannot_answer, registry_warnings, withheld_tools
 from chatops.policy.registry import Registry, SandboxSpec
 from chatops.policy.resolve import Registries, resolve_grant, role_names
@@ -24,7 +26,9 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    catalog = builtin_catalog(catalog_settings(SandboxSpec(), data=paths.data, environ=environ))
+    catalog = builtin_catalog(
+        catalog_settings(SandboxSpec(), data=paths.data, environ=environ), brought=component_tools()
+    )
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (

@@ -24,7 +24,7 @@ class HostRuns:
 
     async def workflows(self) -> Sequence[WorkflowRow]:
         """Return the user's workflows here; those that cannot be read, with the reason."""
-        known = await asyncio.to_thread(lambda: self._app.loaded.workflows())
+        known = await asyncio.to_thread(lambda: self._app.workflows())
         rows = [
             WorkflowRow(
                 name=one.name, steps=tuple(step.name for step in one.spec.steps), description=one.spec.description
@@ -49,7 +49,7 @@ class HostRuns:
         led = self.run_of(beside)
         role = led.state.role if led is not None and not led.over else beside.snapshot().role
         model = led.state.model if led is not None and not led.over else beside.standing.model_pin
-        definition = await asyncio.to_thread(lambda: self._app.loaded.workflows().get(workflow))
+        definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
         checked = await asyncio.to_thread(check_here, self._app, definition, role=role)
         spec = checked.or_raise().spec
         for warning in checked.warnings:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
-from chatops.config.workflow_files import BROUGHT_TOOLS, with_brought_role
+from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict

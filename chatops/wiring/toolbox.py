@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, ToolSpec
 from chatops.policy.registry import SandboxSpec
@@ -82,7 +83,8 @@ class Toolbox:
         return self._built
 
     def _build(self, sandbox: SandboxSpec, ports: frozenset[int]) -> Catalog:
-        built = builtin_catalog(catalog_settings(sandbox, data=self._data, environ=self._environ, ports=ports))
+        settings = catalog_settings(sandbox, data=self._data, environ=self._environ, ports=ports)
+        built = builtin_catalog(settings, brought=component_tools())
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES}
         for tool in self._further:
             if tool.spec.name in taken:

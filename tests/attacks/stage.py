@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from chatops.demo.tools import component_tools
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.messages import Message, ToolMessage
@@ -285,7 +286,7 @@ class Stage:
                 resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3, ports=range(1, 65_536)
             ),
         )
-        app.__dict__["catalog"] = builtin_catalog(settings)
+        app.__dict__["catalog"] = builtin_catalog(settings, brought=component_tools())
         self.played.sandboxed = works
         return app
 

@@ -10,8 +10,10 @@ import pytest
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace
-from chatops.config.workflow_files import packaged_workflows
+from chatops.config.workflow_files import Workflows, packaged_workflows
+from chatops.demo.role import with_brought_role
 from chatops.domain.errors import ConfigError
+from chatops.policy.resolve import role_names
 
 
 def made(text: str) -> dict[str, Any]:
@@ -47,6 +49,11 @@ class Place:
 
     def load(self, path: Path | None = None) -> Loaded:
         return load_registry(path=path, workspace=self.workspace, paths=self.paths, env={}, site=self.site)
+
+    def workflows(self) -> Workflows:
+        """The workflows as the application finds them: with the roles that packaged ones bring."""
+        loaded = self.load()
+        return loaded.workflows(roles_for=lambda name: role_names(with_brought_role(loaded.registries, name)))
 
 
 @pytest.fixture
@@ -213,7 +220,7 @@ def test_an_error_in_a_registrys_workflow_is_an_error_of_the_registry(place: Pla
 
 def test_those_that_come_with_chatops_are_last_and_say_where_they_are(place: Place) -> None:
     place.file("z.yaml", made("z"))
-    workflows = place.load().workflows()
+    workflows = place.workflows()
     assert [one.name for one in workflows.found] == ["z", "code-change", "components", "research"]
     assert (workflows.unusable, workflows.notices) == ((), ())
     assert workflows.get("research").spec.source == str(packaged_workflows() / "research.yaml")
@@ -231,16 +238,15 @@ def test_one_of_her_own_counts_instead_of_one_that_comes_with_chatops_and_nothin
 
 def test_one_that_comes_with_chatops_is_there_only_with_its_roles(place: Place) -> None:
     place.own()
-    assert place.load().workflows().found == ()
+    assert place.workflows().found == ()
     place.paths.registry.write_text(json.dumps({"version": 3, "roles": {"coder": {}}}))
-    assert [one.name for one in place.load().workflows().found] == ["code-change"]
+    assert [one.name for one in place.workflows().found] == ["code-change"]
     place.machine()
     place.site.path.write_text(json.dumps({"version": 3, "roles": {"researcher": {}}}))
-    assert [one.name for one in place.load().workflows().found] == ["code-change", "research"]
+    assert [one.name for one in place.workflows().found] == ["code-change", "research"]
 
 
 def test_one_that_brings_its_role_is_there_with_the_role_whose_models_it_uses(place: Place) -> None:
     place.paths.registry.write_text(json.dumps({"version": 3, "roles": {"assistant": {}}}))
-    loaded = place.load()
-    assert [one.name for one in loaded.workflows().found] == ["components"]
-    assert [role.name for role in loaded.registry.roles] == ["assistant"]
+    assert [one.name for one in place.workflows().found] == ["components"]
+    assert [role.name for role in place.load().registry.roles] == ["assistant"]

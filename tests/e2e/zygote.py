@@ -39,7 +39,7 @@ _LOADED = (
     "chatops.commands.workflow",
     "chatops.config.workflow_read",
     "chatops.models.client",
-    "chatops.models.demo",
+    "chatops.demo.model",
     "chatops.models.openai_chat",
     "chatops.store.sqlite",
     "chatops.tools.catalog",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from chatops.demo.model import demo_chat
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, UserMessage
 from chatops.domain.model import ModelFailure, ModelReply, ModelRequest, ToolChoice
@@ -72,7 +73,7 @@ def spec_for(server: FakeOpenAI, **changes: object) -> ModelSpec:
 
 
 def client_for(spec: ModelSpec, *, environ: Mapping[str, str] | None = None, pace: Pace = FAST) -> RegistryClient:
-    return RegistryClient({spec.name: spec}.get, environ=environ or {}, pace=pace)
+    return RegistryClient({spec.name: spec}.get, environ=environ or {}, pace=pace, demo=demo_chat)
 
 
 def question(*messages: Message, **changes: object) -> ModelRequest:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from chatops.config.registry_read import KNOWN_TOOLS
-from chatops.config.workflow_files import BROUGHT_TOOLS
+from chatops.demo.role import BROUGHT_TOOLS
+from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, CallFacts, ToolCall, tool_name
 from chatops.engine.view import WORKSPACE_READERS
@@ -40,7 +41,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     settings = catalog_settings(
         SandboxSpec(), data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
     )
-    catalog = builtin_catalog(settings)
+    catalog = builtin_catalog(settings, brought=component_tools())
     assert not catalog.absent
     found = [catalog.get(spec.name) for spec in catalog.specs_for("components")]
     return [tool for tool in found if tool is not None]

@@ -32,7 +32,7 @@ def test_rights_are_those_of_the_steps_role_for_this_person(bench: Bench) -> Non
         workflows={"make": {"steps": steps}},
     )
     app = bench.app()
-    definition = app.loaded.workflows().get("make")
+    definition = app.workflows().get("make")
     found = check_here(app, definition, role="assistant")
     tool, gate = found.errors
     assert "steps[1].validation_tools[0]" in tool and "steps[2].gates[0].command" in gate
@@ -46,14 +46,14 @@ def test_a_viewer_is_told_before_the_run_that_a_gate_cannot_run(bench: Bench) ->
     step = {**STEP, "tools": [], "gates": [{"name": "g", "command": "true"}]}
     bench.write(users={"*": {"access_level": "viewer"}}, workflows={"make": {"steps": [step]}})
     app = bench.app()
-    (error,) = check_here(app, app.loaded.workflows().get("make"), role="assistant").errors
+    (error,) = check_here(app, app.workflows().get("make"), role="assistant").errors
     assert "denied by access level viewer" in error
 
 
 def test_an_unknown_role_of_the_run_is_an_error_and_one_of_a_step_is_told_in_its_place(bench: Bench) -> None:
     bench.write(workflows={"make": {"steps": [{**STEP, "tools": [], "role": "asistant", "model": "dem"}]}})
     app = bench.app()
-    definition = app.loaded.workflows().get("make")
+    definition = app.workflows().get("make")
     with pytest.raises(ConfigError, match="no role 'coder'"):
         check_here(app, definition, role="coder")
     role, model = check_here(app, definition, role="assistant").errors
@@ -102,7 +102,7 @@ def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a
     ]
     app = bench.app()
     assert list(app.catalog.absent) == ["web_search"]
-    (told,) = check_here(app, app.loaded.workflows().get("research"), role="assistant").warnings
+    (told,) = check_here(app, app.workflows().get("research"), role="assistant").warnings
     assert "the tool 'web_search' is not offered here" in told
 
 
@@ -118,7 +118,7 @@ def test_tools_and_role_of_a_packaged_workflow_are_in_its_steps_only(bench: Benc
     brought = {"component_search", "component_details", "validate_minimal", "validate_full", "component_deploy"}
     assert not brought & {spec.name for spec in app.catalog.specs}
     assert "builder" not in app.rights.roles()
-    definition = app.loaded.workflows().get("components")
+    definition = app.workflows().get("components")
     assert (check_here(app, definition, role="assistant").errors, app.concerns()) == ((), ())
     discover = definition.spec.step(0)
     place = StepRights(workflow=definition.spec, step=discover)

@@ -1,4 +1,4 @@
-"""Tools of the example workflow `components`: search components, check a flow made of them, deploy it.
+"""Tools of the packaged workflow `components`: search components, check a flow made of them, deploy it.
 
 Each tool is bound to the steps that use it, so a chat never sees one. Deploying writes ``flows/NAME.json`` in the
 workspace; the version in that file counts the deployments.
@@ -12,11 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from chatops.domain.errors import ToolFailed
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Problem
-from chatops.tools.base import ToolContext
-from chatops.tools.component_catalogue import (
+from chatops.demo.catalogue import (
     CATALOGUE,
     Component,
     Fault,
@@ -30,6 +26,10 @@ from chatops.tools.component_catalogue import (
     nearest,
     search,
 )
+from chatops.domain.errors import ToolFailed
+from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import CallFacts, Problem
+from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible

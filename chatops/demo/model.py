@@ -1,6 +1,6 @@
 """The built-in demo model: it uses the same SDK client as all others, over a transport inside the process.
 
-It is deterministic, follows `demo_plan` and `demo_workflows`, and writes "(demo)" in everything it says, so that it is
+It is deterministic, follows `demo.plan` and `demo.workflows`, and writes "(demo)" in everything it says, so that it is
 never taken for a real model. Importing this module imports httpx2.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 
-from chatops.models.canned import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn
-from chatops.models.demo_plan import Answer, plan
-from chatops.models.demo_workflows import play
+from chatops.demo.chat import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn
+from chatops.demo.plan import Answer, plan
+from chatops.demo.workflows import play
+from chatops.models.client import AGENT
 from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import NotesInMemory
 from chatops.models.openai_chat import OpenAIChat
@@ -111,7 +112,7 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
     }
 
 
-def demo_chat(spec: ModelSpec, *, agent: str) -> OpenAIChat:
+def demo_chat(spec: ModelSpec) -> OpenAIChat:
     """Return the demo model behind the client that is used for real servers."""
 
     async def no_key() -> Secret:
@@ -119,4 +120,4 @@ def demo_chat(spec: ModelSpec, *, agent: str) -> OpenAIChat:
 
     # Most settings of the registry are dropped: the demo has no server whose refusals or address could matter.
     plain = ModelSpec(name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price)
-    return OpenAIChat(plain, key=no_key, agent=agent, remembered=NotesInMemory(), url=URL, transport=DemoTransport())
+    return OpenAIChat(plain, key=no_key, agent=AGENT, remembered=NotesInMemory(), url=URL, transport=DemoTransport())

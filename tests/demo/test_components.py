@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from chatops.demo.catalogue import CATALOGUE, Kind, Part, flow_faults, search
+from chatops.demo.tools import component_tools
 from chatops.domain.errors import ToolFailed
 from chatops.policy.isolation import StepPlace, belongs
-from chatops.tools.component_catalogue import CATALOGUE, Kind, Part, flow_faults, search
-from chatops.tools.components import component_tools
 from tests.tools.toolkit import context_for, done, inspected
 
 TOOLS = {one.spec.name: one for one in component_tools()}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from chatops.demo.plan import plan
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelReply, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine import feedback
-from chatops.models.demo_plan import plan
 from chatops.policy.registry import ModelSpec, ModelType
 from tests.models.asking import client_for, hear, question, tool
 

@@ -6,11 +6,11 @@ In each it makes one mistake that the workflow engine catches. `cannot_play` say
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from chatops.demo.flows import assemble, configure, discover
+from chatops.demo.plan import Action, Answer, plan
+from chatops.demo.steps import Scene, action, ask, finish, give_up, read_scene, texts
 from chatops.domain.canonical import JsonValue
 from chatops.models.deltas import as_list, as_object, as_text
-from chatops.models.demo_components import assemble, configure, discover
-from chatops.models.demo_plan import Action, Answer, plan
-from chatops.models.demo_scene import Scene, action, ask, finish, give_up, read_scene, texts
 
 MOST_SOURCES = 3
 MOST_FACTS = 3

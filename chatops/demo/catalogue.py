@@ -1,7 +1,7 @@
-"""Components of the example workflow `components`, and the checks of a flow made of them.
+"""Components of the packaged workflow `components`, and the checks of a flow made of them.
 
 The components are made up: a deployed flow runs nowhere. This module has only values and pure functions; the tools are
-in `components`.
+in `demo.tools`.
 """
 
 import re

@@ -9,6 +9,8 @@ import pytest
 
 from chatops.config.workflow_files import packaged_workflows
 from chatops.config.workflow_read import read_workflow
+from chatops.demo.plan import Answer
+from chatops.demo.workflows import cannot_play, play
 from chatops.domain.canonical import canonical
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
@@ -18,8 +20,6 @@ from chatops.engine.findings import HEADING
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.prompt import step_prompt
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
-from chatops.models.demo_plan import Answer
-from chatops.models.demo_workflows import cannot_play, play
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 
 FILES = sorted(packaged_workflows().glob("*.yaml"))

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from chatops.demo.chat import OURS
+from chatops.demo.plan import Action, Answer
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.engine.acceptance import GUIDANCE
-from chatops.models.canned import OURS
 from chatops.models.deltas import as_list, as_object, as_text
-from chatops.models.demo_plan import Action, Answer
 
 _STEP = re.compile(r"^You work on step \d+ of \d+, (?P<step>.+), of the workflow (?P<workflow>[\w-]+)\.$", re.MULTILINE)
 _REQUEST = re.compile(r"The request:\n(?P<request>.*?)\n\nThis is step \d+ of \d+: ", re.DOTALL)
