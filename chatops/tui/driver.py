@@ -69,8 +69,8 @@ from textual.geometry import Size
 from textual.message import Message
 
 from chatops.tui.cells import anchored, encoder
-from chatops.tui.intake import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
-from chatops.tui.outlet import Outlet
+from chatops.tui.input_parser import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
+from chatops.tui.output_writer import Outlet
 
 if TYPE_CHECKING:
     from textual.app import App

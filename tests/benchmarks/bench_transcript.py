@@ -9,11 +9,11 @@ from collections.abc import Callable
 from textual.app import App, ComposeResult
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.blocks import late
-from chatops.tui.blocks.answer import AnswerDrawing
-from chatops.tui.blocks.model import AnswerBlock, Append, Close, Extend, Op, UserBlock
-from chatops.tui.blocks.theme import PLAIN
-from chatops.tui.widgets.transcript import Transcript
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript import late
+from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.blocks import AnswerBlock, Append, Close, Extend, Op, UserBlock
+from chatops.tui.transcript.transcript import Transcript
 from tests.support.transcript_blocks import MARKDOWN
 
 TOKENS = [token + " " for token in (MARKDOWN * 40).split(" ")]

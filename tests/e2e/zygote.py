@@ -50,10 +50,10 @@ _LOADED = (
 )
 SCREEN = (
     "chatops.commands.chat",
-    "chatops.tui.projector",
+    "chatops.tui.transcript.projector",
     "chatops.tui.dialogs.approval",
-    "chatops.tui.stream",
-    "chatops.tui.widgets.transcript",
+    "chatops.tui.transcript.frame_buffer",
+    "chatops.tui.transcript.transcript",
     "chatops.wiring.host",
 )
 """What the chat on a terminal needs besides."""

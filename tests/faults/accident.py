@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import chatops.runtime.session
-import chatops.tui.blocks.render
-import chatops.tui.projector
 import chatops.tui.screens.chat
-import chatops.tui.widgets.status
-import chatops.tui.widgets.transcript
+import chatops.tui.status.status_line
+import chatops.tui.transcript.projector
+import chatops.tui.transcript.render
+import chatops.tui.transcript.transcript
 from chatops.__main__ import main
 
 _broken: set[str] = set()
@@ -55,10 +55,10 @@ def _build_in(mode: str) -> None:
         _raising(chatops.tui.screens.chat.ChatScreen, "compose", "start")
         return
     _listen()
-    _raising(chatops.tui.projector.Projector, "feed_all", "handler")
-    _raising(chatops.tui.widgets.status.StatusLine, "show", "widget")
-    _raising(chatops.tui.blocks.render, "_lines", "drawing", times=2)
-    _raising(chatops.tui.widgets.transcript.Transcript, "render_line", "always", times=-1)
+    _raising(chatops.tui.transcript.projector.Projector, "feed_all", "handler")
+    _raising(chatops.tui.status.status_line.StatusLine, "show", "widget")
+    _raising(chatops.tui.transcript.render, "_lines", "drawing", times=2)
+    _raising(chatops.tui.transcript.transcript.Transcript, "render_line", "always", times=-1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One block of every kind and state, for golden texts and hostile content."""
 
 from chatops.domain.tools import Outcome
-from chatops.tui.blocks.model import (
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
     CardStatus,

@@ -7,7 +7,7 @@ from typing import Literal
 from textual.fuzzy import FuzzySearch
 
 from chatops.tui.commands.table import Offers, find_command, visible_commands
-from chatops.tui.widgets.completions import MAX_SHOWN, Completion
+from chatops.tui.composer.completions import MAX_SHOWN, Completion
 
 _SCORED = 200
 _SEARCH = FuzzySearch()

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
-from chatops.tui.blocks.lines import unbroken
 from chatops.tui.commands.face import Face
 from chatops.tui.host import TextTopic
+from chatops.tui.transcript.lines import unbroken
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chatops.tui.commands import handlers
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.face import Face
-from chatops.tui.widgets.completions import Completion
+from chatops.tui.composer.completions import Completion
 
 Handler = Callable[[Face, str], Awaitable[None]]
 Offers = Callable[[Face, tuple[str, ...]], Awaitable[Sequence[Completion]]]

@@ -7,7 +7,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.face import Face, Shown
-from chatops.tui.widgets.completions import Completion
+from chatops.tui.composer.completions import Completion
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation

@@ -12,9 +12,9 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.composer.line_field import LineField
 from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.widgets.legend import legend
-from chatops.tui.widgets.line_field import LineField
+from chatops.tui.legend import legend
 
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""

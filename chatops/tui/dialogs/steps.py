@@ -1,8 +1,8 @@
 """The list of a run's steps, for opening the output of one."""
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.blocks.summary import count
 from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.transcript.summary import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
 

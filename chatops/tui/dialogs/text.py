@@ -7,9 +7,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.dialogs.hanging import HangingText
 from chatops.tui.dialogs.modal import Modal
-from chatops.tui.widgets.hanging import HangingText
-from chatops.tui.widgets.legend import legend
+from chatops.tui.legend import legend
 
 
 class TextScreen(Modal[None]):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.blocks.summary import approvals_pending
+from chatops.tui.transcript.summary import approvals_pending
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
     from chatops.runtime.snapshot import Snapshot
-    from chatops.tui.widgets.banner import Tone
+    from chatops.tui.status.banner import Tone
 
 Said = tuple[str, "Tone"]
 NOTHING: Said = ("", "quiet")

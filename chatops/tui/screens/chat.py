@@ -11,14 +11,14 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
+from chatops.tui.composer.completions import Completions
+from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text, windows
 from chatops.tui.screens.asking import SETTLE_S, Asking
 from chatops.tui.screens.chat_sending import ChatSending
-from chatops.tui.widgets.banner import Banner, Notices
-from chatops.tui.widgets.completions import Completions
-from chatops.tui.widgets.composer import Composer
-from chatops.tui.widgets.sent import Sent
-from chatops.tui.widgets.status import StatusLine
+from chatops.tui.status.banner import Banner, Notices
+from chatops.tui.status.sent import Sent
+from chatops.tui.status.status_line import StatusLine
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
 # imported right after it.
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from chatops.domain.events import Published
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.snapshot import Snapshot
-    from chatops.tui.blocks.model import Op
     from chatops.tui.host import Opened
-    from chatops.tui.projector import Projector
     from chatops.tui.screens.reading_desk import ReadingDesk
     from chatops.tui.screens.run_board import RunBoard
     from chatops.tui.screens.run_desk import RunDesk
+    from chatops.tui.transcript.blocks import Op
+    from chatops.tui.transcript.projector import Projector
 
 
 class ChatScreen(ChatSending):
@@ -120,7 +120,7 @@ class ChatScreen(ChatSending):
         self._session = session
         self._asking.forget()
         windows.close_dialogs(self.app)
-        from chatops.tui.stream import FrameBuffer
+        from chatops.tui.transcript.frame_buffer import FrameBuffer
 
         buffer = FrameBuffer(lambda batch: self._forward(session, batch))
         stop = session.subscribe(buffer)
@@ -238,7 +238,7 @@ class ChatScreen(ChatSending):
             return
         self._draw_events(message)
         self.query_one(StatusLine).follow(message.published)
-        from chatops.tui.stream import is_piece
+        from chatops.tui.transcript.frame_buffer import is_piece
 
         dialog = windows.open_approval(self.app)
         for published in message.published:
@@ -262,7 +262,7 @@ class ChatScreen(ChatSending):
 
     def _draw_stored(self, session: "Conversation") -> None:
         """Draw the session's current state. Later events are added to it."""
-        from chatops.tui.projector import Projector
+        from chatops.tui.transcript.projector import Projector
 
         projector = self._projector = Projector()
         blocks = projector.load(session.snapshot(), self._desk.heads if self._desk is not None else None)

@@ -10,9 +10,9 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.dispatch import run_command
+from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.modal import Standing
 from chatops.tui.screens import windows
-from chatops.tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chatops.tui.host import Host
     from chatops.tui.screens.run_board import RunBoard
     from chatops.tui.screens.run_desk import RunDesk
-    from chatops.tui.widgets.workflow_panel import WorkflowPanel
+    from chatops.tui.workflow.panel import WorkflowPanel
 
 
 class ChatFace(Standing, Screen[None]):

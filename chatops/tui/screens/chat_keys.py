@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.widgets import Static
 
+from chatops.tui.composer.completions import Completions
+from chatops.tui.composer.composer import Composer
+from chatops.tui.legend import legend
 from chatops.tui.screens.chat_face import ChatFace
 from chatops.tui.screens.drafts import Drafts
-from chatops.tui.widgets.completions import Completions
-from chatops.tui.widgets.composer import Composer
-from chatops.tui.widgets.legend import legend
 
 if TYPE_CHECKING:
     from chatops.tui.screens.completing import Completer
-    from chatops.tui.widgets.transcript import Transcript
-    from chatops.tui.widgets.viewport import Viewport
+    from chatops.tui.transcript.transcript import Transcript
+    from chatops.tui.transcript.viewport import Viewport
 
 
 class ChatKeys(ChatFace):

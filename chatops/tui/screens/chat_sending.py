@@ -9,12 +9,12 @@ from textual import on
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command, run_command
+from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text
 from chatops.tui.screens.chat_keys import ChatKeys
-from chatops.tui.widgets.banner import Banner
-from chatops.tui.widgets.composer import Composer
-from chatops.tui.widgets.sent import Sent
-from chatops.tui.widgets.status import StatusLine
+from chatops.tui.status.banner import Banner
+from chatops.tui.status.sent import Sent
+from chatops.tui.status.status_line import StatusLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -27,7 +27,7 @@ _STORED = "Stored. Sent as soon as the session is open:"
 _NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 FIRST_KEYS_S = 0.1
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
-_DRAWING = ("chatops.tui.widgets.transcript", "chatops.tui.projector", "chatops.tui.stream")
+_DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector", "frame_buffer"))
 
 
 class ChatSending(ChatKeys):
@@ -69,7 +69,7 @@ class ChatSending(ChatKeys):
         """Import the modules that draw a session, in a thread, then mount the transcript."""
         for name in _DRAWING:
             await asyncio.to_thread(import_module, name)
-        from chatops.tui.widgets.transcript import Transcript
+        from chatops.tui.transcript.transcript import Transcript
 
         if self._transcript is None and self.is_attached:
             transcript = Transcript(id="transcript")

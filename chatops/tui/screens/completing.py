@@ -15,8 +15,8 @@ from chatops.tui.commands.completion import (
 )
 from chatops.tui.commands.face import Face
 from chatops.tui.commands.files import workspace_files
-from chatops.tui.widgets.completions import Completion, Completions
-from chatops.tui.widgets.composer import Composer
+from chatops.tui.composer.completions import Completion, Completions
+from chatops.tui.composer.composer import Composer
 
 
 class Completer:

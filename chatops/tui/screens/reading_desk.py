@@ -6,18 +6,18 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, RunFinished
 from chatops.runtime.request import Handing
-from chatops.tui.blocks.changes import changes
-from chatops.tui.blocks.steps import TurnHead, heads_of
-from chatops.tui.projector import Projector
 from chatops.tui.screens import windows
 from chatops.tui.screens.banner_text import Said, calls_waiting
 from chatops.tui.screens.run_board import RunBoard, Stand
+from chatops.tui.transcript.changes import changes
+from chatops.tui.transcript.projector import Projector
+from chatops.tui.transcript.run_blocks import TurnHead, heads_of
 
 if TYPE_CHECKING:
     from chatops.runtime.reading import ReadAlong
     from chatops.runtime.snapshot import Snapshot
-    from chatops.tui.blocks.model import Block
     from chatops.tui.screens.chat import ChatScreen
+    from chatops.tui.transcript.blocks import Block
 
 
 class ReadingDesk:

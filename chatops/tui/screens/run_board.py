@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from chatops.engine.workflow.state import CheckingGate, RunningStep
 from chatops.tui.screens import windows
-from chatops.tui.widgets.workflow_panel import WorkflowPanel
 from chatops.tui.workflow.clock import StepClock
+from chatops.tui.workflow.panel import WorkflowPanel
 from chatops.tui.workflow.text import step_text
 from chatops.tui.workflow.view import RunView, standing_at, view_of
 

@@ -10,9 +10,9 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
-from chatops.tui.blocks.steps import TurnHead, heads_of
 from chatops.tui.screens import windows
 from chatops.tui.screens.run_board import RunBoard, Stand
+from chatops.tui.transcript.run_blocks import TurnHead, heads_of
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event

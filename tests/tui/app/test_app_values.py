@@ -14,13 +14,13 @@ from chatops.domain.tools import CallFacts
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.table import COMMANDS
+from chatops.tui.composer.folding import Folds
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.dialogs.roles import difference
 from chatops.tui.host import RoleRow
 from chatops.tui.screens.help import help_text
-from chatops.tui.widgets.folding import Folds
-from chatops.tui.widgets.status import fitted, status_parts
+from chatops.tui.status.status_line import fitted, status_parts
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
 
 
@@ -223,9 +223,9 @@ def test_the_app_starts_without_anything_heavy() -> None:
         "policy.grant",
         "domain.events",
         "runtime.snapshot",
-        "tui.blocks.model",
+        "tui.transcript.blocks",
         "tui.commands.table",
-        "tui.projector",
+        "tui.transcript.projector",
         "tui.dialogs.approval",
     )
     heavy = (*libraries, *(f"chatops.{name}" for name in ours))

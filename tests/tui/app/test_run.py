@@ -14,7 +14,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import RunRow, WorkflowRow
-from chatops.tui.widgets.workflow_panel import Shape, WorkflowPanel, shape_for
+from chatops.tui.workflow.panel import Shape, WorkflowPanel, shape_for
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession

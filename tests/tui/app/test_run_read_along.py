@@ -15,7 +15,7 @@ from chatops.runtime.snapshot import Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.widgets.workflow_panel import Shape, WorkflowPanel
+from chatops.tui.workflow.panel import Shape, WorkflowPanel
 from tests.support.runs import RUN
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.scenes import assembly, busy, discovered, to_review

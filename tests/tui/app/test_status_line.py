@@ -7,7 +7,7 @@ from textual.app import App, ComposeResult
 from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
 from chatops.domain.ids import TurnId
 from chatops.domain.usage import Usage
-from chatops.tui.widgets.status import StatusLine, fitted, status_parts
+from chatops.tui.status.status_line import StatusLine, fitted, status_parts
 from tests.tui.app.fakes import ROUND, FakeSession
 
 THOUGHT = f"{ROUND}.thought"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.tools import Outcome
-from chatops.tui.blocks.late import warm_up
-from chatops.tui.blocks.model import CardStatus, ToolCardBlock
-from chatops.tui.blocks.render import can_open, render_block
-from chatops.tui.blocks.theme import ASCII, PLAIN, symbols_for
+from chatops.tui.theme import ASCII, PLAIN, symbols_for
+from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.late import warm_up
+from chatops.tui.transcript.render import can_open, render_block
 from tests.support.transcript_blocks import card, samples
 
 GOLDEN = Path(__file__).parent / "golden"

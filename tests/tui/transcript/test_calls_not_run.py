@@ -7,11 +7,11 @@ from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ToolCall
 from chatops.engine import feedback
-from chatops.tui.blocks.card import card_lines
-from chatops.tui.blocks.model import ToolCardBlock
-from chatops.tui.blocks.stored import stored_blocks
-from chatops.tui.blocks.theme import PLAIN
-from chatops.tui.projector import Projector
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.blocks import ToolCardBlock
+from chatops.tui.transcript.card import card_lines
+from chatops.tui.transcript.projector import Projector
+from chatops.tui.transcript.stored_blocks import stored_blocks
 
 ROUND = RoundId("s.1.1")
 READ = ToolCall(id=CallId("s.1.1.1"), name="file_read", arguments="{}")

@@ -4,9 +4,9 @@ import pytest
 
 from chatops.domain.endings import caused, closed, exited, left, stopped_after
 from chatops.domain.tools import Outcome
-from chatops.tui.blocks.card import card_lines
-from chatops.tui.blocks.stored import settled_card
-from chatops.tui.blocks.theme import PLAIN
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.card import card_lines
+from chatops.tui.transcript.stored_blocks import settled_card
 
 SENTENCE = "The sandbox could not be set up for this command, so nothing was run: bwrap: no. Call it again."
 CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))

@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from chatops.tui.blocks import highlight
-from chatops.tui.blocks.late import warm_up
-from chatops.tui.blocks.model import Block, CardStatus, ToolCardBlock
-from chatops.tui.blocks.render import render_block
-from chatops.tui.blocks.summary import argument_summary
-from chatops.tui.blocks.theme import PLAIN
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript import highlight
+from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
+from chatops.tui.transcript.late import warm_up
+from chatops.tui.transcript.render import render_block
+from chatops.tui.transcript.summary import argument_summary
 from tests.support.transcript_blocks import samples
 
 warm_up()

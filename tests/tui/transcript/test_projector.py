@@ -43,7 +43,8 @@ from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 from chatops.runtime.snapshot import Snapshot
-from chatops.tui.blocks.model import (
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.blocks import (
     Append,
     Block,
     CardStatus,
@@ -54,9 +55,8 @@ from chatops.tui.blocks.model import (
     Replace,
     ToolCardBlock,
 )
-from chatops.tui.blocks.render import render_block
-from chatops.tui.blocks.theme import PLAIN
-from chatops.tui.projector import Projector
+from chatops.tui.transcript.projector import Projector
+from chatops.tui.transcript.render import render_block
 
 ANA = Principal(uid=1000, login="ana", via="tui")
 ASKING = ToolSpec(name="shell_exec", description="", schema='{"type":"object"}', verdict=Verdict.ASK)

@@ -11,7 +11,8 @@ from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Accept, Skip, Stop, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
 from chatops.runtime.snapshot import Snapshot
-from chatops.tui.blocks.model import (
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.blocks import (
     Append,
     Block,
     Close,
@@ -23,10 +24,9 @@ from chatops.tui.blocks.model import (
     StepBlock,
     UserBlock,
 )
-from chatops.tui.blocks.render import can_open, render_block
-from chatops.tui.blocks.steps import heads_of, laid_out
-from chatops.tui.blocks.theme import PLAIN
-from chatops.tui.projector import Projector
+from chatops.tui.transcript.projector import Projector
+from chatops.tui.transcript.render import can_open, render_block
+from chatops.tui.transcript.run_blocks import heads_of, laid_out
 from tests.support.runs import RUN, Played, flow, step
 
 TESTS = CommandGate(name="tests", command="pytest -q")

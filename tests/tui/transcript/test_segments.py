@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.tui.blocks.answer import AnswerDrawing
-from chatops.tui.blocks.late import warm_up
-from chatops.tui.blocks.model import AnswerBlock
-from chatops.tui.blocks.pieces import MOST_LINES
-from chatops.tui.blocks.render import render_block
-from chatops.tui.blocks.segments import Segment, Segmenter
-from chatops.tui.blocks.theme import PLAIN
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.blocks import AnswerBlock
+from chatops.tui.transcript.late import warm_up
+from chatops.tui.transcript.pieces import MOST_LINES
+from chatops.tui.transcript.render import render_block
+from chatops.tui.transcript.segments import Segment, Segmenter
 
 warm_up()
 

@@ -12,9 +12,10 @@ from textual.selection import Selection
 from textual.theme import BUILTIN_THEMES
 
 from chatops.domain.tools import Outcome
-from chatops.tui.blocks import late
-from chatops.tui.blocks.answer import AnswerDrawing
-from chatops.tui.blocks.model import (
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript import late
+from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
     Block,
@@ -28,8 +29,7 @@ from chatops.tui.blocks.model import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.blocks.theme import PLAIN
-from chatops.tui.widgets.transcript import Transcript
+from chatops.tui.transcript.transcript import Transcript
 from tests.support.transcript_blocks import MARKDOWN, samples
 
 
@@ -338,8 +338,8 @@ async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
         assert isinstance(app, Host)
         transcript = app.transcript
         with (
-            mock.patch("chatops.tui.widgets.layout._MOST_KEPT", 500),
-            mock.patch("chatops.tui.widgets.layout._KEPT_AROUND", 100),
+            mock.patch("chatops.tui.transcript.layout._MOST_KEPT", 500),
+            mock.patch("chatops.tui.transcript.layout._KEPT_AROUND", 100),
         ):
             transcript.set_blocks(long_answers(60))
             for _ in range(400):

@@ -5,9 +5,9 @@ from rich.cells import cell_len
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
-from chatops.tui.blocks.summary import count
-from chatops.tui.blocks.theme import ASCII, UNICODE, Symbols
 from chatops.tui.host import RunRow, WorkflowRow
+from chatops.tui.theme import ASCII, UNICODE, Symbols
+from chatops.tui.transcript.summary import count
 from chatops.tui.workflow.clock import StepClock, kept, recalled
 from chatops.tui.workflow.lines import Line, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from chatops.domain.tools import Outcome
 from chatops.policy.verdicts import BY_POLICY
-from chatops.tui.blocks.lines import fold, one_line, prefixed, styled, truncated, wrap
-from chatops.tui.blocks.model import CardStatus, ToolCardBlock
-from chatops.tui.blocks.summary import argument_summary, decider, duration, login
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, truncated, wrap
+from chatops.tui.transcript.summary import argument_summary, decider, duration, login
 
 _LONGEST_REASON = 100
 _LONGEST_FAILURE = 300

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.tui.intake import (
+from chatops.tui.input_parser import (
     ESCAPE,
     ESCAPE_S,
     FLOOD_LENGTH,

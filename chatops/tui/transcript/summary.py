@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from chatops.tui.blocks.lines import one_line
+from chatops.tui.transcript.lines import one_line
 
 _LONGEST = 400
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")

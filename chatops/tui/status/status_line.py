@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.blocks.summary import approvals_pending, count
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.transcript.summary import approvals_pending, count
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published

@@ -11,8 +11,8 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from chatops.tui.widgets.fields import TextField
-from chatops.tui.widgets.folding import Folds
+from chatops.tui.composer.folding import Folds
+from chatops.tui.composer.text_fields import TextField
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
 MAX_ROWS = 8

@@ -11,8 +11,8 @@ from textual.style import Style
 from textual.timer import Timer
 from textual.widget import Widget
 
-from chatops.tui.blocks.theme import Symbols, symbols_for
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.theme import Symbols, symbols_for
 from chatops.tui.workflow.lines import Line, Tone, above, beside, folded
 from chatops.tui.workflow.view import RunView
 

@@ -7,10 +7,9 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from chatops.tui.blocks.answer import AnswerDrawing
-from chatops.tui.blocks.card import card_lines
-from chatops.tui.blocks.lines import GUTTER, one_line, prefixed, strips_of, styled, truncated, wrap
-from chatops.tui.blocks.model import (
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
     NoticeBlock,
@@ -20,7 +19,8 @@ from chatops.tui.blocks.model import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.transcript.card import card_lines
+from chatops.tui.transcript.lines import GUTTER, one_line, prefixed, strips_of, styled, truncated, wrap
 
 _BLANK = Text(" " * GUTTER, end="")
 _LAST_THOUGHTS = 12

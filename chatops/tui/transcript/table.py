@@ -3,8 +3,8 @@
 from rich.cells import cell_len
 from rich.text import Text
 
-from chatops.tui.blocks.lines import prefixed, wrap
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.lines import prefixed, wrap
 
 _NARROWEST = 8
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from textual.strip import Strip
 
-from chatops.tui.blocks.answer import AnswerDrawing
-from chatops.tui.blocks.model import AnswerBlock, Block, ToolCardBlock
-from chatops.tui.blocks.pieces import Pieces
-from chatops.tui.blocks.render import as_written, render_block
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.blocks import AnswerBlock, Block, ToolCardBlock
+from chatops.tui.transcript.pieces import Pieces
+from chatops.tui.transcript.render import as_written, render_block
 
 _KEPT_AROUND = 2_000
 """Lines kept above and below the view once there are too many."""

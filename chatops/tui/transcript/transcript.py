@@ -11,7 +11,7 @@ from typing import ClassVar, assert_never
 from textual import events
 from textual.binding import Binding, BindingType
 
-from chatops.tui.blocks.model import (
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
     Block,
@@ -22,8 +22,8 @@ from chatops.tui.blocks.model import (
     Remove,
     Replace,
 )
-from chatops.tui.blocks.render import can_open
-from chatops.tui.widgets.viewport import Viewport
+from chatops.tui.transcript.render import can_open
+from chatops.tui.transcript.viewport import Viewport
 
 
 class Transcript(Viewport):

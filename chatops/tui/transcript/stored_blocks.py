@@ -20,7 +20,7 @@ from chatops.domain.messages import (
 from chatops.domain.tools import Outcome
 from chatops.engine import acceptance, feedback
 from chatops.engine.pairing import Results, is_held, results_of
-from chatops.tui.blocks.model import (
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
     CardStatus,
@@ -30,7 +30,7 @@ from chatops.tui.blocks.model import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.blocks.steps import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
+from chatops.tui.transcript.run_blocks import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
 
 _REASONS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
 """The text before and after the reason of a denial."""

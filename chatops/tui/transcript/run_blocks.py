@@ -13,7 +13,7 @@ from chatops.engine.workflow.state import (
     RunResult,
     WorkflowState,
 )
-from chatops.tui.blocks.model import NoticeBlock, StepBlock
+from chatops.tui.transcript.blocks import NoticeBlock, StepBlock
 
 _OURS = "[chatops] "
 _LONGEST_ANSWER = 100_000

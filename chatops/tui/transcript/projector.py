@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The transcript shows a list of blocks (`blocks.model`). `Projector` keeps that list in the order of the screen and turns
+The transcript shows a list of blocks (`blocks`). `Projector` keeps that list in the order of the screen and turns
 events into changes of it. There are two ways to fill it:
 
 - `load` draws what is stored, from a snapshot. It returns all blocks.
@@ -10,7 +10,7 @@ events into changes of it. There are two ways to fill it:
   screen up to date. `feed_all` joins neighbouring deltas of one text.
 
 The main invariant: both ways give the same blocks with the same ids. A session that is resumed therefore looks like one
-that was watched. Both use the same functions for single blocks (`blocks.stored`, `blocks.steps`), and a property test
+that was watched. Both use the same functions for single blocks (`stored_blocks`, `run_blocks`), and a property test
 compares them. One difference is known: how a turn ended is stored for the last turn only, so the closing line of an
 earlier cancelled turn is gone after a restart.
 
@@ -66,7 +66,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.runtime.snapshot import Snapshot
-from chatops.tui.blocks.model import (
+from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
     Block,
@@ -81,7 +81,7 @@ from chatops.tui.blocks.model import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.blocks.steps import (
+from chatops.tui.transcript.run_blocks import (
     TurnHead,
     end_of_attempt,
     end_of_run,
@@ -90,7 +90,7 @@ from chatops.tui.blocks.steps import (
     opening_of,
     refused_of,
 )
-from chatops.tui.blocks.stored import (
+from chatops.tui.transcript.stored_blocks import (
     asked_card,
     divider_of,
     end_of_turn,

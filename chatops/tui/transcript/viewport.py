@@ -54,11 +54,11 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from chatops.tui.blocks.late import is_warm, warm_up
-from chatops.tui.blocks.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.widgets.layout import Entry, Layout
-from chatops.tui.widgets.selecting import marked, selected_text, selection_style
+from chatops.tui.theme import BlockTheme, symbols_for, theme_from
+from chatops.tui.transcript.late import is_warm, warm_up
+from chatops.tui.transcript.layout import Entry, Layout
+from chatops.tui.transcript.selecting import marked, selected_text, selection_style
 
 _SLICE_SECONDS = 0.006
 """Longest time that one slice of background drawing may delay keys."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chatops.tui.outlet import BEHIND, MOST, Outlet
+from chatops.tui.output_writer import BEHIND, MOST, Outlet
 from tests.support.waiting import PATIENCE
 
 _SET_PIPE_SIZE = 1031

@@ -17,7 +17,7 @@ from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 from rich.style import Style
 from rich.text import Text
 
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
 
 log = logging.getLogger(__name__)
 

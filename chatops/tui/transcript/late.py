@@ -7,8 +7,8 @@ from typing import Protocol, cast
 
 from rich.text import Text
 
-from chatops.tui.blocks.lines import styled, wrap
-from chatops.tui.blocks.theme import PLAIN, BlockTheme
+from chatops.tui.theme import PLAIN, BlockTheme
+from chatops.tui.transcript.lines import styled, wrap
 
 LONGEST = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
@@ -28,7 +28,7 @@ def warm_up() -> None:
     """Import the Markdown renderer. Call it in a thread after the first paint; takes about 0.1 s once."""
     if _loaded:
         return
-    module = cast(_MarkdownModule, importlib.import_module("chatops.tui.blocks.markdown"))
+    module = cast(_MarkdownModule, importlib.import_module("chatops.tui.transcript.markdown"))
     module.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
     _loaded.append(module)
 

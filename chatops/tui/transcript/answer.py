@@ -6,11 +6,11 @@ Finished pieces are drawn when looked at. The open piece is drawn again at each 
 from rich.text import Text
 from textual.strip import Strip
 
-from chatops.tui.blocks.late import draw_markdown
-from chatops.tui.blocks.lines import GUTTER, prefixed, strips_of
-from chatops.tui.blocks.pieces import Pieces
-from chatops.tui.blocks.segments import Segmenter
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.late import draw_markdown
+from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of
+from chatops.tui.transcript.pieces import Pieces
+from chatops.tui.transcript.segments import Segmenter
 
 _TAIL_LINES = 60
 _TAIL_CHARS = 6_000

@@ -6,7 +6,7 @@ from textual.expand_tabs import expand_tabs_inline
 from textual.widgets import Input
 
 from chatops.domain.sanitize import HIDDEN
-from chatops.tui.widgets.fields import SIGN, InOrder
+from chatops.tui.composer.text_fields import SIGN, InOrder
 
 
 class LineField(InOrder, Input):

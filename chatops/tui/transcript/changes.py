@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from chatops.tui.blocks.model import Append, Block, Op, Remove, Replace
+from chatops.tui.transcript.blocks import Append, Block, Op, Remove, Replace
 
 
 def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:

@@ -15,10 +15,10 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.blocks.highlight import highlight
-from chatops.tui.blocks.lines import fold, padded, prefixed, wrap
-from chatops.tui.blocks.table import table_lines
-from chatops.tui.blocks.theme import BlockTheme
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.highlight import highlight
+from chatops.tui.transcript.lines import fold, padded, prefixed, wrap
+from chatops.tui.transcript.table import table_lines
 
 _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")

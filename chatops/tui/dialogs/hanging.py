@@ -8,7 +8,7 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from chatops.tui.blocks.lines import prefixed, wrap
+from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
 _COLUMNS = re.compile(r"\S {2,}(?=\S)")

@@ -6,8 +6,8 @@ from textual.css.styles import StylesBase
 from textual.selection import Selection
 from textual.strip import Strip
 
-from chatops.tui.blocks.lines import GUTTER
-from chatops.tui.widgets.layout import Layout
+from chatops.tui.transcript.layout import Layout
+from chatops.tui.transcript.lines import GUTTER
 
 
 def selected_text(layout: Layout, selection: Selection) -> str:

@@ -1,1 +1,0 @@
-"""The blocks of a transcript as frozen values, and how each is drawn as lines."""

@@ -1,0 +1,1 @@
+"""The message field, its text fields and its completions."""

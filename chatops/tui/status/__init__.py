@@ -1,0 +1,1 @@
+"""The status line, and the lines above the message field."""
