@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from chatops import __version__
 from chatops.commands.quick import quick_chat
-from chatops.domain.errors import ChatopsError, ConfigError, Conflict, NoSuchSession, SessionHeld
+from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -108,11 +108,11 @@ def _command(arguments: "Namespace") -> int:
 def _explain(error: ChatopsError, arguments: "Namespace") -> int:
     session = getattr(arguments, "session", None) or ""
     advice = error.advice
-    if isinstance(error, NoSuchSession):
+    if isinstance(error, NoSuchSessionError):
         advice = advice or "chatops sessions list shows them."
-    elif isinstance(error, SessionHeld):
+    elif isinstance(error, SessionHeldError):
         advice = advice or "Use it there, or close it there first."
-    elif isinstance(error, Conflict):
+    elif isinstance(error, ConflictError):
         advice = advice or f"Another window went on with it; look with: chatops sessions show {session}".rstrip()
     _screen().say(f"chatops: {error}\n" + (f"{advice}\n" if advice else ""))
     return USAGE if isinstance(error, ConfigError) else ERROR

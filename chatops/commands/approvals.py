@@ -15,7 +15,7 @@ from chatops.commands.context import Storage, app, find_call, open_store, screen
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSession, SessionHeld, Unreadable
+from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import CallDecided
 from chatops.engine.recovery import attempts_in_doubt
@@ -122,7 +122,7 @@ def _as_of_now(opened: App, queued: QueuedCall) -> QueuedCall:
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     try:
         return replace(queued, pending=under_rights_now(opened.store, queued, opened.rights))
-    except (NoSuchSession, Unreadable) as error:
+    except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is shown as stored: %s", queued.pending.call.id, error)
         return queued
 
@@ -164,7 +164,7 @@ def _interrupted(store: Store) -> Iterator[tuple[str, str]]:
         try:
             if attempts_in_doubt(store.load_turn(info.active_turn)):
                 yield info.id, left_off(store, info)
-        except Unreadable as error:
+        except UnreadableError as error:
             log.info("session %s is left out: %s", info.id, error)
 
 
@@ -236,7 +236,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         return _too_late(opened.store, queued)
     try:
         session = await opened.open_session(queued.session_id, attended=False)
-    except SessionHeld:
+    except SessionHeldError:
         if not post(opened.store, queued.pending, Edited(arguments=arguments), opened.principal):
             return _too_late(opened.store, queued)
         view.answer(f"Edited: {queued.pending.call.id}")

@@ -16,7 +16,7 @@ from chatops.commands.context import (
     with_app,
 )
 from chatops.commands.workspace import WAY_OUT, whole
-from chatops.domain.errors import Busy, ConfigError
+from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.ids import SessionId
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, ask
@@ -83,9 +83,9 @@ def _session_id(app: App, arguments: Namespace) -> SessionId | None:
 
 
 def _chat(info: SessionInfo) -> SessionInfo:
-    """Raise Busy for a workflow run that is not over: it takes no prompts."""
+    """Raise SessionBusyError for a workflow run that is not over: it takes no prompts."""
     if info.run is not None and not info.run.result:
-        raise Busy(
+        raise SessionBusyError(
             f"Session {info.id} is a run of workflow {info.run.workflow} that is not over; the prompt was not sent.",
             advice=f"Go on with: chatops workflow resume {info.id}",
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSession
+from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
@@ -110,7 +110,7 @@ def _tell_of_files(opened: App) -> None:
 def in_its_workspace(chosen: Options, name: str) -> Options:
     """Return `chosen` with the workspace of session `name`: what was approved there must not run in another one.
 
-    Raises NoSuchSession, and ConfigError if that folder is gone or --workspace names another one.
+    Raises NoSuchSessionError, and ConfigError if that folder is gone or --workspace names another one.
     """
     # Read-only: a damaged store is reported when the session is opened.
     with open_store(Storage.READ) as store:
@@ -130,21 +130,23 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
 
 
 def find_session(store: Store, name: str) -> SessionInfo:
-    """Return a session by id or unique prefix. Raises NoSuchSession, which says how to list the sessions."""
+    """Return a session by id or unique prefix. Raises NoSuchSessionError, which says how to list the sessions."""
     if not name:
         raise ConfigError("Which session? None was named.", advice="chatops sessions list shows them.")
     try:
         return store.session(SessionId(name))
-    except NoSuchSession as error:
+    except NoSuchSessionError as error:
         # The id is shown as the user wrote it. The screen sanitises what it prints.
-        raise NoSuchSession(f"There is no session {name!r}.", advice="chatops sessions list shows them.") from error
+        raise NoSuchSessionError(
+            f"There is no session {name!r}.", advice="chatops sessions list shows them."
+        ) from error
 
 
 def last_session(store: Store, workspace: Path) -> SessionInfo:
-    """Return the session of this workspace that was used last. Raises NoSuchSession if there is none."""
+    """Return the session of this workspace that was used last. Raises NoSuchSessionError if there is none."""
     found = store.sessions(workspace=str(workspace), limit=1)
     if not found:
-        raise NoSuchSession(
+        raise NoSuchSessionError(
             f"There is no session in {workspace} yet.",
             advice="Start one without -c, or see those of other folders: chatops sessions list --all",
         )

@@ -10,7 +10,7 @@ from chatops.commands.table import table, when
 from chatops.commands.workflow_show import standing
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
-from chatops.domain.errors import Busy, ConfigError
+from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.headless.formats import dumps
 from chatops.headless.stream import plain
@@ -168,17 +168,17 @@ def _delete(opened: App, arguments: Namespace) -> int:
     hold = opened.store.held(info.id)
     if hold is not None:
         who = f"pid {hold.holder.pid} on {hold.holder.host}"
-        raise Busy(
+        raise SessionBusyError(
             f"Session {info.id} is open in another chatops ({who}); what happens there could not be stored any more.",
             advice=f"Close it there, then: chatops sessions delete {info.id}",
         )
     if info.run is not None and not info.run.result and not arguments.yes:
-        raise Busy(
+        raise SessionBusyError(
             f"Session {info.id} is a run of workflow {info.run.workflow} that is not over.",
             advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
         )
     if info.active_turn and not arguments.yes:
-        raise Busy(
+        raise SessionBusyError(
             f"Session {info.id} has an unfinished turn ({info.pending} pending).",
             advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
         )

@@ -8,7 +8,7 @@ from chatops.commands.ask import read_prompt
 from chatops.commands.context import Storage, app, check_role, find_session, screen, with_app
 from chatops.commands.workflow_show import listing, schema, show
 from chatops.commands.workspace import WAY_OUT, whole
-from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
 from chatops.engine.workflow.inputs import Accept, Review, Reviewed, RunCancelled, Skip, Stop, TryAgain
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval
@@ -76,7 +76,7 @@ async def resume(opened: App, arguments: Namespace) -> int:
     word = review_of(arguments)
     try:
         run = await opened.open_run(find_session(opened.store, _id(arguments)).id, attended=False)
-    except SessionHeld:
+    except SessionHeldError:
         if word is None:
             raise
         return _leave(opened, _id(arguments), word, _about(arguments), view)
@@ -148,7 +148,7 @@ async def _cancel(opened: App, name: str) -> int:
     info = find_session(opened.store, name)
     try:
         run = await opened.open_run(info.id, attended=False)
-    except SessionHeld:
+    except SessionHeldError:
         if not opened.store.post_word(info.id, RunCancelled(by=opened.principal)):
             view.say(f"Run {info.id} is over, or being ended, already.")
             return 1

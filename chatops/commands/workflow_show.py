@@ -5,7 +5,7 @@ from argparse import Namespace
 from chatops.commands.context import find_session, screen
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue
-from chatops.domain.errors import ConfigError, NoSuchSession
+from chatops.domain.errors import ConfigError, NoSuchSessionError
 from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.formats import dumps
 from chatops.headless.pending import next_steps
@@ -83,7 +83,7 @@ def show(opened: App, arguments: Namespace) -> int:
         return _show_definition(opened, known.get(arguments.name), arguments)
     try:
         info = find_session(opened.store, arguments.name)
-    except NoSuchSession:
+    except NoSuchSessionError:
         raise ConfigError(
             f"There is no workflow and no run {arguments.name!r}.", advice="chatops workflow list shows both."
         ) from None

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
-from chatops.config.locate import Located, NotWellFormed, Path, dotted, parse
+from chatops.config.locate import Located, MalformedFileError, Path, dotted, parse
 from chatops.domain.errors import ConfigError
 
 EXPECTED = {
@@ -69,7 +69,7 @@ def read_document(
         raise ConfigError(f"{source}, line {line}, column {column}: this is not UTF-8 text.", advice=advice) from None
     try:
         return Document(located=syntax(text), source=source, advice=advice)
-    except NotWellFormed as error:
+    except MalformedFileError as error:
         line, column = error.place
         raise ConfigError(
             f"{source}, line {line}, column {column}{key_of(error.path)}: {error.why}.", advice=advice

@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
-class NotWellFormed(Exception):
+class MalformedFileError(Exception):
     """The text is not valid JSON or YAML; says why and where."""
 
     def __init__(self, why: str, *, place: Place, path: Path = ()) -> None:
@@ -54,7 +54,7 @@ class Located:
 
 
 def parse(text: str) -> Located:
-    """Parse JSON. Raises NotWellFormed."""
+    """Parse JSON. Raises MalformedFileError."""
     reader = _Reader(text)
     value = reader.document()
     return Located(value=value, places=reader.places, spans=reader.spans)
@@ -63,7 +63,7 @@ def parse(text: str) -> Located:
 def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     """Return `text` with `value` at `path`. Missing objects on the way are added; comments and layout stay.
 
-    The parents in `path` must be objects, which the caller checks. Raises NotWellFormed if `text` is not JSON.
+    The parents in `path` must be objects, which the caller checks. Raises MalformedFileError if `text` is not JSON.
     """
     spans = parse(text).spans
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -150,7 +150,7 @@ class _Reader:
             place = self._place(self.index)
             key = self._string(path)
             if key in members:
-                raise NotWellFormed(f"the key {key!r} stands here a second time", place=place, path=(*path, key))
+                raise MalformedFileError(f"the key {key!r} stands here a second time", place=place, path=(*path, key))
             self.places[(*path, key)] = place
             self._space()
             if not self._take(":"):
@@ -183,7 +183,7 @@ class _Reader:
         try:
             value, self.index = scanstring(self.text, self.index + 1, True)
         except JSONDecodeError as error:
-            raise NotWellFormed(
+            raise MalformedFileError(
                 f"this string is not valid ({error.msg.lower().removesuffix(' at')})",
                 place=self._place(min(error.pos, len(self.text))),
                 path=path,
@@ -231,5 +231,5 @@ class _Reader:
         self._seen = index
         return self._line, index - self._line_start + 1
 
-    def _error(self, why: str, path: Path) -> NotWellFormed:
-        return NotWellFormed(why, place=self._place(self.index), path=path)
+    def _error(self, why: str, path: Path) -> MalformedFileError:
+        return MalformedFileError(why, place=self._place(self.index), path=path)

@@ -78,12 +78,12 @@ def _members(path: Path, text: str) -> dict[str, object]:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return {}
     # Import the YAML parser only if there is something to parse: this runs before the first paint.
-    from chatops.config.locate import NotWellFormed
+    from chatops.config.locate import MalformedFileError
     from chatops.config.workflow_yaml import parse_yaml
 
     try:
         value = parse_yaml(text.removeprefix("\ufeff")).value
-    except NotWellFormed as error:
+    except MalformedFileError as error:
         raise ConfigError(f"{path.name}, line {error.place[0]}: {error.why}.") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path.name}, line 1: keys with values have to stand here, such as theme: nord.")

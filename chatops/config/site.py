@@ -25,7 +25,7 @@ class SitePlace:
     """The topmost folder that is checked."""
 
 
-class NotTrusted(Exception):
+class UntrustedFileError(Exception):
     """A file of the machine that others could have written, or that cannot be read; the text says why."""
 
 
@@ -39,7 +39,7 @@ def load_site(place: SitePlace) -> Registry | None:
         raise _refused(place.path, f"it cannot be looked at ({error.strerror})") from None
     try:
         data = read_trusted(place, most=MAX_BYTES)
-    except NotTrusted as error:
+    except UntrustedFileError as error:
         raise _refused(place.path, str(error)) from None
     return read_registry(data, source=str(place.path), site=True)
 
@@ -47,11 +47,11 @@ def load_site(place: SitePlace) -> Registry | None:
 def read_trusted(place: SitePlace, *, most: int) -> bytes:
     """Read at most `most` + 1 bytes of a file that, like all its parent folders, only its owner can write.
 
-    Raises NotTrusted.
+    Raises UntrustedFileError.
     """
     try:
         if not stat.S_ISREG(os.lstat(place.path).st_mode):
-            raise NotTrusted("it is not a plain file")
+            raise UntrustedFileError("it is not a plain file")
         _check_folders(place)
         handle = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
@@ -59,14 +59,14 @@ def read_trusted(place: SitePlace, *, most: int) -> bytes:
             _check_owner(place, place.path, os.fstat(file.fileno()))
             return file.read(most + 1)
     except OSError as error:
-        raise NotTrusted(f"it cannot be read ({error.strerror})") from None
+        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
 def _check_folders(place: SitePlace) -> None:
     for folder in place.path.parents:
         status = os.lstat(folder)
         if not stat.S_ISDIR(status.st_mode):
-            raise NotTrusted(f"{folder} is not a plain folder")
+            raise UntrustedFileError(f"{folder} is not a plain folder")
         _check_owner(place, folder, status)
         if folder == place.top:
             return
@@ -74,9 +74,9 @@ def _check_folders(place: SitePlace) -> None:
 
 def _check_owner(place: SitePlace, path: Path, status: os.stat_result) -> None:
     if status.st_uid != place.owner:
-        raise NotTrusted(f"{path} does not belong to {'root' if place.owner == 0 else place.owner}")
+        raise UntrustedFileError(f"{path} does not belong to {'root' if place.owner == 0 else place.owner}")
     if stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE:
-        raise NotTrusted(f"{path} can be written by its group or by others")
+        raise UntrustedFileError(f"{path} can be written by its group or by others")
 
 
 def _refused(path: Path, why: str) -> ConfigError:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import chatops
 from chatops.config.paths import Paths
-from chatops.config.site import NotTrusted, SitePlace, read_trusted
+from chatops.config.site import SitePlace, UntrustedFileError, read_trusted
 from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize
 from chatops.policy.registry import Registry
@@ -151,7 +151,7 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
     name = sanitize(path.stem, newlines=False)
     try:
         return read_workflow(read(path), source=shown, most=MAX_BYTES)
-    except NotTrusted as error:
+    except UntrustedFileError as error:
         told = sanitize(f"{shown} is not used: {error}.", newlines=False)
         why = ConfigError(told, advice="Put that right, or take the file away.")
         return Unusable(name=name, error=why)
@@ -160,30 +160,36 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
 
 
 def _read_the_machines(path: Path, *, place: SitePlace) -> bytes:
-    """Read a file of the machine. Raises NotTrusted if anyone but its owner could have written it."""
+    """Read a file of the machine. Raises UntrustedFileError if anyone but its owner could have written it."""
     return read_trusted(replace(place, path=path), most=MAX_BYTES)
 
 
 def _read_packaged(path: Path) -> bytes:
-    """Read a packaged file, which is as trusted as the program itself. Raises NotTrusted if it cannot be read."""
+    """Read a packaged file, which is as trusted as the program itself.
+
+    Raises UntrustedFileError if it cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
-        raise NotTrusted(f"it cannot be read ({error.strerror})") from None
+        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
 def _read_own(path: Path) -> bytes:
-    """Read a user's file. Raises NotTrusted if it is not the user's or root's, or can be written by everyone."""
+    """Read a user's file.
+
+    Raises UntrustedFileError if it is not the user's or root's, or can be written by everyone.
+    """
     try:
         _check(path.parent, os.stat(path.parent))
         with _opened(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise NotTrusted("it is not a plain file")
+                raise UntrustedFileError("it is not a plain file")
             _check(path, status)
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise NotTrusted(f"it cannot be read ({error.strerror})") from None
+        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -193,9 +199,9 @@ def _opened(path: Path) -> BinaryIO:
 
 def _check(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.getuid(), 0):
-        raise NotTrusted(f"{path} belongs to somebody else")
+        raise UntrustedFileError(f"{path} belongs to somebody else")
     if status.st_mode & stat.S_IWOTH:
-        raise NotTrusted(f"{path} can be written by everyone on this machine (chmod o-w {path})")
+        raise UntrustedFileError(f"{path} can be written by everyone on this machine (chmod o-w {path})")
 
 
 def _files(folder: Path) -> list[Path]:

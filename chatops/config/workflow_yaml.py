@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from chatops.config.locate import MAX_DEPTH, Json, Located, NotWellFormed, Path, Place
+from chatops.config.locate import MAX_DEPTH, Json, Located, MalformedFileError, Path, Place
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})")
@@ -28,7 +28,7 @@ _PLAINLY = (
 
 
 def parse_yaml(text: str) -> Located:
-    """Parse YAML. Raises NotWellFormed."""
+    """Parse YAML. Raises MalformedFileError."""
     reader = _Reader(text)
     try:
         value = reader.document()
@@ -36,9 +36,11 @@ def parse_yaml(text: str) -> Located:
         mark = error.problem_mark or error.context_mark
         why = error.problem or error.context or "this is not YAML"
         why = next((plainly for begins, plainly in _PLAINLY if why.startswith(begins)), why)
-        raise NotWellFormed(why, place=(1, 1) if mark is None else (mark.line + 1, mark.column + 1)) from None
+        raise MalformedFileError(why, place=(1, 1) if mark is None else (mark.line + 1, mark.column + 1)) from None
     except yaml.reader.ReaderError as error:
-        raise NotWellFormed("this character may not stand in YAML", place=_counted(text, int(error.position))) from None
+        raise MalformedFileError(
+            "this character may not stand in YAML", place=_counted(text, int(error.position))
+        ) from None
     return Located(value=value, places=reader.places)
 
 
@@ -56,12 +58,12 @@ class _Reader:
         while isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
             event = self._next()
         if isinstance(event, yaml.StreamEndEvent):
-            raise NotWellFormed("there is nothing in this file", place=(1, 1))
+            raise MalformedFileError("there is nothing in this file", place=(1, 1))
         value = self._value(event, ())
         end = self._next()
         while not isinstance(end, yaml.StreamEndEvent):
             if isinstance(end, yaml.DocumentStartEvent):
-                raise NotWellFormed("a second document begins here, and only one is read", place=_place(end))
+                raise MalformedFileError("a second document begins here, and only one is read", place=_place(end))
             end = self._next()
         return value
 
@@ -71,14 +73,14 @@ class _Reader:
     def _value(self, event: yaml.Event, path: Path) -> Json:
         self.places.setdefault(path, _place(event))
         if len(path) > MAX_DEPTH:
-            raise NotWellFormed("it is nested too deeply", place=_place(event), path=path)
+            raise MalformedFileError("it is nested too deeply", place=_place(event), path=path)
         if isinstance(event, yaml.AliasEvent):
-            raise NotWellFormed("aliases (*name) are not read here; write it out", place=_place(event), path=path)
+            raise MalformedFileError("aliases (*name) are not read here; write it out", place=_place(event), path=path)
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor is not None:
-            raise NotWellFormed("anchors (&name) are not read here; leave it out", place=_place(event), path=path)
+            raise MalformedFileError("anchors (&name) are not read here; leave it out", place=_place(event), path=path)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise NotWellFormed("tags (!name) are not read here; leave it out", place=_place(event), path=path)
+            raise MalformedFileError("tags (!name) are not read here; leave it out", place=_place(event), path=path)
         match event:
             case yaml.MappingStartEvent():
                 return self._mapping(path)
@@ -87,14 +89,14 @@ class _Reader:
             case yaml.ScalarEvent():
                 return _scalar(event, path)
             case _:
-                raise NotWellFormed("no value starts here", place=_place(event), path=path)
+                raise MalformedFileError("no value starts here", place=_place(event), path=path)
 
     def _mapping(self, path: Path) -> Json:
         members: dict[str, Json] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._key(event, path)
             if key in members:
-                raise NotWellFormed(
+                raise MalformedFileError(
                     f"the key {key!r} stands here a second time", place=_place(event), path=(*path, key)
                 )
             self.places[(*path, key)] = _place(event)
@@ -103,9 +105,9 @@ class _Reader:
 
     def _key(self, event: yaml.Event, path: Path) -> str:
         if not isinstance(event, yaml.ScalarEvent) or event.anchor is not None or event.tag is not None:
-            raise NotWellFormed("a key has to be plain text", place=_place(event), path=path)
+            raise MalformedFileError("a key has to be plain text", place=_place(event), path=path)
         if event.style is None and event.value == "<<":
-            raise NotWellFormed("merge keys (<<) are not read here; write it out", place=_place(event), path=path)
+            raise MalformedFileError("merge keys (<<) are not read here; write it out", place=_place(event), path=path)
         return _whole(event, path)
 
     def _sequence(self, path: Path) -> Json:
@@ -126,7 +128,7 @@ def _scalar(event: yaml.ScalarEvent, path: Path) -> Json:
     if _NUMBER.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            raise NotWellFormed("this number is too large", place=_place(event), path=path)
+            raise MalformedFileError("this number is too large", place=_place(event), path=path)
         return value
     return text
 
@@ -134,7 +136,7 @@ def _scalar(event: yaml.ScalarEvent, path: Path) -> Json:
 def _whole(event: yaml.ScalarEvent, path: Path) -> str:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise NotWellFormed("this text holds half a surrogate pair", place=_place(event), path=path)
+        raise MalformedFileError("this text holds half a surrogate pair", place=_place(event), path=path)
     return text
 
 

@@ -26,7 +26,7 @@ from chatops.demo.catalogue import (
     nearest,
     search,
 )
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
@@ -210,7 +210,7 @@ def component_tools() -> tuple[FunctionTool, ...]:
 def _known(name: str) -> Component:
     known = component(name)
     if known is None:
-        raise ToolFailed(f"There is no component {visible(name)}; {nearest(name)}")
+        raise ToolFailedError(f"There is no component {visible(name)}; {nearest(name)}")
     return known
 
 
@@ -254,7 +254,7 @@ def _version(path: Path, *, context: ToolContext) -> int | None:
     try:
         data = content_of(path, context=context, limit=MAX_FLOW)
         value = json.loads(data) if data is not None else {"version": 0}
-    except (ToolFailed, ValueError, RecursionError):
+    except (ToolFailedError, ValueError, RecursionError):
         return None
     version = value.get("version") if isinstance(value, dict) else None
     return version if isinstance(version, int) and not isinstance(version, bool) and version >= 0 else None

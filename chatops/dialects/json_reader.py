@@ -1,8 +1,8 @@
 """Reader of the JSON that models write: strictly first, then with named repairs. It never completes a cut-off value.
 
-A repair is allowed where only one meaning is possible (a trailing comma, single quotes, a raw line break). `Unreadable`
-is raised if the text ends inside a value, repeats a key with another value or is not JSON even with repairs. Time is
-linear in the length read and depth is limited. Nothing here recurses along the text.
+A repair is allowed where only one meaning is possible (a trailing comma, single quotes, a raw line break).
+`UnreadableValueError` is raised if the text ends inside a value, repeats a key with another value or is not JSON even
+with repairs. Time is linear in the length read and depth is limited. Nothing here recurses along the text.
 """
 
 import json
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from chatops.dialects.literals import MAX_DEPTH, Reader
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.dialects.spellings import JSON
 from chatops.domain.canonical import JsonValue
 
-__all__ = ["JsonRead", "Repair", "Unreadable", "read_value", "read_whole", "unwrap"]
+__all__ = ["JsonRead", "Repair", "UnreadableValueError", "read_value", "read_whole", "unwrap"]
 
 _WINDOW = 4096
 _GROWTH = 16
@@ -41,26 +41,26 @@ class JsonRead:
         return all(part is not value for part in self.unclosed)
 
 
-class _NotStrict(ValueError):
+class _NotStrictError(ValueError):
     """The strict reader leaves this text to the tolerant one."""
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise _NotStrict
+        raise _NotStrictError
     return result
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if value - value != 0:
-        raise _NotStrict
+        raise _NotStrictError
     return value
 
 
 def _constant(_word: str) -> NoReturn:
-    raise _NotStrict
+    raise _NotStrictError
 
 
 _strict = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
@@ -72,7 +72,7 @@ def read_value(text: str, start: int = 0, *, close_open: bool = False) -> JsonRe
     With `close_open`, brackets may be missing after a value that was closed; `unclosed` then lists the containers that
     lacked them. Up to two surplus closing braces after an object are skipped.
 
-    Raises Unreadable if no value can be read.
+    Raises UnreadableValueError if no value can be read.
     """
     begin = start if text.startswith("{", start) else _after_space(text, start)
     read = _read_strictly(text, begin) or _read_tolerantly(text, begin, close_open=close_open)
@@ -88,7 +88,7 @@ def read_whole(text: str, *, close_open: bool = False) -> JsonRead:
     """Read the value that is all of `text`: only white space may follow. Otherwise like `read_value`."""
     read = read_value(text, close_open=close_open)
     if read.end < len(text) and _after_space(text, read.end) < len(text):
-        raise Unreadable("something follows the end of it", read.end)
+        raise UnreadableValueError("something follows the end of it", read.end)
     return read
 
 
@@ -160,7 +160,7 @@ def unwrap(value: JsonValue) -> tuple[JsonValue, tuple[str, ...]]:
 
     The string may be encoded once or twice.
 
-    Raises Unreadable for a string that holds no object.
+    Raises UnreadableValueError for a string that holds no object.
     """
     if not isinstance(value, str):
         return value, ()
@@ -170,5 +170,5 @@ def unwrap(value: JsonValue) -> tuple[JsonValue, tuple[str, ...]]:
         read = read_whole(read.value)
         repairs += read.repairs
     if not isinstance(read.value, dict):
-        raise Unreadable("the text does not hold an object", 0)
+        raise UnreadableValueError("the text does not hold an object", 0)
     return read.value, tuple(dict.fromkeys((Repair.QUOTED_ARGUMENTS, *repairs)))

@@ -8,7 +8,7 @@ repair.
 import re
 from dataclasses import dataclass, field
 
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.dialects.spellings import CLOSERS, KEY, Kind, Spelling
 from chatops.dialects.strings import QUOTES, Place, from_json_escapes, from_python_escapes, read_quoted
 from chatops.domain.canonical import JsonValue
@@ -55,7 +55,7 @@ class Reader:
     def read(self, first: Kind | None = None) -> JsonValue:
         """Read the value. `first` is the kind that its bracket opens, where the bracket alone does not tell.
 
-        Raises Unreadable if no value can be read.
+        Raises UnreadableValueError if no value can be read.
         """
         while True:
             self._skip()
@@ -87,17 +87,17 @@ class Reader:
                 self._note(Repair.COMMENT)
             self.at = gap.end()
 
-    def _fail(self, message: str) -> Unreadable:
+    def _fail(self, message: str) -> UnreadableValueError:
         """Return the error for the text at this position. At the end of the text, it says that the text was cut."""
         if self.at >= len(self.text):
-            return Unreadable("the text ends in the middle of it", self.at, cut=True)
-        return Unreadable(message, self.at)
+            return UnreadableValueError("the text ends in the middle of it", self.at, cut=True)
+        return UnreadableValueError(message, self.at)
 
     # Containers
 
     def _push(self, kind: Kind) -> None:
         if len(self._stack) >= MAX_DEPTH:
-            raise Unreadable(f"it is nested more than {MAX_DEPTH} deep", self.at)
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", self.at)
         keyed = kind in (Kind.OBJECT, Kind.ARGUMENTS)
         self._stack.append(_Open(kind, {} if keyed else []))
         self.at += 1
@@ -157,7 +157,7 @@ class Reader:
             if self.text.startswith("}", end):
                 self.at = end + 1
             elif not self.close_open:
-                raise Unreadable("a doubled brace is closed only once", self.at, cut=end >= len(self.text))
+                raise UnreadableValueError("a doubled brace is closed only once", self.at, cut=end >= len(self.text))
             else:
                 self._note(Repair.UNCLOSED)
         return True
@@ -215,7 +215,7 @@ class Reader:
             top.value[top.key] = value
             return
         if top.kind is Kind.ARGUMENTS or not same(top.value[top.key], value):
-            raise Unreadable(f"{top.key!r:.80} is given twice", self.at)
+            raise UnreadableValueError(f"{top.key!r:.80} is given twice", self.at)
         self._note(Repair.REPEATED_KEY)
 
     # Keys
@@ -283,7 +283,7 @@ class Reader:
         found = _PREFIXED.match(self.text, start)
         prefix = found["prefix"].lower() if found else ""
         if prefix not in ("", "r", "u"):
-            raise Unreadable(f"text that begins with {prefix} is no plain text", start)
+            raise UnreadableValueError(f"text that begins with {prefix} is no plain text", start)
         quote = start + len(prefix)
         raw, self.at = read_quoted(self.text, quote, place, self._note)
         if _RAW_NEWLINE.search(raw) and not self.text.startswith(self.text[quote] * 3, quote):
@@ -321,9 +321,9 @@ class Reader:
         try:
             number = float(f"{found['sign']}{whole}{rest}") if rest else int(f"{found['sign']}{whole}")
         except ValueError:
-            raise Unreadable("a number is too long", start) from None
+            raise UnreadableValueError("a number is too long", start) from None
         if isinstance(number, float) and number - number != 0:
-            raise Unreadable("a number is out of range", start)
+            raise UnreadableValueError("a number is out of range", start)
         return number
 
     def _word(self) -> JsonValue:

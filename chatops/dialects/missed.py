@@ -8,7 +8,7 @@ import re
 
 from chatops.dialects.formats.closing import CLOSER, END_OF_TEXT, only_closers_follow
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable, read_value
+from chatops.dialects.json_reader import UnreadableValueError, read_value
 from chatops.dialects.offers import Offers
 from chatops.dialects.reading import Confidence, Diagnostic, DiagnosticKind, Reading
 
@@ -78,7 +78,7 @@ def _called(text: str, at: int, offers: Offers) -> str | None:
     """Return the tool that the JSON at `at` calls; None if it only describes one."""
     try:
         read = read_value(text, at, close_open=True)
-    except Unreadable:
+    except UnreadableValueError:
         return None
     items = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value) or []
     return next((each.name for each in items if offers.named(each.name)), None)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from chatops.dialects.literals import Reader
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.dialects.spellings import PYTHON, Kind
 from chatops.domain.canonical import JsonValue
 
@@ -36,15 +36,17 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 
     A name consists of letters, digits and `_`, and inside it dots and hyphens, as tool servers use them.
 
-    Raises Unreadable if there is no such call.
+    Raises UnreadableValueError if there is no such call.
     """
     begin = _after(_SPACE, text, start)
     name = _NAME.match(text, begin)
     if name is None:
-        raise Unreadable("no call stands here", begin, cut=begin == len(text))
+        raise UnreadableValueError("no call stands here", begin, cut=begin == len(text))
     bracket = _after(_BLANKS, text, name.end())
     if not text.startswith("(", bracket):
-        raise Unreadable("a name is not followed by arguments in parentheses", bracket, cut=bracket == len(text))
+        raise UnreadableValueError(
+            "a name is not followed by arguments in parentheses", bracket, cut=bracket == len(text)
+        )
     reader = Reader(text, bracket, PYTHON)
     arguments = reader.read(Kind.ARGUMENTS)
     assert isinstance(arguments, dict), "arguments with names are read as a dict"
@@ -57,7 +59,7 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
     Without brackets, the list goes on while something that opens like a call follows a line break, a semicolon or a
     comma. With `close_open`, the bracket may be missing after a closed call.
 
-    Raises Unreadable if any of the calls is unreadable.
+    Raises UnreadableValueError if any of the calls is unreadable.
     """
     begin = _after(_SPACE, text, start)
     if text.startswith("[", begin):
@@ -83,7 +85,7 @@ def _bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicC
             at += 1
         elif not text.startswith("]", at):
             if not close_open or not (at == len(text) or text[at] in "<`"):
-                raise Unreadable("the list of calls is not closed", at, cut=at == len(text))
+                raise UnreadableValueError("the list of calls is not closed", at, cut=at == len(text))
             calls[-1] = replace(calls[-1], repairs=(*calls[-1].repairs, Repair.UNCLOSED))
             return tuple(calls), end
 

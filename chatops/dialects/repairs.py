@@ -29,7 +29,7 @@ class Repair(StrEnum):
     QUOTED_ARGUMENTS = "the arguments were written as a text and were read from it"
 
 
-class Unreadable(ValueError):
+class UnreadableValueError(ValueError):
     """No usable value is at this position."""
 
     def __init__(self, message: str, position: int, *, cut: bool = False) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 
 QUOTES = "\"'“”„‘’"
 _SINGLE = "'‘’"
@@ -55,7 +55,7 @@ def read_quoted(text: str, start: int, place: Place | None, note: Note) -> tuple
 
     Without a `place`, the first quote ends it.
 
-    Raises Unreadable if the text ends first.
+    Raises UnreadableValueError if the text ends first.
     """
     quote = text[start]
     if quote not in "\"'":
@@ -76,7 +76,7 @@ def _end(text: str, begin: int, quote: str, start: int) -> int:
     body = _BODY[quote].match(text, begin)
     end = body.end() if body else begin
     if end >= len(text) or text[end] == "\\":
-        raise Unreadable("the text ends before its closing quote", start, cut=True)
+        raise UnreadableValueError("the text ends before its closing quote", start, cut=True)
     return end
 
 
@@ -86,7 +86,7 @@ def _triple(text: str, start: int) -> tuple[str, int]:
     while True:
         end = text.find(fence, end)
         if end < 0:
-            raise Unreadable("the text ends before its closing quotes", start, cut=True)
+            raise UnreadableValueError("the text ends before its closing quotes", start, cut=True)
         before = end
         while text[before - 1] == "\\" and before > start + 3:
             before -= 1
@@ -113,7 +113,7 @@ def _inner(text: str, start: int, end: int, place: Place) -> int | None:
             paired = not paired
         try:
             end = _end(text, end + 1, quote, start)
-        except Unreadable:
+        except UnreadableValueError:
             return None
         if place.surely.match(text, end + 1):
             return end if paired else None
@@ -125,7 +125,7 @@ def _inner(text: str, start: int, end: int, place: Place) -> int | None:
 def from_json_escapes(raw: str, start: int, note: Note) -> str:
     """Undo the escapes of JSON in `raw`; `start` is its index in the text.
 
-    Raises Unreadable for a lone surrogate.
+    Raises UnreadableValueError for a lone surrogate.
     """
     if _CONTROL.search(raw):
         note(Repair.RAW_CONTROL)
@@ -154,7 +154,7 @@ def from_python_escapes(raw: str, start: int, note: Note) -> str:
         two, four, eight, octal, char = found.groups()
         if code := two or four or eight:
             if int(code, 16) > 0x10FFFF:
-                raise Unreadable("an escape in the text is no character", start)
+                raise UnreadableValueError("an escape in the text is no character", start)
             return chr(int(code, 16))
         if octal:
             return chr(int(octal, 8))
@@ -168,5 +168,5 @@ def from_python_escapes(raw: str, start: int, note: Note) -> str:
 
 def _whole(value: str, start: int) -> str:
     if not value.isascii() and _SURROGATE.search(value):
-        raise Unreadable("the text holds half a character (a lone surrogate)", start)
+        raise UnreadableValueError("the text holds half a character (a lone surrogate)", start)
     return value

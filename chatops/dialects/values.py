@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from chatops.dialects.json_reader import read_whole, unwrap
 from chatops.dialects.reading import Schema
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
 _TYPE_NAMES = {
@@ -68,7 +68,7 @@ def types_of(schema: Schema) -> set[str]:
 def typed(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
     """Return `raw` as a value of `schema`, and the repairs made. Without a declared type it is a string.
 
-    Raises Unreadable if it cannot be such a value.
+    Raises UnreadableValueError if it cannot be such a value.
     """
     parts = list(_alternatives(schema))
     types = _types(parts)
@@ -82,7 +82,7 @@ def typed(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
             return value
     if "string" in types or not types:
         return _chosen(raw, choices)
-    raise Unreadable(f"it is not of type {' or '.join(sorted(types))}", 0)
+    raise UnreadableValueError(f"it is not of type {' or '.join(sorted(types))}", 0)
 
 
 def _of_another_type(trimmed: str, types: set[str]) -> tuple[JsonValue, tuple[str, ...]] | None:
@@ -92,7 +92,7 @@ def _of_another_type(trimmed: str, types: set[str]) -> tuple[JsonValue, tuple[st
     """
     try:
         read = read_whole(trimmed)
-    except Unreadable:
+    except UnreadableValueError:
         if "string" in types:
             return None
         if "boolean" in types and trimmed.lower() in ("true", "false"):

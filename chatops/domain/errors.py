@@ -1,18 +1,18 @@
 """The tree of exceptions. Every message is a sentence for the user; `advice` is the next step.
 
 ChatopsError
-├── ConfigError          a file, flag or setting is wrong; exit code 2
+├── ConfigError               a file, flag or setting is wrong; exit code 2
 ├── ToolError
-│   ├── ToolRetry        the model can correct the call: the text goes back to it as an invalid call
-│   └── ToolFailed       it ran and failed: the text is the result
+│   ├── ToolRetryError        the model can correct the call: the text goes back to it as an invalid call
+│   └── ToolFailedError       it ran and failed: the text is the result
 ├── StoreError
-│   ├── Conflict         another process advanced the turn first
-│   ├── AlreadyDecided   another decision on the call was posted first
-│   ├── SessionHeld      the session is open elsewhere
-│   ├── NoSuchSession
-│   ├── NotSaved         writing failed for now (disk full, read-only, locked): trying again may help
-│   └── Unreadable       damaged, or written by a newer version
-└── Busy                 the session cannot take this now
+│   ├── ConflictError         another process advanced the turn first
+│   ├── AlreadyDecidedError   another decision on the call was posted first
+│   ├── SessionHeldError      the session is open elsewhere
+│   ├── NoSuchSessionError
+│   ├── NotSavedError         writing failed for now (disk full, read-only, locked): trying again may help
+│   └── UnreadableError       damaged, or written by a newer version
+└── SessionBusyError          the session cannot take this now
 """
 
 
@@ -32,11 +32,11 @@ class ToolError(ChatopsError):
     """Base of the exceptions that a tool may raise."""
 
 
-class ToolRetry(ToolError):
+class ToolRetryError(ToolError):
     """The call cannot work as written. The text tells the model what to correct."""
 
 
-class ToolFailed(ToolError):
+class ToolFailedError(ToolError):
     """The tool ran and failed. The text is the result."""
 
 
@@ -44,23 +44,23 @@ class StoreError(ChatopsError):
     """The store could not complete an operation."""
 
 
-class Conflict(StoreError):
+class ConflictError(StoreError):
     """Another process has advanced this turn."""
 
 
-class AlreadyDecided(StoreError):
+class AlreadyDecidedError(StoreError):
     """Another decision on the same call was posted first and counts."""
 
 
-class SessionHeld(StoreError):
+class SessionHeldError(StoreError):
     """The session is open in another process or on another host."""
 
 
-class NoSuchSession(StoreError):
+class NoSuchSessionError(StoreError):
     """There is no such session."""
 
 
-class NotSaved(StoreError):
+class NotSavedError(StoreError):
     """Writing failed for now. Stored data is not affected, and trying again may help."""
 
     def __init__(self, message: str, *, advice: str = "", reason: str = "", says_so: bool = False) -> None:
@@ -73,12 +73,12 @@ class NotSaved(StoreError):
 
 def unsaved_sentence(error: ChatopsError) -> str:
     """Return the error's message as a sentence that says, once, that something is not saved."""
-    return str(error) if isinstance(error, NotSaved) and error.says_so else f"Not saved: {error}"
+    return str(error) if isinstance(error, NotSavedError) and error.says_so else f"Not saved: {error}"
 
 
-class Unreadable(StoreError):
+class UnreadableError(StoreError):
     """The stored data is damaged or from a newer version."""
 
 
-class Busy(ChatopsError):
+class SessionBusyError(ChatopsError):
     """The session cannot take this now (a turn runs, or a call waits)."""

@@ -6,19 +6,19 @@ from typing import cast
 from chatops.domain.canonical import JsonValue
 
 
-class NotThere(LookupError):
+class PointerError(LookupError):
     """Raised if the pointer names nothing in the value. Its text is a clause for the model."""
 
 
 def resolve(document: JsonValue, pointer: str) -> JsonValue:
     """Return the value that `pointer` names in `document`; an empty pointer names the whole document.
 
-    Raises NotThere if there is no such value.
+    Raises PointerError if there is no such value.
     """
     if not pointer:
         return document
     if not pointer.startswith("/"):
-        raise NotThere(f"{pointer!r} is no JSON pointer, as it does not begin with '/'")
+        raise PointerError(f"{pointer!r} is no JSON pointer, as it does not begin with '/'")
     value = document
     for part in pointer[1:].split("/"):
         value = _member(value, part.replace("~1", "/").replace("~0", "~"), pointer)
@@ -31,7 +31,7 @@ def _member(value: JsonValue, name: str, pointer: str) -> JsonValue:
             return value[name]
     elif isinstance(value, list) and _is_index(name) and int(name) < len(value):
         return cast(JsonValue, value[int(name)])
-    raise NotThere(f"there is nothing at {pointer}")
+    raise PointerError(f"there is nothing at {pointer}")
 
 
 def _is_index(name: str) -> bool:

@@ -20,7 +20,7 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import Outcome, ToolResult, ToolSpec
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
-from chatops.engine.pointer import NotThere, resolve
+from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.workflow import PassesWhen, Subject, Validation
@@ -133,7 +133,7 @@ def unproven(
     for validation in contract.validations:
         try:
             claims[validation.tool] = tuple(_claimed(validation, answer))
-        except NotThere as error:
+        except PointerError as error:
             return f"{validation.tool} cannot be matched with the result: {error}."
     missing: list[Standing] = []
     for validation in contract.validations:
@@ -220,26 +220,26 @@ def _claimed(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
 
     Arguments without a pointer are left out.
 
-    Raises NotThere.
+    Raises PointerError.
     """
     named = [one for one in validation.subject if one.pointer]
     values = [_values(one, answer) for one in named]
     many = prod(len(each) for each in values)
     if many > MAX_SUBJECTS:
-        raise NotThere(f"it names {many} things to validate, at most {MAX_SUBJECTS} are taken")
+        raise PointerError(f"it names {many} things to validate, at most {MAX_SUBJECTS} are taken")
     return ({one.argument: value for one, value in zip(named, chosen, strict=True)} for chosen in product(*values))
 
 
 def _values(subject: Subject, answer: JsonValue) -> list[str]:
     value = resolve(answer, subject.pointer)
     if value is None:
-        raise NotThere(f"{subject.pointer} is null, so it names nothing that was validated")
+        raise PointerError(f"{subject.pointer} is null, so it names nothing that was validated")
     if not isinstance(value, list):
         return [canonical(value)]
     if not value:
-        raise NotThere(f"{subject.pointer} is empty, so it names nothing that was validated")
+        raise PointerError(f"{subject.pointer} is empty, so it names nothing that was validated")
     if len(value) > MAX_SUBJECTS:
-        raise NotThere(f"{subject.pointer} names {len(value)} things to validate, at most {MAX_SUBJECTS} are taken")
+        raise PointerError(f"{subject.pointer} names {len(value)} things to validate, at most {MAX_SUBJECTS} are taken")
     return list(dict.fromkeys(canonical(item) for item in value))
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.models.discover import KeyRefused, list_models
+from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import shown
 from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
@@ -72,7 +72,7 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         return Reach(spec=spec, standing=Standing.KEYLESS, text=str(error), advice=error.advice)
     try:
         names = tuple(await discover(spec))
-    except KeyRefused as error:
+    except KeyRefusedError as error:
         return Reach(spec=spec, standing=Standing.REFUSED, text=str(error), advice=error.advice)
     except ChatopsError as error:
         return Reach(spec=spec, standing=Standing.SILENT, text=str(error), advice=error.advice)

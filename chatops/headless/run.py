@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import assert_never
 
 from chatops.domain.decisions import Rejected
-from chatops.domain.errors import ChatopsError, NotSaved, unsaved_sentence
+from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStatus
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
@@ -96,7 +96,7 @@ async def _drive(
             screen.say(f"Not run: {tools} needs approval, and {NOWHERE}. {session.unsaved}")
             code = ExitCode.ERROR
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
-    except NotSaved as error:
+    except NotSavedError as error:
         return _lost(error, screen, printer)
     except BaseException as error:
         printer.broke(str(error) or type(error).__name__)
@@ -172,7 +172,7 @@ def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> in
         trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
     printer.broke(str(trouble))
     # Use the session's own wording, so that say_once prints it only once.
-    said = unsaved_sentence(trouble) if isinstance(trouble, NotSaved) else str(trouble)
+    said = unsaved_sentence(trouble) if isinstance(trouble, NotSavedError) else str(trouble)
     screen.say_once(f"{said} {trouble.advice}".strip())
     return ExitCode.ERROR
 

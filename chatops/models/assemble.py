@@ -23,7 +23,7 @@ KEPT_OF_REPETITION = 200
 """Number of characters to keep of an endless repetition."""
 
 
-class ReplyTooLarge(Exception):
+class ReplyTooLargeError(Exception):
     """The reply is larger than any valid reply."""
 
 
@@ -82,7 +82,7 @@ class Assembler:
     def add(self, chunk: JsonObject) -> bool:
         """Add one chunk of a stream. Return False if it brought nothing new.
 
-        Raises ReplyTooLarge and TooManyCalls.
+        Raises ReplyTooLargeError and TooManyCallsError.
         """
         before = (self._size, self.finish_reason)
         self._note(chunk)
@@ -93,7 +93,7 @@ class Assembler:
     def add_whole(self, body: JsonObject) -> None:
         """Add a complete reply.
 
-        Raises ReplyTooLarge and TooManyCalls.
+        Raises ReplyTooLargeError and TooManyCallsError.
         """
         self._note(body)
         choice = first_choice(body)
@@ -195,7 +195,7 @@ class Assembler:
         self._size += size
         self.started = self.started or size > 0
         if self._size > SIZE_LIMIT:
-            raise ReplyTooLarge
+            raise ReplyTooLargeError
 
 
 def _merged(pieces: list[TextPiece | ReasoningPiece]) -> list[TextPiece | ReasoningPiece]:

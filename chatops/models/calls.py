@@ -8,7 +8,7 @@ continues a call.
 import json
 from dataclasses import dataclass
 
-from chatops.dialects.json_reader import Unreadable, read_whole, unwrap
+from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.tools import RawCall
 from chatops.models.deltas import CallDelta
 from chatops.models.wire import scrub
@@ -22,7 +22,7 @@ TWO_IN_ONE = "its arguments hold two JSON values one after the other"
 IN_A_FENCE = "the arguments stood in a code fence"
 
 
-class TooManyCalls(Exception):
+class TooManyCallsError(Exception):
     """The reply has more calls than any valid reply."""
 
 
@@ -54,12 +54,12 @@ class CallCollector:
     def add(self, delta: CallDelta, *, whole: bool = False) -> None:
         """Add a fragment. With `whole`, it comes from a complete message, so it is a call of its own.
 
-        Raises TooManyCalls.
+        Raises TooManyCallsError.
         """
         slot = None if whole else self._slot_of(delta)
         if slot is None:
             if len(self._slots) >= MOST_CALLS:
-                raise TooManyCalls
+                raise TooManyCallsError
             slot = _Slot(index=delta.index, id="", name="", parts=[])
             self._slots.append(slot)
         if delta.index is not None:
@@ -138,7 +138,7 @@ def mended(arguments: str) -> tuple[str, tuple[str, ...]]:
     try:
         read = read_whole(inside or arguments)
         value, unwrapped = unwrap(read.value)
-    except Unreadable:
+    except UnreadableValueError:
         return arguments, ()
     if not isinstance(value, dict):
         return arguments, ()

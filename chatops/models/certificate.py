@@ -37,7 +37,7 @@ class Certificate:
         return f"It is for {names or 'nobody'}{issued}, valid from {self.begins} to {self.ends}."
 
 
-class BadCertificate(Exception):
+class CertificateError(Exception):
     """A server's certificate was refused. `certificate` is None if it could not be fetched."""
 
     def __init__(self, *, code: int, check: str, certificate: Certificate | None) -> None:

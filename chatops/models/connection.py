@@ -18,7 +18,7 @@ import openai
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.models.certificate import BadCertificate, certificate_of, refused_in
+from chatops.models.certificate import CertificateError, certificate_of, refused_in
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
 from chatops.models.proxies import proxy_for
@@ -44,7 +44,7 @@ class StatusError(Exception):
         self.body = body
 
 
-class UnknownPacking(Exception):
+class UnknownEncodingError(Exception):
     """The body uses a compression that was not requested and cannot be decoded. The message names it."""
 
 
@@ -146,9 +146,9 @@ class Connection:
 
     @asynccontextmanager
     async def _looking_at_certificates(self) -> AsyncIterator[None]:
-        """Replace a failed certificate check by BadCertificate, which describes the certificate.
+        """Replace a failed certificate check by CertificateError, which describes the certificate.
 
-        Raises BadCertificate.
+        Raises CertificateError.
         """
         try:
             yield
@@ -160,7 +160,7 @@ class Connection:
             host = self._address.hostname or ""
             found = await certificate_of(host, port, timeout_s=self._connect_s) if self._direct else None
             check = refused.verify_message or str(refused)
-            raise BadCertificate(code=refused.verify_code, check=check, certificate=found) from error
+            raise CertificateError(code=refused.verify_code, check=check, certificate=found) from error
 
     async def _only_ours(self, request: httpx2.Request) -> None:
         authorization = request.headers.get("authorization", "")
@@ -176,7 +176,7 @@ async def _stop_at_errors(response: httpx2.Response) -> None:
     """Read error responses with a size limit: the SDK would read them whole."""
     understood = {*_listed(response.request.headers.get("accept-encoding", "")), "identity"}
     if unknown := [one for one in _listed(response.headers.get("content-encoding", "")) if one not in understood]:
-        raise UnknownPacking(", ".join(unknown))
+        raise UnknownEncodingError(", ".join(unknown))
     if response.status_code >= 300:
         headers = {name.lower(): value for name, value in response.headers.items()}
         body = await _beginning(response, limit=ERROR_BODY_LIMIT)

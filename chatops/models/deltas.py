@@ -15,14 +15,14 @@ NOTHING: JsonObject = {}
 _MOST_DIGITS = 4_000
 
 
-class BadData(Exception):
+class BadDataError(Exception):
     """The server sent something that is not JSON, or not text. The message says which, for the user."""
 
 
 def parse(data: bytes) -> object:
     """Return the JSON value in `data`. Lone surrogates are accepted, invalid bytes are not.
 
-    Raises BadData.
+    Raises BadDataError.
     """
     try:
         return cast(object, from_json(data))
@@ -31,11 +31,11 @@ def parse(data: bytes) -> object:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise BadData("invalid bytes (not UTF-8)") from None
+        raise BadDataError("invalid bytes (not UTF-8)") from None
     try:
         return cast(object, json.loads(text, strict=False, parse_int=_integer))
     except (ValueError, RecursionError):
-        raise BadData("broken data (not JSON)") from None
+        raise BadDataError("broken data (not JSON)") from None
 
 
 def _integer(digits: str) -> int | float:

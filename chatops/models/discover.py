@@ -77,9 +77,9 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         secret = _secret(key)
         try:
             models = await _ask(_spec(candidate), url=candidate, key=secret)
-        except _Deaf as error:
+        except _NoAnswerError as error:
             raise ChatopsError(str(error), advice=error.advice) from None
-        except KeyRefused as error:
+        except KeyRefusedError as error:
             errors.append(_key_needed(where(candidate), error, key=key))
             continue
         except ChatopsError as error:
@@ -88,7 +88,7 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         host_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
         return Probe(host_type=host_type, base_url=candidate, models=tuple(models))
     # A path that requires a key is the API; one that serves a page or nothing is probably just the wrong path.
-    raise max(errors, key=lambda error: (isinstance(error, KeyRefused), not isinstance(error, _NoListing)))
+    raise max(errors, key=lambda error: (isinstance(error, KeyRefusedError), not isinstance(error, _NoListingError)))
 
 
 async def details(found: Probe, name: str, key: str = "") -> ServedModel:
@@ -105,7 +105,7 @@ async def details(found: Probe, name: str, key: str = "") -> ServedModel:
             return model
 
 
-class KeyRefused(ChatopsError):
+class KeyRefusedError(ChatopsError):
     """The server refused the key, or requires one."""
 
     def __init__(self, message: str, *, advice: str = "", status: int = 401) -> None:
@@ -113,20 +113,22 @@ class KeyRefused(ChatopsError):
         self.status = status
 
 
-class _Deaf(ChatopsError):
+class _NoAnswerError(ChatopsError):
     """The server does not answer at all, so trying another path cannot help."""
 
 
-class _NoListing(ChatopsError):
+class _NoListingError(ChatopsError):
     """A server answers at this path, but not with a list of models."""
 
 
-def _key_needed(host: str, error: KeyRefused, *, key: str) -> KeyRefused:
+def _key_needed(host: str, error: KeyRefusedError, *, key: str) -> KeyRefusedError:
     """Return `error` for a server that is not in the registry yet."""
     if key:
-        return KeyRefused(f"{host} refuses the key ({error.status}).", advice="Put the right one into the variable.")
+        return KeyRefusedError(
+            f"{host} refuses the key ({error.status}).", advice="Put the right one into the variable."
+        )
     advice = "Put it into an environment variable and name that: --key-env VARIABLE"
-    return KeyRefused(f"{host} wants a key ({error.status}).", advice=advice)
+    return KeyRefusedError(f"{host} wants a key ({error.status}).", advice=advice)
 
 
 def _secret(key: str) -> Secret:
@@ -200,7 +202,7 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
 
 async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
-    from chatops.models.deltas import BadData
+    from chatops.models.deltas import BadDataError
     from chatops.models.errortext import looks_like_html
     from chatops.models.failures import trouble_of
     from chatops.models.statuses import about, trouble_of_status
@@ -213,28 +215,32 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
         return models_in(body)
     except StatusError as error:
         if error.status == 404:
-            raise _NoListing(
+            raise _NoListingError(
                 f"{of.host} answers, and has no list of models at {url}/models (404).",
                 advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
             ) from None
         failure = trouble_of_status(error.status, error.headers, error.body, of=of).failure
         message = redact(failure.message, *secrets_of(spec, key=key.reveal()))
         if failure.kind is FailureKind.UNAUTHORIZED:
-            raise KeyRefused(message, advice=failure.advice, status=error.status) from None
+            raise KeyRefusedError(message, advice=failure.advice, status=error.status) from None
         raise ChatopsError(message, advice=failure.advice) from None
-    except BadData:
+    except BadDataError:
         what = "a web page" if looks_like_html(body[:4096].decode("utf-8", "replace")) else "something else"
-        raise _NoListing(
+        raise _NoListingError(
             f"{of.host} sent {what} instead of a list of models at {url}/models.",
             advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
         ) from None
     except TimeoutError:
-        raise _Deaf(f"{of.host} takes too long to answer.", advice="Check that it is the right address.") from None
+        raise _NoAnswerError(
+            f"{of.host} takes too long to answer.", advice="Check that it is the right address."
+        ) from None
     except ChatopsError:
         raise
     except Exception as error:
         failure = trouble_of(error, of=of, timeouts=spec.timeouts).failure
-        raise _Deaf(redact(failure.message, *secrets_of(spec, key=key.reveal())), advice=failure.advice) from None
+        raise _NoAnswerError(
+            redact(failure.message, *secrets_of(spec, key=key.reveal())), advice=failure.advice
+        ) from None
 
 
 def _guess(url: str) -> HostType:

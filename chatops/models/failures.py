@@ -9,8 +9,8 @@ import httpx2
 import openai
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.certificate import BadCertificate
-from chatops.models.connection import UnknownPacking
+from chatops.models.certificate import CertificateError
+from chatops.models.connection import UnknownEncodingError
 from chatops.models.errortext import plain_line
 from chatops.models.hosts import where
 from chatops.models.proxies import proxy_for
@@ -41,9 +41,9 @@ _CHECKS = {
 def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
     """Return the trouble for an exception during a request. Its text never holds a traceback or a key."""
     match error:
-        case BadCertificate():
+        case CertificateError():
             return _certificate(error, of=of)
-        case UnknownPacking():
+        case UnknownEncodingError():
             how = plain_line(str(error), limit=40)
             return _broken(f"{of.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
         case _:
@@ -140,7 +140,7 @@ def _reason(causes: tuple[BaseException, ...]) -> str:
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 
 
-def _certificate(error: BadCertificate, *, of: About) -> Trouble:
+def _certificate(error: CertificateError, *, of: About) -> Trouble:
     check, advice = _CHECKS.get(error.code, (plain_line(error.check).rstrip("."), _OWN_AUTHORITY))
     shown = f" {error.certificate}" if error.certificate is not None else ""
     return _unreachable(f"The certificate of {of.host} is not accepted: {check}.{shown}", f"{advice} {_NEVER_OFF}")

@@ -43,15 +43,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply
-from chatops.models.assemble import Assembler, ReplyTooLarge
+from chatops.models.assemble import Assembler, ReplyTooLargeError
 from chatops.models.base import ReasoningPiece, TextPiece, Waiting
-from chatops.models.calls import TooManyCalls
-from chatops.models.deltas import BadData, as_object, parse
+from chatops.models.calls import TooManyCallsError
+from chatops.models.deltas import BadDataError, as_object, parse
 from chatops.models.errortext import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.feed import Feed, Mark
 from chatops.models.repetition import Repetition
 from chatops.models.retry import AGAIN, Trouble, in_words
-from chatops.models.sse import DONE, ServerEvent, SseReader, TooLarge
+from chatops.models.sse import DONE, EventTooLargeError, ServerEvent, SseReader
 from chatops.models.statuses import About, trouble_in_stream
 from chatops.models.text_calls import NO_OFFER, Offer
 from chatops.policy.registry import Timeouts
@@ -136,9 +136,9 @@ class Intake:
     def _guarded(self, data: bytes | None) -> list[Piece]:
         try:
             self._take(data)
-        except (TooLarge, ReplyTooLarge, TooManyCalls):
+        except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
             self.trouble = self._broken(f"{self._of.host} sent more than any reply can be; it was stopped.")
-        except BadData as error:
+        except BadDataError as error:
             self.trouble = self._broken(f"{self._of.host} sent {error}.")
         pieces = self.assembler.take()
         if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
@@ -157,7 +157,7 @@ class Intake:
             self._whole_size += len(data)
             self._last_sign = _now()
             if self._whole_size > BODY_LIMIT:
-                raise TooLarge
+                raise EventTooLargeError
             return
         if data is None and self._undecided:
             events = [*self._reader.feed(self._undecided), *self._reader.close()]

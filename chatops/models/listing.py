@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from chatops.domain.model import ModelFailure
 from chatops.models.connection import Connection, StatusError
-from chatops.models.deltas import BadData
+from chatops.models.deltas import BadDataError
 from chatops.models.hosts import other_bases, root_of
 from chatops.models.keys import Secret
 from chatops.models.served import models_in
@@ -19,7 +19,7 @@ SHOWN = 8
 def model_ids(body: bytes) -> list[str]:
     """Return the ids in the answer of `/models` (OpenAI, Open WebUI) or `/api/tags` (Ollama).
 
-    Raises BadData.
+    Raises BadDataError.
     """
     return [model.name for model in models_in(body)]
 
@@ -28,7 +28,7 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
     """Explain a 404: return it with what does not exist, the model or the path, and what does."""
     try:
         names = await _names(connection, "/models", key=key)
-    except BadData:
+    except BadDataError:
         names = []
     except StatusError as error:
         if error.status != 404:

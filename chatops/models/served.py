@@ -40,7 +40,7 @@ class ServedModel:
 def models_in(body: bytes) -> list[ServedModel]:
     """Return the models in an answer of `/models`, `/v1/model/info`, `/api/v0/models` or `/api/tags`.
 
-    Raises BadData.
+    Raises BadDataError.
     """
     value = parse(body)
     listing = as_list(value) or as_list(as_object(value).get("data")) or as_list(as_object(value).get("models"))
@@ -50,7 +50,7 @@ def models_in(body: bytes) -> list[ServedModel]:
 def is_litellm(body: bytes) -> bool:
     """Return True if `body` is an answer of LiteLLM's `/v1/model/info`.
 
-    Raises BadData.
+    Raises BadDataError.
     """
     listing = as_list(as_object(parse(body)).get("data"))
     return any("model_info" in as_object(item) and "model_name" in as_object(item) for item in listing)
@@ -72,7 +72,7 @@ def with_ollama_details(model: ServedModel, body: bytes) -> ServedModel:
 
     The model's own ``num_ctx`` is the context it runs with; the context that it was made for is only the upper bound.
 
-    Raises BadData.
+    Raises BadDataError.
     """
     shown = as_object(parse(body))
     set_ = _NUM_CTX.search(as_text(shown.get("parameters")))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 DONE = b"[DONE]"
 
 
-class TooLarge(Exception):
+class EventTooLargeError(Exception):
     """One event is larger than the reader accepts."""
 
 
@@ -37,7 +37,7 @@ class SseReader:
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that `chunk` completes.
 
-        Raises TooLarge.
+        Raises EventTooLargeError.
         """
         if self._after_cr and chunk:
             # The CR already ended the line; this LF belongs to it.
@@ -59,7 +59,7 @@ class SseReader:
         self._rest.append(first)
         self._rest_size += len(first)
         if self._rest_size + self._size > self._limit:
-            raise TooLarge
+            raise EventTooLargeError
         if not others:
             return []
         lines = [b"".join(self._rest), *others[:-1]]
@@ -81,7 +81,7 @@ class SseReader:
             self._data.append(value)
             self._size += len(value)
             if self._size > self._limit:
-                raise TooLarge
+                raise EventTooLargeError
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
         return None

@@ -8,7 +8,7 @@ import logging
 import time
 from dataclasses import replace
 
-from chatops.domain.errors import ToolError, ToolRetry
+from chatops.domain.errors import ToolError, ToolRetryError
 from chatops.domain.tools import CallFacts, Outcome, ToolResult, ToolSpec
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.output import cap
@@ -88,7 +88,7 @@ def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
         return work.result()
     except asyncio.CancelledError:
         return ToolResult(outcome=Outcome.FAILED, content="Tool execution failed: it was cancelled from inside.")
-    except ToolRetry as error:
+    except ToolRetryError as error:
         return ToolResult(outcome=Outcome.INVALID, content=describe(error))
     except ToolError as error:
         return ToolResult(outcome=Outcome.FAILED, content=describe(error))

@@ -26,7 +26,7 @@ def with_roles(pending: Sequence[PendingCall], standing: Standing, rights: Right
 
 
 def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
-    """Judge a queued call as `chatops resume` would now. Raises NoSuchSession, Unreadable.
+    """Judge a queued call as `chatops resume` would now. Raises NoSuchSessionError, UnreadableError.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own
     registry and flags, so then only the stored grant counts. So it does for the run of a Python program, which alone

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from chatops.domain.errors import ChatopsError, Conflict
+from chatops.domain.errors import ChatopsError, ConflictError
 from chatops.runtime.lease import Lease
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
@@ -101,6 +101,6 @@ class HandOver:
             self._tell(str(gone), advice=gone.advice)
 
 
-def _taken_over(by: Holder | None) -> Conflict:
+def _taken_over(by: Holder | None) -> ConflictError:
     who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
-    return Conflict(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")
+    return ConflictError(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")

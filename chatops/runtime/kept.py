@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, NotSaved, Unreadable
+from chatops.domain.errors import ChatopsError, NotSavedError, UnreadableError
 from chatops.domain.events import TurnStatus
 from chatops.engine.view import turn_status
 from chatops.runtime.services import Services
@@ -29,7 +29,7 @@ class KeptTexts:
         *,
         taking: asyncio.Lock,
         tell: Callable[..., None],
-        hindered: Callable[[NotSaved], None],
+        hindered: Callable[[NotSavedError], None],
     ) -> None:
         """Set up the queue of one session.
 
@@ -59,7 +59,7 @@ class KeptTexts:
         With no user present, older messages stay queued. The caller holds the lock.
         """
         blocked = bool(self._turns.leader) or self._turns.unfinished
-        with suppress(NotSaved):
+        with suppress(NotSavedError):
             await self._reload(info)
         if not blocked and not (self.texts and self._services.attended):
             await self._turns.start(info, text)
@@ -98,7 +98,7 @@ class KeptTexts:
                 reach("sending_kept")
                 await turns.start(turns.info, self.texts[0], kept=True)
                 self.texts = self.texts[1:]
-        except NotSaved as error:
+        except NotSavedError as error:
             self.waits = True
             self._hindered(error)
         except ChatopsError as error:
@@ -114,6 +114,6 @@ def _last_turn_holds(services: Services, info: SessionInfo) -> bool:
         return False
     try:
         return turn_status(services.store.load_turn(info.last_turn)) in HOLDING
-    except Unreadable:
+    except UnreadableError:
         # Not known how it ended, so the user decides.
         return True

@@ -66,7 +66,7 @@ class Lease:
         self._keeping: asyncio.Task[None] | None = None
 
     async def take(self, session: SessionId) -> None:
-        """Take the lease of `session` and keep it. Raises SessionHeld."""
+        """Take the lease of `session` and keep it. Raises SessionHeldError."""
         await self._worker(self._store.hold, session, self._holder, ttl_s=LEASE_S)
         self._forget()
         self._session = session

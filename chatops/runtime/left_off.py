@@ -5,7 +5,7 @@ Derived from the stored state alone, so it is correct before any process opens t
 
 from collections.abc import Mapping
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import CallFacts, ToolCall
@@ -41,7 +41,7 @@ def left_off(store: Store, info: SessionInfo) -> str:
         return ""
     try:
         state = store.load_turn(info.active_turn)
-    except Unreadable:
+    except UnreadableError:
         return "not finished, and what is stored of its turn cannot be read"
     decided = {one.pending.call.id: one.decided for one in store.queue(session_id=info.id) if one.decided is not None}
     return how_it_stands(state, decided)

@@ -28,7 +28,7 @@ async def open_session(
     resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
     started: see `open_run`.
 
-    Raises NoSuchSession, SessionHeld, Unreadable, ConfigError.
+    Raises NoSuchSessionError, SessionHeldError, UnreadableError, ConfigError.
     """
     if session_id is None:
         return ChatSession(services, None, Standing(role=role or default_role, model_pin=model_pin))
@@ -92,7 +92,7 @@ async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, rol
 async def open_run(services: Services, session_id: SessionId, *, default_role: str) -> WorkflowRun:
     """Open a stored run: call `go_on` when a UI listens.
 
-    Raises NoSuchSession if the session is not a run, SessionHeld, Unreadable.
+    Raises NoSuchSessionError if the session is not a run, SessionHeldError, UnreadableError.
     """
     await services.worker(services.store.load_run, session_id)
     session = await open_session(services, session_id, default_role=default_role)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chatops.domain.decisions import Decision, RememberedGrant
-from chatops.domain.errors import ChatopsError, ConfigError, SessionHeld, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Event, Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.usage import Usage
@@ -220,43 +220,43 @@ class ReadAlong:
     # Only the owner can do the following
 
     async def submit(self, text: str) -> bool:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("The message was not sent")
 
     async def take_queued(self, *, into: str) -> str:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("The queue was not changed")
 
     async def resume_queue(self) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("The queue was not sent")
 
     async def switch_role(self, name: str) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("The role was not switched")
 
     async def pin_model(self, name: str | None) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("No model was pinned")
 
     async def set_persona(self, name: str) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("The persona was not changed")
 
     async def revoke_tool(self, name: str) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("Nothing was taken away")
 
     async def withdraw(self, grant: RememberedGrant) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("Nothing was withdrawn")
 
     async def rename(self, title: str) -> None:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("It was not renamed")
 
     async def retry(self) -> bool:
-        """Raise SessionHeld."""
+        """Raise SessionHeldError."""
         raise self._elsewhere("Nothing was tried again")
 
     async def cancel(self) -> bool:
@@ -268,8 +268,8 @@ class ReadAlong:
 
     # Internals
 
-    def _elsewhere(self, what: str) -> SessionHeld:
-        return SessionHeld(f"{what}: {self.whereabouts()}.", advice="F2 takes the conversation over.")
+    def _elsewhere(self, what: str) -> SessionHeldError:
+        return SessionHeldError(f"{what}: {self.whereabouts()}.", advice="F2 takes the conversation over.")
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""
@@ -325,7 +325,7 @@ class ReadAlong:
 
 
 async def read_along(services: Services, session_id: SessionId) -> ReadAlong:
-    """Follow a stored session, whether or not another process owns it. Raises NoSuchSession, Unreadable."""
+    """Follow a stored session, whether or not another process owns it. Raises NoSuchSessionError, UnreadableError."""
     return ReadAlong(services, await services.worker(_read, services.store, session_id, None))
 
 

@@ -61,7 +61,7 @@ class Request:
     async def press(self, hold: Hold | None) -> None:
         """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
 
-        Raises SessionHeld, StoreError.
+        Raises SessionHeldError, StoreError.
         """
         store, worker, me = self._services.store, self._services.worker, self._services.holder
         match self.handing(hold):

@@ -24,9 +24,9 @@ Invariants
 - Taking an input runs to its end even if the caller is cancelled, so that store and memory never differ.
 - An input that does not apply leaves the state as it is and stores nothing.
 - An input whose step cannot be stored changes nothing. It is kept and taken again, so that a full disk loses no
-  result: every RETRY_S seconds if the error is NotSaved, and through `retry_unsaved`. Inputs sent with `take_or_fail`,
-  such as a decision, are not kept: the caller gets the error.
-- A Conflict means that another process has committed to this session. The runner then drops its state.
+  result: every RETRY_S seconds if the error is NotSavedError, and through `retry_unsaved`. Inputs sent with
+  `take_or_fail`, such as a decision, are not kept: the caller gets the error.
+- A ConflictError means that another process has committed to this session. The runner then drops its state.
 
 Handover (`yield_up`): wait for a step that leaves no tool running. That step is committed and published here, but its
 effects are withheld for the next owner. Inputs delivered later are put aside, and callers of `take` get False. If the
@@ -40,7 +40,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import AlreadyDecided, ChatopsError, Conflict, NotSaved, StoreError, unsaved_sentence
+from chatops.domain.errors import (
+    AlreadyDecidedError,
+    ChatopsError,
+    ConflictError,
+    NotSavedError,
+    StoreError,
+    unsaved_sentence,
+)
 from chatops.domain.events import Notice
 from chatops.engine.effects import Effect, Step
 from chatops.engine.inputs import Input
@@ -161,7 +168,7 @@ class Runner:
 
     def _is_behind(self) -> bool:
         """Return True if something that happened here is not stored and still can be."""
-        return bool(self._saving.behind or self._stuck) and not isinstance(self.trouble, Conflict)
+        return bool(self._saving.behind or self._stuck) and not isinstance(self.trouble, ConflictError)
 
     def stay(self) -> None:
         """Continue here: the other process has withdrawn its request."""
@@ -189,11 +196,11 @@ class Runner:
 
         Returns False if there is nothing to do. Raises StoreError if it still cannot be stored.
         """
-        if self.trouble is None or isinstance(self.trouble, Conflict) or self.gone is not None:
+        if self.trouble is None or isinstance(self.trouble, ConflictError) or self.gone is not None:
             return False
         try:
             await self._saving.catch_up()
-        except Conflict as error:
+        except ConflictError as error:
             self._lost(error)
             raise
         except StoreError as error:
@@ -292,10 +299,10 @@ class Runner:
                 self._performer.perform(effect)
 
     def _refused(self, entry: _Entry, error: StoreError) -> None:
-        if isinstance(error, Conflict):
+        if isinstance(error, ConflictError):
             self._lost(error)
             return
-        late = isinstance(error, AlreadyDecided)
+        late = isinstance(error, AlreadyDecidedError)
         if not late:
             self.hindered(error)
         if entry.kept and not late:
@@ -304,25 +311,28 @@ class Runner:
             entry.done.set_exception(error)
 
     def hindered(self, error: StoreError) -> None:
-        """Report once that something of this session is not stored. If it is NotSaved, retry every RETRY_S seconds."""
+        """Report once that something of this session is not stored.
+
+        If it is NotSavedError, retry every RETRY_S seconds.
+        """
         log.error("a step was not stored: %s", error)
         if str(self.trouble) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
             self._tell(unsaved_sentence(error), advice=advice)
         self.trouble = error
-        if isinstance(error, NotSaved) and (self._mending is None or self._mending.done()):
+        if isinstance(error, NotSavedError) and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend(), name="mend")
 
-    def _lost(self, error: Conflict) -> None:
+    def _lost(self, error: ConflictError) -> None:
         log.error("a step was not stored: %s", error)
         text = "Another process has gone on with this conversation; it is no longer followed here."
         advice = "Open it again with chatops -r to see where it stands."
-        self.trouble = Conflict(text, advice=advice)
+        self.trouble = ConflictError(text, advice=advice)
         self._tell(text, advice=advice)
         self.state = None
 
     async def _mend(self) -> None:
-        while isinstance(self.trouble, NotSaved) and self.gone is None:
+        while isinstance(self.trouble, NotSavedError) and self.gone is None:
             await asyncio.sleep(RETRY_S)
             with suppress(StoreError):
                 await self.retry_unsaved()

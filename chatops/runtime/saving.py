@@ -8,7 +8,7 @@ on talking. It is stored as soon as that works. Nothing that must not happen twi
 import asyncio
 from collections import deque
 
-from chatops.domain.errors import ChatopsError, NotSaved
+from chatops.domain.errors import ChatopsError, NotSavedError
 from chatops.engine.effects import ReconcileTool, RunTool, Step
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Store
@@ -33,7 +33,7 @@ class Saving:
         """True if steps that are not stored yet continue in memory."""
         return bool(self._waiting)
 
-    async def commit(self, step: Step) -> NotSaved | None:
+    async def commit(self, step: Step) -> NotSavedError | None:
         """Store a step after those that wait. Returns the error if the step may continue in memory, else None.
 
         Raises StoreError if it must not take place.
@@ -42,7 +42,7 @@ class Saving:
             try:
                 await self._store_waiting()
                 await self._worker(self._store.commit, step)
-            except NotSaved as error:
+            except NotSavedError as error:
                 if not may_wait(step):
                     raise
                 self._waiting.append(step)
@@ -72,15 +72,15 @@ def unsaved_text(store: Store, trouble: ChatopsError | None) -> str:
     """Return why the session is not being saved; empty if it is."""
     if store.unsaved:
         return f"Not saving: {store.unsaved}. What is said here is gone when chatops ends; no call can be approved."
-    if isinstance(trouble, NotSaved):
+    if isinstance(trouble, NotSavedError):
         reason = trouble.reason[:1].upper() + trouble.reason[1:]
         return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."
     return ""
 
 
-def refused_approval(store: Store) -> NotSaved:
+def refused_approval(store: Store) -> NotSavedError:
     """Return the error for an approval that cannot be recorded."""
-    return NotSaved(
+    return NotSavedError(
         f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",
         advice="Deny it (d), or make saving possible and start chatops again.",
         reason=store.unsaved,

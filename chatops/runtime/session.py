@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
-from chatops.domain.errors import AlreadyDecided, ChatopsError, NotSaved
+from chatops.domain.errors import AlreadyDecidedError, ChatopsError, NotSavedError
 from chatops.domain.events import (
     Event,
     Notice,
@@ -200,14 +200,14 @@ class ChatSession:
         async with self._taking:
             try:
                 return await self._kept.submit(await self._turns.stored(), text)
-            except NotSaved as error:
+            except NotSavedError as error:
                 self._runner.hindered(error)
                 raise
 
     async def take_queued(self, *, into: str) -> str:
         """Remove the newest message from the queue and store it as setting `into`. Empty if nothing is queued.
 
-        Raises Conflict once another process owns the session, and StoreError.
+        Raises ConflictError once another process owns the session, and StoreError.
         """
         self._hands.must_be_here()
         return await self._kept.take_last(into=into)
@@ -228,12 +228,14 @@ class ChatSession:
             await self._posted.take()
             decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
-        except AlreadyDecided:
+        except AlreadyDecidedError:
             # Another process posted a decision after the last look.
             await self._posted.take()
             return False
-        except NotSaved as error:
-            raise NotSaved(f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason) from error
+        except NotSavedError as error:
+            raise NotSavedError(
+                f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason
+            ) from error
 
     async def answer_to(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
@@ -353,7 +355,7 @@ class ChatSession:
     async def load(self) -> None:
         """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
 
-        Raises SessionHeld, Unreadable.
+        Raises SessionHeldError, UnreadableError.
         """
         await self._turns.load()
         if self._turns.info is not None:

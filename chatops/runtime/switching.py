@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatops.domain.errors import Busy, ConfigError
+from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.events import Event
 from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
 from chatops.domain.ids import MessageId, SessionId
@@ -56,12 +56,12 @@ class Switching:
 
         The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
 
-        Raises Busy in a run, ConfigError for an unknown name, Conflict, StoreError.
+        Raises SessionBusyError in a run, ConfigError for an unknown name, ConflictError, StoreError.
         """
         self._hands.must_be_here()
         store, worker, turns = self._services.store, self._services.worker, self._turns
         if turns.leader:
-            raise Busy(
+            raise SessionBusyError(
                 f"This is a run of workflow {turns.leader}: its steps say role, model and persona until it is over.",
                 advice="Go on when it has ended, or end it: /workflow cancel",
             )
@@ -101,7 +101,7 @@ class Switching:
                 )
 
     async def revoke(self, tool: str) -> None:
-        """Revoke a tool for the rest of the session, whatever the role. Raises Conflict, StoreError."""
+        """Revoke a tool for the rest of the session, whatever the role. Raises ConflictError, StoreError."""
         turns = self._turns
         async with self._taking:
             info = await turns.stored()

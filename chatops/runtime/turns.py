@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import NotSaved
+from chatops.domain.errors import NotSavedError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.effects import Step
 from chatops.engine.inputs import Recovered, TurnCancelled
@@ -71,7 +71,7 @@ class Turns:
     async def load(self) -> None:
         """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
 
-        Raises SessionHeld, Unreadable.
+        Raises SessionHeldError, UnreadableError.
         """
         if self.info is None:
             return
@@ -109,7 +109,7 @@ class Turns:
             await self._runner.take(TurnCancelled())
 
     async def stored(self) -> SessionInfo:
-        """Return the stored session, creating it if necessary. Raises Conflict, StoreError."""
+        """Return the stored session, creating it if necessary. Raises ConflictError, StoreError."""
         self._hands.must_be_here()
         if self.info is None:
             store, worker, now = self._services.store, self._services.worker, self.standing
@@ -163,6 +163,6 @@ class Turns:
             # A turn that is not stored yet has its number too.
             await self._runner.catch_up()
             return await self._services.worker(self._services.store.next_turn_id, session_id)
-        except NotSaved:
+        except NotSavedError:
             # Only the owner starts turns in a session, so the next number is free.
             return turn_after(session_id, self._last)

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import AlreadyDecided, ChatopsError, ConfigError, StoreError, Unreadable
+from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError, StoreError, UnreadableError
 from chatops.domain.events import Published, TurnFinished
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
@@ -124,14 +124,14 @@ class WorkflowRun:
     async def review(self, review: Review, *, step: int, attempt: int) -> bool:
         """Take the user's review of an attempt as it was shown.
 
-        Returns False if the run does not (or no longer) wait for that review. Raises AlreadyDecided, which names the
-        reviewer, if another process posted a review first.
+        Returns False if the run does not (or no longer) wait for that review. Raises AlreadyDecidedError, which names
+        the reviewer, if another process posted a review first.
         """
         await self._take_words()
         taken = await self._take_or_yield(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
         if not taken and (first := self.reviewed(step=step, attempt=attempt)):
             name = self._state.spec.step(step).name
-            raise AlreadyDecided(f"Step {name} was {first}; the first word counts.")
+            raise AlreadyDecidedError(f"Step {name} was {first}; the first word counts.")
         return taken
 
     def reviewed(self, *, step: int, attempt: int) -> str:
@@ -191,7 +191,7 @@ class WorkflowRun:
         """Take the user's input, or yield to one that another process has posted since the last look."""
         try:
             return await self._take(word)
-        except AlreadyDecided:
+        except AlreadyDecidedError:
             await self._take_words()
             return False
 
@@ -338,7 +338,7 @@ def turns_of(store: Store, run: WorkflowState) -> tuple[TurnState, ...]:
     for turn_id in ids:
         try:
             turns.append(store.load_turn(turn_id))
-        except Unreadable as error:
+        except UnreadableError as error:
             # Not started yet, or damaged. The run's own record of the turn is enough.
             log.info("a turn of run %s is left out: %s", run.session_id, error)
     return tuple(turns)

@@ -156,7 +156,7 @@ class Store(Protocol):
         ...
 
     def session(self, session_id: SessionId) -> SessionInfo:
-        """Return a session by its id or a unique prefix of it. Raises NoSuchSession."""
+        """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""
         ...
 
     def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
@@ -205,14 +205,14 @@ class Store(Protocol):
         That is its state, messages, intents, results, decisions, grants and pending calls, and the session's head. The
         first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
 
-        Raises Conflict if `seq` does not follow the stored one, if another process holds the session's lease, or for a
-        second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecided, and stores
-        nothing, for a decision on a call that another decision was posted for first.
+        Raises ConflictError if `seq` does not follow the stored one, if another process holds the session's lease, or
+        for a second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecidedError, and
+        stores nothing, for a decision on a call that another decision was posted for first.
         """
         ...
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
-        """Return the turn as last committed, with message bodies. Raises Unreadable."""
+        """Return the turn as last committed, with message bodies. Raises UnreadableError."""
         ...
 
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
@@ -229,13 +229,16 @@ class Store(Protocol):
         The first one has seq 0 and makes the session a run. Until the run is over, only the turn that the run waits for
         may start in its session, even if it does not start at the head.
 
-        Raises Conflict as `commit` does. Raises AlreadyDecided for an input (`WorkflowStep.word`) if another one of its
-        kind was posted for the run first.
+        Raises ConflictError as `commit` does. Raises AlreadyDecidedError for an input (`WorkflowStep.word`) if another
+        one of its kind was posted for the run first.
         """
         ...
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
-        """Return the run as last committed. Raises NoSuchSession for a session that is not a run, and Unreadable."""
+        """Return the run as last committed.
+
+        Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
+        """
         ...
 
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
@@ -246,7 +249,7 @@ class Store(Protocol):
         """Post a review or a cancellation for the owner of the run.
 
         Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
-        NoSuchSession.
+        NoSuchSessionError.
         """
         ...
 
@@ -307,7 +310,7 @@ class Store(Protocol):
     def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
         """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
 
-        Returns None, and changes nothing, if the queue is empty. Raises NoSuchSession.
+        Returns None, and changes nothing, if the queue is empty. Raises NoSuchSessionError.
         """
         ...
 
@@ -315,8 +318,8 @@ class Store(Protocol):
     def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Take or renew the lease of a session.
 
-        Raises SessionHeld while a live process of this host holds it, or a process of another host whose lease has not
-        expired.
+        Raises SessionHeldError while a live process of this host holds it, or a process of another host whose lease has
+        not expired.
         """
         ...
 
@@ -328,7 +331,7 @@ class Store(Protocol):
         ...
 
     def held(self, session_id: SessionId) -> Hold | None:
-        """Return the lease of a session; None if no live process holds it. Raises NoSuchSession."""
+        """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
         ...
 
     def want(self, session_id: SessionId, asker: Holder) -> None:
@@ -346,8 +349,8 @@ class Store(Protocol):
     def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
         """Seize the lease from `of` even if it is alive.
 
-        From now on, whatever that process commits in the session is a Conflict, so it starts nothing more. Raises
-        SessionHeld if a third process has the lease by now.
+        From now on, whatever that process commits in the session is a ConflictError, so it starts nothing more. Raises
+        SessionHeldError if a third process has the lease by now.
         """
         ...
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from chatops.domain.decisions import ArgumentPattern, Decision, Principal, RememberedGrant
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
@@ -79,9 +79,9 @@ def encode_state(state: TurnState) -> str:
 
 
 def decode_state(text: str, *, version: int) -> StoredState:
-    """Decode what `encode_state` of this or an older version wrote. Raises Unreadable."""
+    """Decode what `encode_state` of this or an older version wrote. Raises UnreadableError."""
     if version not in STATE_VERSIONS:
-        raise Unreadable(
+        raise UnreadableError(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
             advice="Update chatops to go on with it; the conversation before it can be read.",
         )
@@ -90,7 +90,7 @@ def decode_state(text: str, *, version: int) -> StoredState:
         payload = _UPGRADES[older](payload)
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
-        raise Unreadable("A stored turn is damaged: its messages are not listed.", advice=DAMAGE_ADVICE)
+        raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=DAMAGE_ADVICE)
     state = validated(_states(), payload, what="turn")
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
@@ -99,7 +99,7 @@ def decode_usage(text: object) -> Usage | None:
     """Return the usage from a stored turn's state; None if it cannot be read."""
     try:
         return validated(_usages(), parsed(text, what="cost"), what="cost")
-    except Unreadable:
+    except UnreadableError:
         return None
 
 
@@ -112,7 +112,7 @@ def decode_message(text: object, *, message_id: MessageId) -> Message:
     """Decode a message's body. A damaged one becomes a notice in its place, so that the rest can be read."""
     try:
         message = validated(_messages(), parsed(text, what="message"), what="message")
-    except Unreadable:
+    except UnreadableError:
         message = None
     if message is None or message.id != message_id:
         return damaged_message(message_id)
@@ -132,7 +132,7 @@ def encode_pending(pending: PendingCall) -> str:
 
 
 def decode_pending(text: object) -> PendingCall:
-    """Decode a pending call. Raises Unreadable."""
+    """Decode a pending call. Raises UnreadableError."""
     return validated(_pendings(), parsed(text, what="pending call"), what="pending call")
 
 
@@ -142,7 +142,7 @@ def encode_decision(decision: Decision) -> str:
 
 
 def decode_decision(text: object) -> Decision:
-    """Decode a decision. Raises Unreadable: a damaged decision is void."""
+    """Decode a decision. Raises UnreadableError: a damaged decision is void."""
     return validated(_decisions(), parsed(text, what="decision"), what="decision")
 
 
@@ -152,7 +152,7 @@ def encode_principal(principal: Principal) -> str:
 
 
 def decode_principal(text: object) -> Principal:
-    """Decode the identity of a decider. Raises Unreadable."""
+    """Decode the identity of a decider. Raises UnreadableError."""
     return validated(_principals(), parsed(text, what="principal"), what="principal")
 
 
@@ -162,7 +162,7 @@ def encode_pattern(pattern: ArgumentPattern) -> str:
 
 
 def decode_pattern(text: object) -> ArgumentPattern:
-    """Decode the pattern of a remembered grant. Raises Unreadable: a damaged pattern matches nothing."""
+    """Decode the pattern of a remembered grant. Raises UnreadableError: a damaged pattern matches nothing."""
     return validated(_patterns(), parsed(text, what="grant"), what="grant")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from chatops.domain.decisions import Principal
-from chatops.domain.errors import AlreadyDecided, SessionHeld, StoreError
+from chatops.domain.errors import AlreadyDecidedError, SessionHeldError, StoreError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import Message, UserMessage
 from chatops.engine.effects import RunTool, Step
@@ -87,13 +87,13 @@ def applies(word: Reviewed | RunCancelled, state: WorkflowState) -> bool:
 
 
 def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[Reviewed | RunCancelled]) -> None:
-    """Raise AlreadyDecided if another input of the same kind was posted for the run first.
+    """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
 
     `before` is the run before `step`. The process that posted the first one was told that it counts.
     """
     for first in left:
         if type(first) is type(step.word) and first != step.word and applies(first, before):
-            raise AlreadyDecided(
+            raise AlreadyDecidedError(
                 f"Run {before.session_id} was given a word by {first.by} already; the first word counts.",
                 advice=f"How it stands: chatops workflow show {before.session_id}",
             )
@@ -147,19 +147,19 @@ def _can_be_seen(other: Holder, me: Holder) -> bool:
 def may_take(
     hold: Hold | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
 ) -> None:
-    """Raise SessionHeld unless `holder` may own the session now."""
+    """Raise SessionHeldError unless `holder` may own the session now."""
     if hold is None or hold.holder == holder or not keeps_out(hold, me=holder, now=now, alive=alive):
         return
     other = hold.holder
     who = f"host {other.host}, pid {other.pid}, since {since(hold, now=now)}"
     if other.host == holder.host:
-        raise SessionHeld(
+        raise SessionHeldError(
             f"Session {session_id} is open in another chatops on this machine ({who}).",
             advice=f"Go on there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
             "reads along and can take it over, `chatops approvals list` works meanwhile.",
         )
     left = int(hold.expires_at - now) + 1
-    raise SessionHeld(
+    raise SessionHeldError(
         f"Session {session_id} is open on another machine ({who}).",
         advice=f"Go on there, or close it there; if {other.host} is gone, try again in {left} s.",
     )
@@ -176,9 +176,9 @@ def since(hold: Hold, *, now: float) -> str:
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 
-def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecided:
+def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecidedError:
     """Return the error for a user whose decision came second."""
-    return AlreadyDecided(
+    return AlreadyDecidedError(
         f"Call {call_id} was answered by {by} already; the first answer counts.",
         advice="chatops approvals list shows what still waits.",
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from chatops.domain.errors import NotSaved, StoreError, Unreadable
+from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 
 DISK_FULL = "disk full"
 READ_ONLY = "home is read-only"
@@ -58,7 +58,8 @@ _FOR_NOW: dict[int, tuple[str, str, str, bool]] = {
         False,
     ),
 }
-"""Errors that may pass, raised as NotSaved: reason, message, advice, and whether the message says it is not saved."""
+"""Errors that may pass, raised as NotSavedError: reason, message, advice, and whether the message says it is not
+saved."""
 
 _SENTENCES: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOMEM: ("There is not enough memory to use {path}.", "Close other programs, then try again."),
@@ -83,10 +84,10 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
-    """Return `error` as a StoreError: Unreadable for a damaged file, NotSaved for errors that may pass."""
+    """Return `error` as a StoreError: UnreadableError for a damaged file, NotSavedError for errors that may pass."""
     code = sqlite3.SQLITE_FULL if _no_room(error, path) else _code(error)
     if is_damage(error):
-        return Unreadable(
+        return UnreadableError(
             f"The session store {path} is damaged ({error}).",
             advice="Run `chatops doctor`; export what can be read, then move the file away and start again.",
         )
@@ -95,7 +96,7 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
     if code == sqlite3.SQLITE_CANTOPEN and _no_inodes(path):
         return refused_by_the_system(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path=path)
     if is_busy(error) and _no_locks(path):
-        return NotSaved(
+        return NotSavedError(
             f"Not saved: the drive of {path} grants no locks.",
             advice="Check the network drive's lock service, or set CHATOPS_HOME to a folder on this machine.",
             reason="the drive grants no locks",
@@ -103,7 +104,7 @@ def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
         )
     if code in _FOR_NOW:
         reason, message, advice, says_so = _FOR_NOW[code]
-        return NotSaved(message.format(path=path), advice=advice, reason=reason, says_so=says_so)
+        return NotSavedError(message.format(path=path), advice=advice, reason=reason, says_so=says_so)
     if code in _SENTENCES:
         message, advice = _SENTENCES[code]
         return StoreError(message.format(path=path), advice=advice)
@@ -151,39 +152,39 @@ def _no_locks(path: Path) -> bool:
     return False
 
 
-def refused_by_the_system(error: OSError, *, path: Path) -> NotSaved:
+def refused_by_the_system(error: OSError, *, path: Path) -> NotSavedError:
     """Return why a folder or file of the store cannot be created or opened for writing."""
     match error.errno:
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return NotSaved(
+            return NotSavedError(
                 f"Not saving: {READ_ONLY} ({path} cannot be written: {error.strerror}).",
                 advice="Make it writable, or set CHATOPS_HOME to a folder that is.",
                 reason=READ_ONLY,
                 says_so=True,
             )
         case errno.ENOSPC if _no_inodes(path):
-            return NotSaved(
+            return NotSavedError(
                 f"Not saving: {NO_INODES} ({path}): the disk has no inodes left.",
                 advice="Delete files that are not needed, however small; free space alone does not help.",
                 reason=NO_INODES,
                 says_so=True,
             )
         case errno.ENOSPC | errno.EDQUOT:
-            return NotSaved(
+            return NotSavedError(
                 f"Not saving: {DISK_FULL} ({path} cannot be written).",
                 advice="Free some space.",
                 reason=DISK_FULL,
                 says_so=True,
             )
         case errno.EMFILE | errno.ENFILE:
-            return NotSaved(
+            return NotSavedError(
                 f"Not saving: too many open files ({path} cannot be opened).",
                 advice="Allow more of them: ulimit -n 1024",
                 reason="too many open files",
                 says_so=True,
             )
         case _:
-            return NotSaved(
+            return NotSavedError(
                 f"Not saving: {path} cannot be opened for writing ({error.strerror or error}).",
                 advice="Put its folder in order, or set CHATOPS_HOME to a folder of your own.",
                 reason=f"{path.name} cannot be opened",

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import nullcontext
 from pathlib import Path
 
-from chatops.domain.errors import NotSaved, StoreError
+from chatops.domain.errors import NotSavedError, StoreError
 from chatops.store.aside import aside, free_name, is_half_aside, put_back
 from chatops.store.connection import Connection, Row
 from chatops.store.faults import is_damage, refused_by_the_system, translated
@@ -29,7 +29,7 @@ class StoreFile(Connection):
         What can be read of a damaged file is copied into a new one. The damaged file is quarantined, and `notices` says
         so.
 
-        Raises StoreError, and Unreadable for a file that must not be touched.
+        Raises StoreError, and UnreadableError for a file that must not be touched.
         """
         self._vfs = vfs
         said: list[str] = []
@@ -91,7 +91,10 @@ class StoreFile(Connection):
         self._raw.execute(begin)
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """Repair a file that turned out to be damaged. Raises NotSaved in that case: the request may be repeated."""
+        """Repair a file that turned out to be damaged.
+
+        Raises NotSavedError in that case: the request may be repeated.
+        """
         if not is_damage(error):
             return
         log.warning("damage was met in %s: %s", self.path, error)
@@ -103,7 +106,7 @@ class StoreFile(Connection):
             return
         self.notices += said
         told = " ".join(said) or f"The session store {self.path} was damaged; another chatops has mended it."
-        raise NotSaved(told, advice="Try again.", reason="session store damaged") from error
+        raise NotSavedError(told, advice="Try again.", reason="session store damaged") from error
 
     def _take_up_what_is_there(self) -> None:
         """Handle a deleted or replaced file or log: restore it from what is still open, or use the new file."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 
 T = TypeVar("T")
 
@@ -22,18 +22,18 @@ def dumps(value: object) -> str:
 
 
 def parsed(text: object, *, what: str) -> dict[str, Any]:
-    """Return the JSON object in a column, which may be damaged. `what` names it. Raises Unreadable."""
+    """Return the JSON object in a column, which may be damaged. `what` names it. Raises UnreadableError."""
     try:
         value = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise Unreadable(f"A stored {what} is damaged: it is no JSON object.", advice=DAMAGE_ADVICE)
+        raise UnreadableError(f"A stored {what} is damaged: it is no JSON object.", advice=DAMAGE_ADVICE)
     return cast(dict[str, Any], value)
 
 
 def validated(adapter: TypeAdapter[T], value: Mapping[str, Any], *, what: str) -> T:
-    """Return `value` validated by `adapter`. Raises Unreadable with the location of the first fault."""
+    """Return `value` validated by `adapter`. Raises UnreadableError with the location of the first fault."""
     try:
         return adapter.validate_python(value)
     except (ValidationError, RecursionError) as error:
@@ -41,4 +41,4 @@ def validated(adapter: TypeAdapter[T], value: Mapping[str, Any], *, what: str) -
         if isinstance(error, ValidationError):
             first: Sequence[int | str] = error.errors(include_url=False, include_input=False)[0]["loc"]
             where = " at " + ".".join(map(str, first)) if first else ""
-        raise Unreadable(f"A stored {what} is damaged{where}.", advice=DAMAGE_ADVICE) from error
+        raise UnreadableError(f"A stored {what} is damaged{where}.", advice=DAMAGE_ADVICE) from error

@@ -3,7 +3,7 @@
 import logging
 
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.store.codec import decode_pattern, encode_pattern
 from chatops.store.columns import text
@@ -43,7 +43,7 @@ def remembered(rows: Connection, session_id: SessionId) -> tuple[RememberedGrant
                     role=text(role), tool=text(tool), pattern=decode_pattern(pattern), source_call=CallId(text(source))
                 )
             )
-        except Unreadable as error:
+        except UnreadableError as error:
             log.warning("a remembered grant is left out: %s", error)
     return tuple(kept)
 

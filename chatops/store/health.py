@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chatops.domain.errors import StoreError, Unreadable
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import NoticeMessage
 from chatops.store.base import Holder
@@ -200,7 +200,7 @@ _WITHOUT_RESULT = (
 def _lives(lease: Row) -> bool:
     try:
         holder = Holder(host=text(lease[1]), pid=integer(lease[2]), boot_id=text(lease[3]), pid_started=text(lease[4]))
-    except Unreadable:
+    except UnreadableError:
         return False
     return is_alive(holder)
 
@@ -213,7 +213,7 @@ def _is_damaged(message_id: object, body: Value) -> bool:
 def _run_is_damaged(_: object, version: object, state: object) -> bool:
     try:
         decode_run(state, version=int(str(version)))
-    except (Unreadable, ValueError):
+    except (UnreadableError, ValueError):
         return True
     return False
 
@@ -221,7 +221,7 @@ def _run_is_damaged(_: object, version: object, state: object) -> bool:
 def _turn_is_damaged(_: object, version: object, state: object) -> bool:
     try:
         decode_state(str(state), version=int(str(version)))
-    except (Unreadable, ValueError):
+    except (UnreadableError, ValueError):
         return True
     return False
 
@@ -230,7 +230,7 @@ def _decision_is_damaged(_: object, decision: object, by: object) -> bool:
     try:
         decode_decision(decision)
         decode_principal(by)
-    except Unreadable:
+    except UnreadableError:
         return True
     return False
 

@@ -15,7 +15,7 @@ Transitions
   the last one replaces the others, which can see that. `want_no_more` withdraws the caller's own request only.
 - Answered: the owner has seen the request and will hand over (`heard`).
 - Handed over or seized: `take` replaces the owner, by itself (it makes the requester the holder) or by the requester.
-  The caller says from whom it takes the lease. If a third process has it by then, SessionHeld is raised.
+  The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is raised.
 - Released: `release` deletes the row if it names the caller.
 
 Every commit checks the lease in its own transaction (`must_not_be_taken`). From the moment at which a session is
@@ -29,7 +29,7 @@ The rules that need no SQL are in `derive`, so that every store has the same one
 import json
 from collections.abc import Callable
 
-from chatops.domain.errors import Conflict, SessionHeld
+from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.base import Hold, Holder
@@ -57,7 +57,7 @@ def stored(rows: Connection, session_id: SessionId) -> Hold | None:
 def held(
     rows: Connection, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
 ) -> Hold | None:
-    """Return the lease if its process still counts as alive, else None. Raises NoSuchSession."""
+    """Return the lease if its process still counts as alive, else None. Raises NoSuchSessionError."""
     sessions.info(rows, session_id)
     hold = stored(rows, session_id)
     return hold if hold is not None and keeps_out(hold, me=me, now=now, alive=alive) else None
@@ -72,7 +72,7 @@ def hold(
     now: float,
     alive: Callable[[Holder], bool],
 ) -> None:
-    """Take or renew the lease. Raises SessionHeld and NoSuchSession."""
+    """Take or renew the lease. Raises SessionHeldError and NoSuchSessionError."""
     sessions.info(rows, session_id)
     before = stored(rows, session_id)
     may_take(before, holder, session_id=session_id, now=now, alive=alive)
@@ -98,13 +98,13 @@ def take(
     ttl_s: float,
     now: float,
 ) -> None:
-    """Take the lease from `of`, whether or not it lives. Raises SessionHeld if a third process has it by now."""
+    """Take the lease from `of`, whether or not it lives. Raises SessionHeldError if a third process has it by now."""
     sessions.info(rows, session_id)
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:
         return
     if before is not None and before.holder != of:
-        raise SessionHeld(
+        raise SessionHeldError(
             f"Session {session_id} has gone on to another chatops meanwhile (pid {before.holder.pid}).",
             advice="Look again who has it now.",
         )
@@ -142,10 +142,10 @@ def heard(rows: Connection, session_id: SessionId, holder: Holder) -> None:
 
 
 def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> None:
-    """Raise Conflict if another process holds the lease: what this one would store is void."""
+    """Raise ConflictError if another process holds the lease: what this one would store is void."""
     lease = stored(rows, session_id)
     if lease is not None and lease.holder != me:
-        raise Conflict(taken_over(session_id, lease.holder), advice="Open it again to see where it stands.")
+        raise ConflictError(taken_over(session_id, lease.holder), advice="Open it again to see where it stands.")
 
 
 def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float) -> None:

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 def mend(path: Path, *, vfs: str = "") -> list[str]:
     """Rename a damaged file to ``….bad-N`` and replace it by a new one with what can be read; return the notices.
 
-    Does nothing, and returns none, if another process was first. Raises NotSaved and sqlite3.Error if it fails; then
-    the damaged file is unchanged.
+    Does nothing, and returns none, if another process was first. Raises NotSavedError and sqlite3.Error if it fails;
+    then the damaged file is unchanged.
     """
     with locked(path.parent, alone=True):
         if sound(path, vfs=vfs):
@@ -60,7 +60,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
     That function is given the identity of the file that the new one stands for, so that it does not count as a copy. If
     it is not called, the new file is deleted.
 
-    Raises NotSaved if the file cannot be created.
+    Raises NotSavedError if the file cannot be created.
     """
     making = path.with_name(f".{path.name}.new-{os.getpid()}")
     try:

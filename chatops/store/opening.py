@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chatops.domain.errors import NotSaved, Unreadable
+from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.mounts import network_drive
@@ -68,8 +68,8 @@ class Opened:
 def open_file(path: Path, *, vfs: str = "") -> Opened:
     """Open the file, or create it. `vfs` selects another of SQLite's ways to lock files.
 
-    Raises Unreadable for a file of a newer version or of another program, which is not touched. Raises NotSaved if
-    nothing can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
+    Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
+    NotSavedError if nothing can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
     """
     refuse_newer(path)
     with locked(path.parent):
@@ -121,8 +121,8 @@ def is_of_one_row(complaint: str) -> bool:
 def examine(path: Path, *, vfs: str = "") -> None:
     """Check a file without changing it.
 
-    Raises Unreadable for a file of a newer version or of another program, and sqlite3.Error for one that is damaged, as
-    far as it was checked.
+    Raises UnreadableError for a file of a newer version or of another program, and sqlite3.Error for one that is
+    damaged, as far as it was checked.
     """
     raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
     try:
@@ -136,14 +136,15 @@ def examine(path: Path, *, vfs: str = "") -> None:
 
 
 def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
-    """Raise Unreadable for a database of a newer version or of another program; sqlite3.Error if it cannot be read."""
+    """Raise UnreadableError for a database of a newer version or of another program; sqlite3.Error if it cannot be
+    read."""
     version = int(raw.execute("PRAGMA user_version").fetchone()[0])
     # Count the tables first: another process may be creating the file, and the application id comes with its first
     # table.
     tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
     if tables and owner != APPLICATION_ID:
-        raise Unreadable(
+        raise UnreadableError(
             f"{path} is a database of another program; it was not opened.",
             advice="Move it away, or set CHATOPS_HOME to another folder.",
         )
@@ -153,7 +154,7 @@ def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
 def sound(path: Path, *, vfs: str = "") -> bool:
     """Return True if there is an intact store at `path`, after checking all of it.
 
-    Raises Unreadable as `examine` does, and sqlite3.Error for errors other than damage.
+    Raises UnreadableError as `examine` does, and sqlite3.Error for errors other than damage.
     """
     try:
         examine(path, vfs=vfs)
@@ -170,13 +171,13 @@ def sound(path: Path, *, vfs: str = "") -> bool:
 
 
 def refuse_newer(path: Path) -> None:
-    """Raise Unreadable for a store of a newer version, having read only the first bytes of the file.
+    """Raise UnreadableError for a store of a newer version, having read only the first bytes of the file.
 
-    Even opening it for reading would leave files beside it. Raises NotSaved for a pipe, socket or device, which opening
-    could wait for without end.
+    Even opening it for reading would leave files beside it. Raises NotSavedError for a pipe, socket or device, which
+    opening could wait for without end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise NotSaved(
+        raise NotSavedError(
             f"The session store {path} is a pipe, socket or device and no file.",
             advice="Move it away, or set CHATOPS_HOME to another folder.",
             reason=f"{path.name} is no file",
@@ -204,7 +205,7 @@ def version_in_header(path: Path) -> int | None:
 
 def _refuse_newer(path: Path, version: int) -> None:
     if version > SCHEMA_VERSION:
-        raise Unreadable(
+        raise UnreadableError(
             f"The session store {path} was made by a newer chatops (version {version}, this one reads up to "
             f"{SCHEMA_VERSION}); it was not opened.",
             advice="Update chatops, or set CHATOPS_HOME to another folder.",
@@ -229,7 +230,7 @@ def make_private(path: Path) -> None:
 
 
 def must_have_room(path: Path) -> None:
-    """Raise NotSaved if the disk is too full to store a turn, although the file can be opened.
+    """Raise NotSavedError if the disk is too full to store a turn, although the file can be opened.
 
     Writes to a file without a name, because free space says nothing about a quota.
     """

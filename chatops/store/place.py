@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chatops.domain.decisions import Approved, Edited
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.engine.workflow.inputs import Reviewed, Stop
 from chatops.store.codec import decode_decision
@@ -128,7 +128,7 @@ def _runs(decision: Value) -> bool:
     """Return True if a decision lets something run. One that cannot be read is void."""
     try:
         return isinstance(decode_decision(decision), Approved | Edited)
-    except Unreadable:
+    except UnreadableError:
         return False
 
 
@@ -136,7 +136,7 @@ def _goes_on(word: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     try:
         said = decode_word(word)
-    except Unreadable:
+    except UnreadableError:
         return False
     return isinstance(said, Reviewed) and not isinstance(said.review, Stop)
 

@@ -7,7 +7,7 @@ call has its result. A decision on a digest that is no longer pending is void.
 import logging
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.engine.effects import DecisionRecord, Step
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def follow(rows: Connection, step: Step, *, now: float) -> None:
-    """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecided."""
+    """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecidedError."""
     for record in step.decisions:
         _must_be_first(rows, record)
         _log(rows, record, session_id=step.state.session_id, now=now)
@@ -45,7 +45,7 @@ def follow(rows: Connection, step: Step, *, now: float) -> None:
 
 
 def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
-    """Raise AlreadyDecided if another decision was posted first: its user was told that it counts.
+    """Raise AlreadyDecidedError if another decision was posted first: its user was told that it counts.
 
     A posted decision that cannot be read is void.
     """
@@ -54,7 +54,7 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
         return
     try:
         first = (decode_decision(left[0]), decode_principal(left[1]))
-    except Unreadable:
+    except UnreadableError:
         return
     if first != (record.decision, record.by):
         raise already_decided(record.call_id, by=first[1])
@@ -126,7 +126,7 @@ def queue(rows: Connection, *, session_id: SessionId | None) -> list[QueuedCall]
     for row in found:
         try:
             queued.append(_queued(row))
-        except Unreadable as error:
+        except UnreadableError as error:
             log.warning("a row of the queue is left out: %s", error)
     return in_call_order(queued)
 
@@ -193,7 +193,7 @@ def posted(rows: Connection, turn_id: TurnId) -> list[CallDecided]:
                     by=decode_principal(by),
                 )
             )
-        except Unreadable as error:
+        except UnreadableError as error:
             log.warning("a posted answer is left out: %s", error)
     return answers
 
@@ -210,7 +210,7 @@ def decisions(rows: Connection, *, session_id: SessionId | None, limit: int) -> 
     for row in reversed(found):
         try:
             entries.append(_entry(row))
-        except Unreadable as error:
+        except UnreadableError as error:
             log.warning("an entry of the decision log is left out: %s", error)
     return entries
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chatops.domain.errors import StoreError, Unreadable
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.engine.view import results_in_copy
 from chatops.store import messages, turns
@@ -68,7 +68,7 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
     The copy holds what can be read, and the second value says how much that is. Without a file it is empty. `unsaved`
     as in `Store.unsaved`.
 
-    Raises Unreadable for a file of a newer version or of another program, StoreError for one that cannot be read.
+    Raises UnreadableError for a file of a newer version or of another program, StoreError for one that cannot be read.
     """
     with translated(path), _system_errors(path):
         refuse_newer(path)
@@ -127,6 +127,6 @@ def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
         return bool(version == SCHEMA_VERSION and not schema_faults(raw) and not faults_of(raw))
     except sqlite3.Error:
         return False
-    except Unreadable:
+    except UnreadableError:
         raw.close()
         raise

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
@@ -43,9 +43,9 @@ def encode_run(state: WorkflowState) -> str:
 
 
 def decode_run(text: object, *, version: int) -> WorkflowState:
-    """Decode what `encode_run` of this or an older version wrote. Raises Unreadable."""
+    """Decode what `encode_run` of this or an older version wrote. Raises UnreadableError."""
     if version not in RUN_VERSIONS:
-        raise Unreadable(
+        raise UnreadableError(
             f"This run was stored by a newer chatops (run version {version}, this one reads up to {RUN_VERSION}).",
             advice="Update chatops to go on with it; its conversation can be read.",
         )
@@ -54,7 +54,7 @@ def decode_run(text: object, *, version: int) -> WorkflowState:
         payload = _UPGRADES[older](payload)
     state = validated(_runs(), payload, what="run")
     if not 0 <= _step_of(state) < len(state.spec.steps):
-        raise Unreadable("A stored run is damaged: it is at a step that it does not have.", advice=DAMAGE_ADVICE)
+        raise UnreadableError("A stored run is damaged: it is at a step that it does not have.", advice=DAMAGE_ADVICE)
     return state
 
 
@@ -64,7 +64,7 @@ def encode_word(word: Reviewed | RunCancelled) -> str:
 
 
 def decode_word(text: object) -> Reviewed | RunCancelled:
-    """Decode a posted review or cancellation. Raises Unreadable: a damaged one is void."""
+    """Decode a posted review or cancellation. Raises UnreadableError: a damaged one is void."""
     return validated(_words(), parsed(text, what="word to a run"), what="word to a run")
 
 

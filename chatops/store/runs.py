@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import Conflict, NoSuchSession, Unreadable
+from chatops.domain.errors import ConflictError, NoSuchSessionError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
@@ -26,19 +26,21 @@ _RELOAD = "Another chatops went on with it; look with: chatops workflow show"
 def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
     """Store `step` within the current transaction. See `Store.commit_run`.
 
-    Raises Conflict, AlreadyDecided and NoSuchSession.
+    Raises ConflictError, AlreadyDecidedError and NoSuchSessionError.
     """
     state = step.state
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
-        raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
+        raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
     body = encode_run(state)
     stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
     if stored is not None and stored[0] == state.seq:
         if stored[2] == body and (stored[1] == writer or not step.effects):
             return
-        raise Conflict(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD)
+        raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD)
     if state.seq != (0 if stored is None else integer(stored[0]) + 1):
-        raise Conflict(f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD)
+        raise ConflictError(
+            f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD
+        )
     if step.word is not None and (left := posted(rows, state.session_id)):
         must_be_first(step, load(rows, state.session_id), left)
     mark = mark_of(state)
@@ -71,10 +73,13 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
 
 
 def load(rows: Connection, session_id: SessionId) -> WorkflowState:
-    """Return the run as last committed. Raises NoSuchSession for a session that is not a run, and Unreadable."""
+    """Return the run as last committed.
+
+    Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
+    """
     row = rows.one("SELECT state, version FROM runs WHERE session_id = ?", session_id)
     if row is None:
-        raise NoSuchSession(
+        raise NoSuchSessionError(
             f"Session {session_id} is no run of a workflow.", advice="`chatops workflow list` shows the runs."
         )
     return decode_run(row[0], version=integer(row[1]))
@@ -113,7 +118,7 @@ def posted(rows: Connection, session_id: SessionId) -> list[Reviewed | RunCancel
     for (body,) in rows.all("SELECT body FROM words WHERE session_id = ? ORDER BY seq", session_id):
         try:
             words.append(decode_word(body))
-        except Unreadable as error:
+        except UnreadableError as error:
             log.warning("a word to run %s is left out: %s", session_id, error)
     return words
 
@@ -122,7 +127,7 @@ def _consume(rows: Connection, state: WorkflowState) -> None:
     for seq, body in rows.all("SELECT seq, body FROM words WHERE session_id = ?", state.session_id):
         try:
             still = applies(decode_word(body), state)
-        except Unreadable:
+        except UnreadableError:
             still = False
         if not still:
             rows.run("DELETE FROM words WHERE seq = ?", seq)

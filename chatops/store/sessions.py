@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from chatops.domain.errors import NoSuchSession, StoreError
+from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store import messages
@@ -48,7 +48,7 @@ def exists(rows: Connection, session_id: SessionId) -> bool:
 def full_id(rows: Connection, prefix: str) -> SessionId:
     """Return the id that equals `prefix` or is the only one to begin with it.
 
-    Raises NoSuchSession, and StoreError if several ids begin with it.
+    Raises NoSuchSessionError, and StoreError if several ids begin with it.
     """
     if prefix and exists(rows, SessionId(prefix)):
         return SessionId(prefix)
@@ -60,7 +60,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
     names = [text(row[0]) for row in found]
     match names:
         case []:
-            raise NoSuchSession(
+            raise NoSuchSessionError(
                 f"There is no session {prefix!r}.", advice="`chatops sessions list` shows all sessions and their ids."
             )
         case [only]:
@@ -70,10 +70,10 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
 
 
 def info(rows: Connection, session_id: SessionId) -> SessionInfo:
-    """Return one session by its full id. Raises NoSuchSession."""
+    """Return one session by its full id. Raises NoSuchSessionError."""
     row = rows.one(_INFO + "WHERE s.id = ?", session_id)
     if row is None:
-        raise NoSuchSession(
+        raise NoSuchSessionError(
             f"There is no session {session_id!r}.", advice="`chatops sessions list` shows all sessions and their ids."
         )
     return _session(row)

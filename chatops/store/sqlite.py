@@ -44,7 +44,7 @@ class SqliteStore:
     ) -> None:
         """Open or create the file `place`, or use a connection that is open already.
 
-        `clock` returns seconds since the epoch. Raises StoreError, Unreadable.
+        `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
         """
         self._rows = StoreFile(place, vfs=vfs) if isinstance(place, Path) else place
         self._clock = clock

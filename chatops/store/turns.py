@@ -14,14 +14,14 @@ All of it is stored or nothing, so a process that resumes the turn needs the che
 
 Invariants
 
-- A step has the number after the stored one, or it is refused with Conflict. A process with an outdated state can
+- A step has the number after the stored one, or it is refused with ConflictError. A process with an outdated state can
   therefore not commit.
 - A session has at most one unfinished turn (`active_turn`). A turn starts at the session's head, or is the one that the
   session's workflow run waits for.
 - The same step may be committed again, for example if the caller did not learn that the commit had worked. It is
   recognised by its fingerprint, but only from the connection (`writer`) that stored it: two processes may well compute
   the same step, and only one of them may perform it. A step that stores nothing but its state is recognised from any.
-- An attempt of a call has one intent. A second one is a Conflict: this rules out a second run.
+- An attempt of a call has one intent. A second one is a ConflictError: this rules out a second run.
 - The first certain outcome of an attempt stays. `unknown` is replaced by an outcome that is found out later.
 - The state refers to stored messages only.
 
@@ -31,7 +31,7 @@ The caller checks the lease in the same transaction, see `leases.must_not_be_tak
 from dataclasses import dataclass, replace
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
@@ -51,12 +51,12 @@ _RELOAD = "Load the session again: another chatops went on with it."
 def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Holder) -> None:
     """Store `step` within the current transaction. See `Store.commit`.
 
-    Raises Conflict, NoSuchSession and AlreadyDecided.
+    Raises ConflictError, NoSuchSessionError and AlreadyDecidedError.
     """
     state = step.state
     session = rows.one("SELECT head, active_turn, title FROM sessions WHERE id = ?", state.session_id)
     if session is None:
-        raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
+        raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
     head, active, title = (text_or_none(value) for value in session)
     body = encode_state(state)
     checkpoint = _Checkpoint(state=state, body=body, mark=fingerprint(step, state=body), writer=writer)
@@ -112,51 +112,51 @@ class _Checkpoint:
 
 
 def _repeats(checkpoint: _Checkpoint, stored: Row, *, nothing_new: bool) -> bool:
-    """Return True if this very step is stored already. Raises Conflict if another one has its number."""
+    """Return True if this very step is stored already. Raises ConflictError if another one has its number."""
     seq, writer, mark, body, _ = stored
     if seq != checkpoint.state.seq:
         return False
     if (writer, mark) == (checkpoint.writer, checkpoint.mark) or (nothing_new and body == checkpoint.body):
         return True
-    raise Conflict(f"Turn {checkpoint.state.turn_id} has another step {seq} already.", advice=_RELOAD)
+    raise ConflictError(f"Turn {checkpoint.state.turn_id} has another step {seq} already.", advice=_RELOAD)
 
 
 def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
-    """Raise Conflict unless the turn starts at the head, or is the one that the session's run waits for.
+    """Raise ConflictError unless the turn starts at the head, or is the one that the session's run waits for.
 
     An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
     """
     led = runs.led_by(rows, state.session_id)
     if led is not None and led.turn_id != state.turn_id:
-        raise Conflict(
+        raise ConflictError(
             f"Session {state.session_id} is a run of workflow {led.workflow}, which does not wait for turn "
             f"{state.turn_id}.",
             advice=f"Go on with: chatops workflow resume {state.session_id}",
         )
     if led is None and state.parent_id != head:
-        raise Conflict(f"The conversation moved on before turn {state.turn_id} began.", advice=_RELOAD)
+        raise ConflictError(f"The conversation moved on before turn {state.turn_id} began.", advice=_RELOAD)
 
 
 def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) -> None:
-    """Raise Conflict unless the step is the next one of the session's one unfinished turn."""
+    """Raise ConflictError unless the step is the next one of the session's one unfinished turn."""
     if stored is not None and stored[4] != state.session_id:
-        raise Conflict(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
+        raise ConflictError(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
     if state.seq != (0 if stored is None else integer(stored[0]) + 1):
-        raise Conflict(f"Step {state.seq} of turn {state.turn_id} does not follow the stored one.", advice=_RELOAD)
+        raise ConflictError(f"Step {state.seq} of turn {state.turn_id} does not follow the stored one.", advice=_RELOAD)
     if active not in {None, state.turn_id}:
-        raise Conflict(f"Another turn of this session is not finished: {active}.", advice=_RELOAD)
+        raise ConflictError(f"Another turn of this session is not finished: {active}.", advice=_RELOAD)
 
 
 def load(rows: Connection, turn_id: TurnId) -> TurnState:
-    """Return the turn as last committed, with message bodies. Raises Unreadable."""
+    """Return the turn as last committed, with message bodies. Raises UnreadableError."""
     row = rows.one("SELECT state, version, session_id FROM turns WHERE turn_id = ?", turn_id)
     if row is None:
-        raise Unreadable(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
+        raise UnreadableError(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
     try:
         stored = decode_state(text(row[0]), version=integer(row[1]))
-    except Unreadable as error:
+    except UnreadableError as error:
         way_on = f"To go on with the conversation in a copy: chatops sessions fork {row[2]}"
-        raise Unreadable(str(error), advice=f"{error.advice} {way_on}".strip()) from error
+        raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
     return replace(
         stored.state,
         history=_history(rows, stored.state),
@@ -219,7 +219,7 @@ def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) ->
 def _put_intent(rows: Connection, run: RunTool, *, turn_id: TurnId, now: float, process: Holder) -> None:
     taken = rows.one("SELECT 1 FROM journal WHERE call_id = ? AND attempt = ?", run.call.id, run.attempt)
     if taken is not None:
-        raise Conflict(f"Attempt {run.attempt} of call {run.call.id} was started already.", advice=_RELOAD)
+        raise ConflictError(f"Attempt {run.attempt} of call {run.call.id} was started already.", advice=_RELOAD)
     rows.run(
         "INSERT INTO journal (call_id, attempt, turn_id, tool, arguments, digest, boot_id, pid, pid_started, "
         "started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -56,7 +56,7 @@ class Target:
         return f"{self.scheme}://{self.origin}{self.path}"
 
 
-class BadUrl(ValueError):
+class BadUrlError(ValueError):
     """The URL cannot be fetched; the text says why, as a clause or a sentence."""
 
 
@@ -66,23 +66,23 @@ _PORTS = {"http": 80, "https": 443}
 def read_url(text: str) -> Target:
     """Parse a URL strictly, so that no second parser can see another host in it.
 
-    Raises BadUrl.
+    Raises BadUrlError.
     """
     if not text or len(text) > MAX_URL:
-        raise BadUrl(f"has to have 1 to {MAX_URL:,} characters")
+        raise BadUrlError(f"has to have 1 to {MAX_URL:,} characters")
     if any(char.isspace() or char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs"} for char in text):
-        raise BadUrl("holds white space, a control character or a backslash")
+        raise BadUrlError("holds white space, a control character or a backslash")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise BadUrl("is not a URL") from error
+        raise BadUrlError("is not a URL") from error
     if parts.scheme not in _PORTS or not text[len(parts.scheme) :].startswith("://"):
-        raise BadUrl("has to begin with http:// or https://")
+        raise BadUrlError("has to begin with http:// or https://")
     if "@" in parts.netloc:
-        raise BadUrl("holds a user name or password")
+        raise BadUrlError("holds a user name or password")
     if port == 0:
-        raise BadUrl("has no valid port")
+        raise BadUrlError("has no valid port")
     host = _host(parts)
     path = _ascii_path(parts)
     return Target(scheme=parts.scheme, host=host, port=port or _PORTS[parts.scheme], path=path)
@@ -91,18 +91,18 @@ def read_url(text: str) -> Target:
 def _host(parts: SplitResult) -> str:
     host = parts.hostname or ""
     if "%" in host:
-        raise BadUrl("holds a zone or an escape in its host")
+        raise BadUrlError("holds a zone or an escape in its host")
     if ":" in host:
         try:
             return str(ipaddress.IPv6Address(host))
         except ValueError as error:
-            raise BadUrl("has no valid IPv6 address") from error
+            raise BadUrlError("has no valid IPv6 address") from error
     try:
         name = host.encode("idna").decode("ascii").lower().rstrip(".")
     except UnicodeError as error:
-        raise BadUrl("has no valid host") from error
+        raise BadUrlError("has no valid host") from error
     if not name or any(not (char.isalnum() or char in "-._") for char in name):
-        raise BadUrl("has no valid host")
+        raise BadUrlError("has no valid host")
     return name
 
 
@@ -164,20 +164,20 @@ async def system_resolver(host: str, port: int) -> tuple[str, ...]:
 async def public_address(target: Target, *, resolver: Resolver, allowed: frozenset[str] = frozenset()) -> str:
     """Resolve a target once and return the address to dial. Every address of the name has to be public.
 
-    Raises BadUrl.
+    Raises BadUrlError.
     """
     refusal = inner(target, allowed=allowed)
     if refusal:
-        raise BadUrl(refusal)
+        raise BadUrlError(refusal)
     literal = literal_address(target.host)
     try:
         found = (literal,) if literal else await resolver(target.host, target.port)
     except OSError as error:
-        raise BadUrl(f"The name {visible(target.host)} could not be resolved.") from error
+        raise BadUrlError(f"The name {visible(target.host)} could not be resolved.") from error
     for address in found:
         refusal = "" if address in allowed else not_public(address)
         if refusal:
-            raise BadUrl(f"{visible(target.host)} leads to {refusal}")
+            raise BadUrlError(f"{visible(target.host)} leads to {refusal}")
     if not found:
-        raise BadUrl(f"The name {visible(target.host)} has no address.")
+        raise BadUrlError(f"The name {visible(target.host)} has no address.")
     return found[0]

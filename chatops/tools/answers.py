@@ -14,14 +14,14 @@ from itertools import islice
 
 from pydantic import TypeAdapter
 
-from chatops.dialects.json_reader import Unreadable, read_value, read_whole
+from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
 from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.tools import Problem
 from chatops.engine.acceptance import spelled
 from chatops.engine.contract import AnswerFacts
-from chatops.engine.pointer import NotThere, resolve
+from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.workflow import PatternGate
-from chatops.tools.apart import NotDone, apart
+from chatops.tools.apart import IsolatedCallError, apart
 from chatops.tools.arguments import MAX_TEXT
 from chatops.tools.output import visible
 from chatops.tools.problems import kind_of
@@ -63,7 +63,7 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     gates: JsonValue = _gates().dump_python(tuple(patterns), mode="json")
     try:
         return _facts().validate_python(apart(_judged_apart, value=value, schema=schema, gates=gates))
-    except NotDone as error:
+    except IsolatedCallError as error:
         untold = (f"the checks of this step could not be made, as {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=untold, result_unmatched=untold)
 
@@ -108,7 +108,7 @@ def _trouble(gate: PatternGate, result: JsonValue, schema: str) -> str:
     try:
         value = resolve(result, gate.pointer)
         pattern = re.compile(gate.pattern)
-    except NotThere as error:
+    except PointerError as error:
         return f"{gate.name}: {error}"
     except (re.error, RecursionError, OverflowError):
         return f"{gate.name}: its pattern cannot be read"
@@ -125,7 +125,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
     """Return the answer object in `text`. Raises ValueError with the reason as its text."""
     try:
         whole = read_whole(text).value
-    except Unreadable as error:
+    except UnreadableValueError as error:
         first = error
     else:
         if isinstance(whole, Mapping):
@@ -137,7 +137,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
             if "success" in value and ("result" in value or value["success"] is False):
                 return value
             found = found or value
-    except Unreadable as error:
+    except UnreadableValueError as error:
         first = error
     if found is None:
         raise ValueError(f"there is no JSON object in the answer: {first.message}")
@@ -147,13 +147,13 @@ def _object(text: str) -> Mapping[str, JsonValue]:
 def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the objects in code fences (closed or not), then those in the text.
 
-    Raises Unreadable if an object in the text is broken.
+    Raises UnreadableValueError if an object in the text is broken.
     """
     for opening in islice(_FENCE.finditer(text), MAX_FENCES):
         closing = re.compile(rf"^[ \t]*{re.escape(opening['mark'])}", re.MULTILINE).search(text, opening.end())
         inside = text[opening.end() : closing.start() if closing else len(text)]
         if inside.lstrip().startswith("{"):
-            with suppress(Unreadable):
+            with suppress(UnreadableValueError):
                 yield from _object_at(inside, 0)[0]
     at = text.find("{")
     for _ in range(MAX_BRACES):
@@ -161,7 +161,7 @@ def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
             return
         try:
             values, at = _object_at(text, at)
-        except Unreadable:
+        except UnreadableValueError:
             # An object nested in a broken one is not the answer, so stop here. A brace in prose, such as {name}, does
             # not start an object and is skipped.
             if _KEY_FOLLOWS.match(text, at):
@@ -175,7 +175,7 @@ def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
 def _object_at(text: str, at: int) -> tuple[list[Mapping[str, JsonValue]], int]:
     """Return the object that starts at `at`, if the value there is one, and the end of the value.
 
-    Raises Unreadable.
+    Raises UnreadableValueError.
     """
     read = read_value(text, at)
     return [read.value] if isinstance(read.value, Mapping) else [], read.end

@@ -32,14 +32,14 @@ json.dump(function(**json.load(sys.stdin)), sys.stdout)
 """
 
 
-class NotDone(Exception):
+class IsolatedCallError(Exception):
     """The function was stopped or failed; the text says which, as a clause."""
 
 
 def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
 
-    Raises NotDone.
+    Raises IsolatedCallError.
     """
     # -P: do not import modules from the current folder.
     argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__, str(SECONDS)]
@@ -59,13 +59,13 @@ def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonVal
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NotDone("it took too long") from None
+        raise IsolatedCallError("it took too long") from None
     except OSError as error:
-        raise NotDone(f"no process could be started for it ({error.strerror})") from error
+        raise IsolatedCallError(f"no process could be started for it ({error.strerror})") from error
     if done.returncode < 0:
-        raise NotDone("it took too long")
+        raise IsolatedCallError("it took too long")
     try:
         value: JsonValue = json.loads(done.stdout)
     except ValueError:
-        raise NotDone("it failed") from None
+        raise IsolatedCallError("it failed") from None
     return value

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.dialects.json_reader import Unreadable, read_whole, unwrap
+from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem, ToolCall
 from chatops.tools.output import visible
@@ -44,7 +44,7 @@ class Arguments:
     repairs: tuple[str, ...] = ()
 
 
-class _Unfit(ValueError):
+class _UnfitError(ValueError):
     """The text is JSON that two parsers could understand differently."""
 
 
@@ -60,7 +60,7 @@ def parse(call: ToolCall) -> Arguments:
         value, repairs = _read(call.arguments)
         text = canonical(value)
         text.encode("utf-8")
-    except _Unfit as error:
+    except _UnfitError as error:
         return _unread(call, str(error))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
@@ -99,9 +99,9 @@ def _read(text: str) -> Read:
             value, repairs = reader(text)
         except json.JSONDecodeError as error:
             refused = refused or error
-        except Unreadable as error:
+        except UnreadableValueError as error:
             if error.cut:
-                raise _Unfit("the arguments end before they are complete: they were cut off") from None
+                raise _UnfitError("the arguments end before they are complete: they were cut off") from None
         else:
             return _unwrapped(value, repairs)
     assert refused is not None
@@ -112,7 +112,7 @@ def _unwrapped(value: JsonValue, repairs: tuple[str, ...]) -> Read:
     """Return the object inside a JSON string that holds one; quoted arguments count as a repair too."""
     try:
         inner, assumed = unwrap(value)
-    except Unreadable:
+    except UnreadableValueError:
         return value, repairs
     return inner, (*repairs, *map(str, assumed))
 
@@ -133,25 +133,25 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {}
     for key, value in pairs:
         if key in result and canonical(result[key]) != canonical(value):
-            raise _Unfit(f"the key '{visible(key)}' is given twice with different values")
+            raise _UnfitError(f"the key '{visible(key)}' is given twice with different values")
         result[key] = value
     return result
 
 
 def _no_constant(name: str) -> JsonValue:
-    raise _Unfit(f"{name} is not a JSON number")
+    raise _UnfitError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value) or len(text) > _MAX_NUMBER:
-        raise _Unfit(f"the number {visible(text, limit=20)} is out of range")
+        raise _UnfitError(f"the number {visible(text, limit=20)} is out of range")
     return value
 
 
 def _integer(text: str) -> int:
     if len(text) > _MAX_NUMBER:
-        raise _Unfit(f"the number {visible(text, limit=20)} is out of range")
+        raise _UnfitError(f"the number {visible(text, limit=20)} is out of range")
     return int(text)
 
 

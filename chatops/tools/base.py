@@ -53,7 +53,7 @@ class Tool(Protocol):
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Execute the call. `facts` come from an inspection immediately before.
 
-        Raises ToolRetry, ToolFailed or CancelledError.
+        Raises ToolRetryError, ToolFailedError or CancelledError.
         """
         ...
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Problem
 from chatops.policy.secrets import is_secret, may_hold_secrets
 from chatops.tools.base import ToolContext
@@ -154,7 +154,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 
     With `create`, missing folders are made.
 
-    Raises FileNotFoundError, and ToolFailed if the path is no longer what was checked.
+    Raises FileNotFoundError, and ToolFailedError if the path is no longer what was checked.
     """
     descriptor = os.open(context.workspace, _FOLDER)
     try:
@@ -169,7 +169,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise ToolFailed(_changed(path)) from error
+                raise ToolFailedError(_changed(path)) from error
             os.close(descriptor)
             descriptor = below
         yield descriptor
@@ -181,7 +181,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
     """Yield a descriptor for reading a regular file in the workspace.
 
-    Raises ToolFailed or FileNotFoundError.
+    Raises ToolFailedError or FileNotFoundError.
     """
     with opened_folder(path.parent, context=context) as folder:
         try:
@@ -189,10 +189,10 @@ def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ToolFailed(f"{visible(str(path), limit=300)} cannot be opened: {error.strerror}.") from error
+            raise ToolFailedError(f"{visible(str(path), limit=300)} cannot be opened: {error.strerror}.") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolFailed(f"{visible(str(path), limit=300)} is not a regular file.")
+            raise ToolFailedError(f"{visible(str(path), limit=300)} is not a regular file.")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -238,7 +238,7 @@ def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
     try:
         return path.relative_to(context.workspace).parts
     except ValueError as error:
-        raise ToolFailed(f"{visible(str(path), limit=300)} is outside the workspace.") from error
+        raise ToolFailedError(f"{visible(str(path), limit=300)} is outside the workspace.") from error
 
 
 def _changed(path: Path) -> str:

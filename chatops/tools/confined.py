@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from chatops.domain import endings
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.causes import likely_cause
@@ -20,7 +20,7 @@ from chatops.tools.left_over import named
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.outside import Outside
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Level, NotSetUp, mount_point, sandboxed
+from chatops.tools.sandbox import Level, SandboxSetupError, mount_point, sandboxed
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -66,13 +66,13 @@ async def run_confined(
 
     `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables.
 
-    Raises ToolFailed if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
+    Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
     approved.
     """
     settings = outside.settings
     level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.words != facts.sandbox:
-        raise ToolFailed(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
+        raise ToolFailedError(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
     call = named(context.call_id, context.attempt)
@@ -92,7 +92,7 @@ async def run_confined(
                 read_only=context.exposure is Exposure.READ_ONLY,
                 masked=masked,
             )
-        except NotSetUp as error:
+        except SandboxSetupError as error:
             raise _not_set_up(str(error), facts=facts, context=context, outside=outside) from error
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
@@ -102,7 +102,7 @@ async def run_confined(
         with mount_point(context.workspace) if level.program else nullcontext():
             ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
     except OSError as error:
-        raise ToolFailed(f"The command could not be started: {error.strerror}.") from error
+        raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     if not ended.begun and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, outside=outside)
@@ -115,9 +115,9 @@ async def run_confined(
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
 
 
-def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailed:
+def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailedError:
     outside.note(facts, context, reason=reason)
-    return ToolFailed(_no_sandbox(reason, offered=outside.offered))
+    return ToolFailedError(_no_sandbox(reason, offered=outside.offered))
 
 
 def _no_sandbox(reason: str, *, offered: bool) -> str:

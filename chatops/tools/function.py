@@ -13,13 +13,13 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.errors import ToolError, ToolFailed
+from chatops.domain.errors import ToolError, ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.tools.arguments import fit, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.output import EMPTY, Collector, cap, is_binary, visible
-from chatops.tools.threads import Escaped, in_thread, ordinary
+from chatops.tools.threads import EscapedError, in_thread, ordinary
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class FunctionTool:
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Call the function with the inspected arguments.
 
-        Raises ToolRetry, ToolFailed or CancelledError.
+        Raises ToolRetryError, ToolFailedError or CancelledError.
         """
         if facts.problems or facts.refusal:
-            raise ToolFailed("This call has problems and cannot run.")
+            raise ToolFailedError("This call has problems and cannot run.")
         value = self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)
         given: dict[str, Any] = dict(_fields(value))
         if self.context_name:
@@ -90,7 +90,7 @@ class FunctionTool:
 async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int) -> ToolResult:
     """Call a function with checked arguments and return its result as a `ToolResult`.
 
-    Raises ToolRetry, ToolFailed or CancelledError.
+    Raises ToolRetryError, ToolFailedError or CancelledError.
     """
     try:
         result = await _call(function, given, read_only=spec.read_only)
@@ -98,14 +98,14 @@ async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec
         raise
     except Exception as error:
         _log("running", spec, error)
-        raise ToolFailed(f"Tool execution failed: {_reason(error)}") from error
+        raise ToolFailedError(f"Tool execution failed: {_reason(error)}") from error
     return as_result(result, limit=limit)
 
 
 async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
     """Call a function: an async one here, a sync one in a thread.
 
-    Raises ToolFailed if the call was cancelled but its change is still running.
+    Raises ToolFailedError if the call was cancelled but its change is still running.
     """
     if introspection.iscoroutinefunction(function):
         return await _awaited(function, given)
@@ -118,7 +118,7 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
             await asyncio.wait({thread}, timeout=_GRACE_S)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not read_only and not thread.done():
-            raise ToolFailed("It was told to stop and has not stopped.") from None
+            raise ToolFailedError("It was told to stop and has not stopped.") from None
         raise
 
 
@@ -291,7 +291,7 @@ def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
 
 def _reason(error: BaseException) -> str:
     """Describe an error by its name and a short text, because `str(error)` may be empty (TimeoutError) or long."""
-    if isinstance(error, Escaped):
+    if isinstance(error, EscapedError):
         return visible(str(error), limit=300)
     told = without_values(error) if isinstance(error, ValidationError) else str(error)
     text = visible(told, limit=300)

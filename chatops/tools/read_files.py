@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
@@ -81,7 +81,7 @@ def file_read(
         with opened_file(target, context=context) as descriptor:
             return _lines(descriptor, offset=offset, limit=limit, room=context.max_output_chars - _FOOTER_ROOM)
     except FileNotFoundError as error:
-        raise ToolFailed(f"{visible(path)} is gone.") from error
+        raise ToolFailedError(f"{visible(path)} is gone.") from error
 
 
 def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> str:

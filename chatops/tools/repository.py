@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.policy.harmless import known_reader
 from chatops.tools.survey import holds_credentials, sensitive
 
@@ -136,7 +136,7 @@ def doubt(cwd: Path, *, program: str, workspace: Path) -> str:
         if reason := _place_doubt(repository, workspace=workspace):
             return reason
         return _settings_doubt(repository) or _hooks_doubt(repository) or _index_doubt(repository, tracked(repository))
-    except _Unfit as error:
+    except _UnfitError as error:
         return str(error)
     except (OSError, ValueError, IndexError):
         return "the repository's configuration cannot be read"
@@ -153,7 +153,7 @@ def password_in_remotes(argv: tuple[str, ...], *, cwd: Path) -> Path | None:
         return None
     try:
         config = find(cwd).shared / "config"
-    except (_Unfit, OSError, ValueError):
+    except (_UnfitError, OSError, ValueError):
         return None
     return config if holds_credentials(config) else None
 
@@ -164,7 +164,7 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
     Tracked files that may hold secrets are excluded from what it reads in the work tree. They cannot be hidden like
     untracked ones, because git would show them as removed.
 
-    Raises ToolFailed if the repository has changed since `doubt` checked it.
+    Raises ToolFailedError if the repository has changed since `doubt` checked it.
     """
     environment = {
         "GIT_CONFIG_COUNT": str(len(_QUIET)),
@@ -181,8 +181,8 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
         repository = find(cwd)
         if argv[1] in _READ_FILES:
             without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
-    except (_Unfit, OSError, ValueError, IndexError) as error:
-        raise ToolFailed("The repository has changed since the command was checked. Nothing was run.") from error
+    except (_UnfitError, OSError, ValueError, IndexError) as error:
+        raise ToolFailedError("The repository has changed since the command was checked. Nothing was run.") from error
     # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
     return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:], *without), environment
@@ -200,14 +200,14 @@ def _sensitive(repository: Repository) -> list[str]:
     return found
 
 
-class _Unfit(Exception):
+class _UnfitError(Exception):
     """The folder is not a plain work tree; the text says why, as a clause."""
 
 
 def find(cwd: Path) -> Repository:
     """Return the repository that git finds from `cwd`.
 
-    Raises `_Unfit` unless it is a plain work tree, and OSError.
+    Raises `_UnfitError` unless it is a plain work tree, and OSError.
     """
     for folder in (cwd, *cwd.parents):
         entry = folder / ".git"
@@ -219,16 +219,16 @@ def find(cwd: Path) -> Repository:
         elif stat.S_ISREG(mode):
             return _plain(folder, _named(entry))
         elif mode:
-            raise _Unfit(f"{entry} is neither a folder nor a file")
+            raise _UnfitError(f"{entry} is neither a folder nor a file")
         if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
-            raise _Unfit(f"{folder} looks like a bare repository, and git would obey its configuration")
-    raise _Unfit(f"{cwd} lies in no work tree")
+            raise _UnfitError(f"{folder} looks like a bare repository, and git would obey its configuration")
+    raise _UnfitError(f"{cwd} lies in no work tree")
 
 
 def _plain(tree: Path, store: Path) -> Repository:
     """Return the repository if git is certain to accept it. Otherwise git would search on and find another one.
 
-    Raises `_Unfit`.
+    Raises `_UnfitError`.
     """
     shared = store
     if _mode(store / "commondir"):
@@ -236,14 +236,14 @@ def _plain(tree: Path, store: Path) -> Repository:
     folders = (store, shared, shared / "objects", shared / "refs")
     usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(store / "HEAD"))
     if not usual or not _HEAD.fullmatch(_bytes(store / "HEAD", limit=MAX_CONFIG)):
-        raise _Unfit(f"{store} is not laid out as a repository of an ordinary work tree")
+        raise _UnfitError(f"{store} is not laid out as a repository of an ordinary work tree")
     return Repository(tree=tree, store=store, shared=shared)
 
 
 def _named(entry: Path) -> Path:
     text = _read(entry)
     if not text.startswith("gitdir: "):
-        raise _Unfit(f"{entry} names no repository")
+        raise _UnfitError(f"{entry} names no repository")
     return _followed(entry.parent, text.removeprefix("gitdir: "))
 
 

@@ -10,9 +10,9 @@ Levels. `level_for` turns the settings into a `Level` before the user sees a cal
 
 An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
 no sandbox if the workspace is ``/``. `Level.words` is a part of what the user approves: `confined.run_confined` runs
-nothing if the words have changed since. A sandbox that cannot be set up for one command (`NotSetUp`, or bwrap ends
-before the command starts) is an error and never a fallback to an unsandboxed run; see `outside` for how the user may
-allow one.
+nothing if the words have changed since. A sandbox that cannot be set up for one command (`SandboxSetupError`, or bwrap
+ends before the command starts) is an error and never a fallback to an unsandboxed run; see `outside` for how the user
+may allow one.
 
 Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
 
@@ -88,7 +88,7 @@ descriptors above 9.
 """
 
 
-class NotSetUp(Exception):
+class SandboxSetupError(Exception):
     """The sandbox cannot be set up for a command; the text says why, as a clause."""
 
 
@@ -192,7 +192,7 @@ def sandboxed(
 
     Lists all visible user folders: call it in a thread.
 
-    Raises NotSetUp.
+    Raises SandboxSetupError.
     """
     read = tuple(path for path in settings.read if not _is_special(path))
     names = _NAME_SERVICE if settings.network else ()
@@ -290,14 +290,14 @@ def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, .
             found = survey(root, secrets=masked, hard_links=masked and root == workspace, skipped=skipped)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
-            raise NotSetUp(why) from error
+            raise SandboxSetupError(why) from error
         for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root)
     for path in _listening(_SYSTEM):
         args += _cover(path, root=Path("/"))
     if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
-        raise NotSetUp(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
+        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
     return args
 
 
@@ -307,11 +307,11 @@ def _cover(path: Path, *, root: Path) -> list[str]:
     No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
     its target, possibly outside of the sandbox.
 
-    Raises NotSetUp for a link.
+    Raises SandboxSetupError for a link.
     """
     mode = _mode_below(root, path.relative_to(root).parts)
     if stat.S_ISLNK(mode):
-        raise NotSetUp(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
+        raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
     if stat.S_ISDIR(mode):
         return ["--tmpfs", str(path), "--remount-ro", str(path)]
     return ["--ro-bind", "/dev/null", str(path)] if mode else []

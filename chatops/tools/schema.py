@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
-from chatops.tools.apart import NotDone, apart
+from chatops.tools.apart import IsolatedCallError, apart
 from chatops.tools.problems import field_path, first, missing, not_allowed, unknown_key, wrong
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
         return problems_here(value, schema=schema, noun=ARGUMENT)
     try:
         return _problems().validate_python(apart(_problems_apart, value=value, schema=schema))
-    except NotDone as error:
+    except IsolatedCallError as error:
         return (Problem(path="", message=f"it could not be held against its schema: {error}"),)
 
 

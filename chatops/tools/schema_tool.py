@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatops.domain.canonical import canonical
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
 from chatops.tools.arguments import fit_schema, parse
 from chatops.tools.base import Reconciled, ToolContext
@@ -41,10 +41,10 @@ class SchemaTool:
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Call the function with the inspected arguments.
 
-        Raises ToolRetry, ToolFailed or CancelledError.
+        Raises ToolRetryError, ToolFailedError or CancelledError.
         """
         if facts.problems or facts.refusal:
-            raise ToolFailed("This call has problems and cannot run.")
+            raise ToolFailedError("This call has problems and cannot run.")
         read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
         return await called(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
 

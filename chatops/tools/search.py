@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
@@ -53,7 +53,7 @@ class SearchBackend(Protocol):
         ...
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """Return at most `MAX_HITS` results. Raises ToolFailed with a sentence for the model."""
+        """Return at most `MAX_HITS` results. Raises ToolFailedError with a sentence for the model."""
         ...
 
 
@@ -127,7 +127,7 @@ class DdgsBackend:
         try:
             found = await in_thread(self._found, query)
         except Exception as error:
-            raise ToolFailed(f"The search failed: {visible(str(error), limit=200)}") from error
+            raise ToolFailedError(f"The search failed: {visible(str(error), limit=200)}") from error
         return _hits({"results": found}, "results", text="body", url="href")
 
     @staticmethod
@@ -203,18 +203,18 @@ async def _ask(
             async for piece in response.aiter_bytes():
                 data += piece
                 if len(data) > _MAX_ANSWER:
-                    raise ToolFailed(f"The search at {who} answered with too much data.")
+                    raise ToolFailedError(f"The search at {who} answered with too much data.")
             status = response.status_code
     except TimeoutError as error:
-        raise ToolFailed(f"The search at {who} did not answer within {_SEARCH_S:g} s.") from error
+        raise ToolFailedError(f"The search at {who} did not answer within {_SEARCH_S:g} s.") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ToolFailed(f"The search at {who} could not be reached ({type(error).__name__}).") from error
+        raise ToolFailedError(f"The search at {who} could not be reached ({type(error).__name__}).") from error
     if status != 200:
-        raise ToolFailed(f"The search at {who} refused ({status}).{_advice(status)}")
+        raise ToolFailedError(f"The search at {who} refused ({status}).{_advice(status)}")
     try:
         return httpx2.Response(200, content=bytes(data)).json()
     except ValueError as error:
-        raise ToolFailed(f"The search at {who} did not answer with JSON.{_advice(403)}") from error
+        raise ToolFailedError(f"The search at {who} did not answer with JSON.{_advice(403)}") from error
 
 
 def _advice(status: int) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
 from chatops.policy.secrets import CAREFUL_NAMES, CAREFUL_PLACES, ENV_TEMPLATES, PACKAGE_FOLDERS, SECRET_NAMES
@@ -81,7 +81,7 @@ async def file_search(
     try:
         ended = await run_command(command, timeout_s=seconds, keep=_KEEP)
     except OSError as error:
-        raise ToolFailed(f"The search could not be started: {error.strerror}.") from error
+        raise ToolFailedError(f"The search could not be started: {error.strerror}.") from error
     return _result(ended, pattern=pattern, literal=literal, seconds=seconds, room=context.max_output_chars)
 
 
@@ -118,7 +118,7 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
 def _result(ended: Ended, *, pattern: str, literal: bool, seconds: float, room: int) -> ToolResult:
     found, separator, summary = ended.output.text().partition(search_worker.SEPARATOR)
     if not separator and ended.code not in (0, None):
-        raise ToolFailed("The search failed: the folder changed while it was searched.")
+        raise ToolFailedError("The search failed: the folder changed while it was searched.")
     lines = [visible(line, limit=500) for line in found.splitlines()]
     notes = _notes(summary, separator=bool(separator), seconds=seconds)
     if literal:

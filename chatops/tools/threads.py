@@ -15,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Escaped(Exception):
+class EscapedError(Exception):
     """A function raised ``SystemExit``, an interrupt, a cancellation or StopIteration."""
 
 
@@ -51,7 +51,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
     Cancelling the wait does not stop the thread; its result is discarded.
 
-    Raises Escaped instead of anything that is not an ordinary exception.
+    Raises EscapedError instead of anything that is not an ordinary exception.
     """
     loop = asyncio.get_running_loop()
     settled: asyncio.Future[T] = loop.create_future()
@@ -83,10 +83,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def ordinary(error: BaseException) -> Exception:
-    """Return `error`, or an Escaped in its place if a loop or a future must not get it."""
+    """Return `error`, or an EscapedError in its place if a loop or a future must not get it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
         return error
     text = str(error)
-    escaped = Escaped(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    escaped = EscapedError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     escaped.__cause__ = error
     return escaped

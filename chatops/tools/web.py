@@ -15,12 +15,12 @@ from urllib.parse import urljoin
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.addresses import (
     MAX_URL,
-    BadUrl,
+    BadUrlError,
     Resolver,
     Target,
     inner,
@@ -28,7 +28,7 @@ from chatops.tools.addresses import (
     read_url,
     system_resolver,
 )
-from chatops.tools.apart import NotDone, apart
+from chatops.tools.apart import IsolatedCallError, apart
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import cap, is_binary, visible
@@ -98,9 +98,9 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
             async with asyncio.timeout(seconds):
                 return await _fetch(url, settings=settings, limit=context.max_output_chars)
         except TimeoutError as error:
-            raise ToolFailed(f"The page did not come within {seconds:g} s.") from error
-        except BadUrl as error:
-            raise ToolFailed(f"Not fetched: {error}") from error
+            raise ToolFailedError(f"The page did not come within {seconds:g} s.") from error
+        except BadUrlError as error:
+            raise ToolFailedError(f"Not fetched: {error}") from error
 
     return (web_fetch,)
 
@@ -109,7 +109,7 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
     """Inspect a URL without a name server request, which would already send data out."""
     try:
         target = read_url(url)
-    except BadUrl as error:
+    except BadUrlError as error:
         return replace(facts, problems=(Problem(path="url", message=str(error), given=visible(url)),))
     refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
     # The host includes a port other than the scheme's own: a grant for a host does not cover every service on it.
@@ -128,7 +128,7 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
     first = target = read_url(url)
     for _ in range(MAX_REDIRECTS + 1):
         if refusal := _other_port(target, settings):
-            raise ToolFailed(f"Not fetched: {refusal}")
+            raise ToolFailedError(f"Not fetched: {refusal}")
         page = await _get(target, settings=settings)
         if page.status not in _REDIRECTS or not page.location:
             return await _result(page, limit=limit)
@@ -137,7 +137,7 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
             text = f"{visible(url, limit=MAX_URL)} redirects to another host: {visible(target.url, limit=MAX_URL)}"
             advice = "It was not followed; fetch that URL if you want it."
             return ToolResult(outcome=Outcome.SUCCESS, content=f"{text}\n{advice}")
-    raise ToolFailed(f"Not fetched: more than {MAX_REDIRECTS} redirects.")
+    raise ToolFailedError(f"Not fetched: more than {MAX_REDIRECTS} redirects.")
 
 
 def _same_site(approved: Target, other: Target) -> bool:
@@ -172,7 +172,7 @@ async def _get(target: Target, *, settings: WebSettings) -> _Page:
             finally:
                 await response.aclose()
     except httpx2.HTTPError as error:
-        raise ToolFailed(f"{target.origin} could not be fetched: {_reason(error)}.") from error
+        raise ToolFailedError(f"{target.origin} could not be fetched: {_reason(error)}.") from error
 
 
 def _reason(error: Exception) -> str:
@@ -229,7 +229,7 @@ class _Unpack:
         try:
             return self._reader.decompress(data, max(room, 1))
         except zlib.error as error:
-            raise ToolFailed("The page is compressed in a broken way.") from error
+            raise ToolFailedError("The page is compressed in a broken way.") from error
 
 
 def _unpacker(encoding: str) -> Any:
@@ -239,14 +239,14 @@ def _unpacker(encoding: str) -> Any:
         case "gzip" | "x-gzip" | "deflate":
             return _Unpack()
         case _:
-            raise ToolFailed(f"The page is compressed as {visible(encoding, limit=30)}, which was not asked for.")
+            raise ToolFailedError(f"The page is compressed as {visible(encoding, limit=30)}, which was not asked for.")
 
 
 async def _result(page: _Page, *, limit: int) -> ToolResult:
     readable = not page.content_type or page.content_type.startswith("text/") or page.content_type in _TEXTS
     if not (readable or page.content_type.endswith(("+json", "+xml"))) or is_binary(page.body):
         kind = visible(page.content_type or "of no known type", limit=60)
-        raise ToolFailed(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
+        raise ToolFailedError(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
     text = decoded(page.body, charset=page.charset)
     title = ""
     if page.content_type in {"text/html", "application/xhtml+xml"} or text[:200].lstrip().lower().startswith(
@@ -266,10 +266,10 @@ async def _result(page: _Page, *, limit: int) -> ToolResult:
 async def _read(html: str, *, target: Target) -> tuple[str, str]:
     """Return the title and text of a page.
 
-    Raises ToolFailed for a page that takes too long to parse.
+    Raises ToolFailedError for a page that takes too long to parse.
     """
     try:
         title, text = cast(list[str], await in_thread(lambda: apart(read_page, html=html)))
-    except NotDone as error:
-        raise ToolFailed(f"The page at {target.origin} could not be read as HTML: {error}.") from error
+    except IsolatedCallError as error:
+        raise ToolFailedError(f"The page at {target.origin} could not be read as HTML: {error}.") from error
     return title, text

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder
@@ -37,7 +37,7 @@ ABSENT = "absent"
 def content_of(path: Path, *, context: ToolContext, limit: int) -> bytes | None:
     """Return the present content; None if there is no file.
 
-    Raises ToolFailed if it is larger than `limit` bytes or cannot be read.
+    Raises ToolFailedError if it is larger than `limit` bytes or cannot be read.
     """
     try:
         with opened_file(path, context=context) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as handle:
@@ -45,7 +45,7 @@ def content_of(path: Path, *, context: ToolContext, limit: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(data) > limit:
-        raise ToolFailed(f"{visible(str(path), limit=300)} is larger than {limit:,} bytes.")
+        raise ToolFailedError(f"{visible(str(path), limit=300)} is larger than {limit:,} bytes.")
     return data
 
 
@@ -99,7 +99,7 @@ def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolConte
         return world_problem(facts, f"{visible(str(parent), limit=300)} is not a folder", given=raw)
     try:
         before = content_of(path, context=context, limit=MAX_EDITED)
-    except ToolFailed as error:
+    except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     name = str(path.relative_to(context.workspace))
     old = _text(before)
@@ -127,7 +127,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         return facts
     try:
         before = content_of(path, context=context, limit=MAX_EDITED)
-    except ToolFailed as error:
+    except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     if before is None:
         return world_problem(facts, "there is no such file; file_list shows what is there", given=raw)
@@ -157,7 +157,7 @@ def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
         with suppress(FileNotFoundError), opened_folder(path.parent, context=context) as folder:
             _discard(_temporary(path, context=context), folder=folder)
         now = _hash(content_of(path, context=context, limit=MAX_EDITED))
-    except ToolFailed as error:
+    except ToolFailedError as error:
         return Reconciled(result=None, found=str(error))
     if now == after:
         return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=_done(path, context=context)))
@@ -190,20 +190,20 @@ def file_edit(
     target = Path(facts.paths[0])
     text = _text(content_of(target, context=context, limit=MAX_EDITED))
     if text is None or text.count(old) != 1:
-        raise ToolFailed(_moved(target))
+        raise ToolFailedError(_moved(target))
     return put(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
 
 
 def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> str:
     """Replace the file with `after` atomically.
 
-    Raises ToolFailed unless the contents before and after are those that `facts` name.
+    Raises ToolFailedError unless the contents before and after are those that `facts` name.
     """
     expected = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     with opened_folder(path.parent, context=context, create=True) as folder:
         before = content_of(path, context=context, limit=MAX_EDITED)
         if tuple(expected) != (_hash(before), _hash(after)):
-            raise ToolFailed(_moved(path))
+            raise ToolFailedError(_moved(path))
         temporary = _temporary(path, context=context)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)

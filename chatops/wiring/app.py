@@ -276,7 +276,7 @@ class App:
         return session
 
     async def read_along(self, session_id: SessionId) -> "ReadAlong":
-        """Follow a stored session that another process owns. Raises NoSuchSession, Unreadable."""
+        """Follow a stored session that another process owns. Raises NoSuchSessionError, UnreadableError."""
         from chatops.runtime.reading import read_along  # needed only if two windows meet
 
         reader = await read_along(self._services(attended=True), session_id)
@@ -315,7 +315,7 @@ class App:
             raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
-        """Open a stored run, by id or unique prefix. Raises NoSuchSession if the session is not a run."""
+        """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 

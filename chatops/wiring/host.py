@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chatops.config.paths import write_new_private
 from chatops.config.settings import store_theme
-from chatops.domain.errors import ConfigError, SessionHeld, StoreError
+from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
 from chatops.policy.concerns import MISSING_TYPES
@@ -236,7 +236,7 @@ class TuiHost(HostRuns, HostTexts):
                     # Resumed once the UI listens, because the UI shows what happens then.
                     return self.keep(await self._app.open_run(info.id, attended=True)), ()
                 chat = await self._app.open_session(session_id, attended=True)
-            except SessionHeld:
+            except SessionHeldError:
                 return await self._app.read_along(info.id), ()
         else:
             chat = await self._app.open_session(None, attended=True)

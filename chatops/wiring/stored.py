@@ -7,7 +7,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from chatops.config.paths import find_paths
-from chatops.domain.errors import NotSaved, StoreError
+from chatops.domain.errors import NotSavedError, StoreError
 from chatops.store.base import Store
 
 
@@ -56,11 +56,11 @@ def _writable(path: Path) -> Store:
 
     try:
         store = SqliteStore(path)
-    except NotSaved as error:
+    except NotSavedError as error:
         return _in_memory(path, error)
     try:
         must_have_room(path)
-    except NotSaved as error:
+    except NotSavedError as error:
         store.close()
         return _in_memory(path, error)
     return store
@@ -76,7 +76,7 @@ def _looked_at(path: Path) -> Store:
     return SqliteStore(rows)
 
 
-def _in_memory(path: Path, why: NotSaved) -> Store:
+def _in_memory(path: Path, why: NotSavedError) -> Store:
     """Return a copy of the store in memory, an empty one if the file cannot even be read."""
     from chatops.store.connection import Connection, empty_in_memory
     from chatops.store.reading import conversations_of

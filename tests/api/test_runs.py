@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from chatops import Step, StepReport, ToolRegistry, Workflow, tool
-from chatops.domain.errors import ConfigError, NoSuchSession
+from chatops.domain.errors import ConfigError, NoSuchSessionError
 from chatops.domain.events import AskReason, PendingCall
 from chatops.wiring.stored import open_store
 from tests.api import ordering
@@ -308,7 +308,7 @@ def test_a_run_is_resumed_by_its_own_workflow_in_its_own_workspace(stage: Stage)
         Workflow("test", [Step("a", "p")]).resume(paused.session_id)
     with pytest.raises(ConfigError, match="belongs to"):
         shop.workflow().resume(paused.session_id, workspace=stage.workspace.parent)
-    with pytest.raises(NoSuchSession):
+    with pytest.raises(NoSuchSessionError):
         shop.workflow().resume("nothing")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from chatops.dialects.json_reader import read_value
 from chatops.dialects.pythonic import read_call_list
-from chatops.dialects.repairs import Unreadable
+from chatops.dialects.repairs import UnreadableValueError
 
 pytestmark = pytest.mark.bench
 
@@ -39,7 +39,7 @@ def _seconds(read: Callable[[str], object], text: str, runs: int = 3) -> float:
         begun = time.process_time()
         try:
             read(text)
-        except Unreadable:
+        except UnreadableValueError:
             pass
         best = min(best, time.process_time() - begun)
     return best

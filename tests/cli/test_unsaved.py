@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.domain.errors import Conflict, StoreError
+from chatops.domain.errors import ConflictError, StoreError
 from chatops.engine.effects import Step
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
@@ -40,7 +40,7 @@ def test_a_full_disk_is_a_failure_told_once_and_the_turn_can_be_resumed(
 def test_a_turn_that_another_process_took_over_is_told_in_its_own_words(
     chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse_after_first(monkeypatch, Conflict("The turn has gone on elsewhere."))
+    refuse_after_first(monkeypatch, ConflictError("The turn has gone on elsewhere."))
     ran = chatops("-p", "read note.txt")
     assert ran.code == 1
     assert ran.err.count("Another process has gone on") == 1

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.config.locate import NotWellFormed, parse
+from chatops.config.locate import MalformedFileError, parse
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace
@@ -173,7 +173,7 @@ def test_a_misspelt_key_that_decides_rights_is_never_read_as_absent() -> None:
 def test_the_reader_agrees_with_the_standard_one_on_arbitrary_text(text: str) -> None:
     try:
         mine = parse(text).value
-    except NotWellFormed as error:
+    except MalformedFileError as error:
         assert error.place >= (1, 1)
         return
     assert json.loads(text) == mine

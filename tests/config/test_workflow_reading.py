@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.config.locate import NotWellFormed
+from chatops.config.locate import MalformedFileError
 from chatops.config.registry import json_schema, read_registry
 from chatops.config.workflow_read import read_workflow, workflow_schema
 from chatops.config.workflow_yaml import parse_yaml
@@ -273,7 +273,7 @@ def test_every_json_value_is_read_from_yaml_as_it_is(value: object) -> None:
 def test_arbitrary_text_is_read_or_refused_with_a_place(text: str) -> None:
     try:
         parse_yaml(text)
-    except NotWellFormed as error:
+    except MalformedFileError as error:
         assert error.place >= (1, 1)
 
 
@@ -290,7 +290,7 @@ def test_arbitrary_text_is_read_or_refused_with_a_place(text: str) -> None:
     ],
 )
 def test_the_usual_mistakes_in_yaml_are_told_in_plain_words(text: str, place: tuple[int, int], said: str) -> None:
-    with pytest.raises(NotWellFormed) as caught:
+    with pytest.raises(MalformedFileError) as caught:
         parse_yaml(text)
     assert caught.value.place == place
     assert said in caught.value.why

@@ -8,7 +8,7 @@ import pytest
 
 from chatops.demo.catalogue import CATALOGUE, Kind, Part, flow_faults, search
 from chatops.demo.tools import component_tools
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.policy.isolation import StepPlace, belongs
 from tests.tools.toolkit import context_for, done, inspected
 
@@ -89,7 +89,7 @@ async def test_details_name_the_properties_and_an_unknown_component_the_nearest(
         "method": True,
         "secret": False,
     }
-    with pytest.raises(ToolFailed, match="did you mean webhook_in"):
+    with pytest.raises(ToolFailedError, match="did you mean webhook_in"):
         await done(TOOLS["component_details"], context_for(tmp_path), {"component": "webhok_in"})
 
 
@@ -183,7 +183,7 @@ async def test_what_changed_after_the_approval_is_not_deployed_over(tmp_path: Pa
     context = context_for(tmp_path)
     facts = await inspected(TOOLS["component_deploy"], context, FLOW)
     await deployed(tmp_path)
-    with pytest.raises(ToolFailed, match="has changed since"):
+    with pytest.raises(ToolFailedError, match="has changed since"):
         await TOOLS["component_deploy"].run(facts, context)
     assert json.loads((tmp_path / "flows" / "hello.json").read_text())["version"] == 1
 

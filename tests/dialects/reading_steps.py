@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from chatops.dialects.repairs import Unreadable
+from chatops.dialects.repairs import UnreadableValueError
 
 
 def steps(read: Callable[[str], object], text: str) -> int:
@@ -26,7 +26,7 @@ def steps(read: Callable[[str], object], text: str) -> int:
     sys.setprofile(call)
     try:
         read(text)
-    except Unreadable:
+    except UnreadableValueError:
         pass
     finally:
         sys.settrace(before)

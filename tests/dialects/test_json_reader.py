@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatops.dialects.json_reader import Repair, Unreadable, read_value, read_whole, unwrap
+from chatops.dialects.json_reader import Repair, UnreadableValueError, read_value, read_whole, unwrap
 from chatops.dialects.literals import Reader, same
 from chatops.dialects.spellings import JSON
 from chatops.domain.canonical import JsonValue, canonical
@@ -185,14 +185,14 @@ def test_every_repair_but_closing_brackets_is_there_for_all_callers(text: str) -
 @pytest.mark.parametrize("close_open", [False, True])
 @pytest.mark.parametrize("text", CUT)
 def test_what_was_cut_inside_a_value_is_refused_as_cut(text: str, close_open: bool) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableValueError) as caught:
         read_whole(text, close_open=close_open)
     assert caught.value.cut
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_has_no_meaning_or_several_is_refused_and_was_not_cut(text: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableValueError) as caught:
         read_whole(text, close_open=True)
     assert not caught.value.cut
 
@@ -223,13 +223,13 @@ def test_arguments_that_the_model_did_not_close_count_as_unclosed() -> None:
 
 @pytest.mark.parametrize("text", [text for text, _, repair in REPAIRABLE if repair is Repair.UNCLOSED])
 def test_no_bracket_is_added_for_a_caller_who_does_not_ask(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         read_value(text)
 
 
 @pytest.mark.parametrize("text", ['{"a": "b" c', '{"a": "b"c', '{"a": "it"s', '{"a": ["b" c'])
 def test_brackets_are_not_closed_where_a_text_may_have_gone_on(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         read_value(text, close_open=True)
 
 
@@ -263,7 +263,7 @@ def test_arguments_that_are_an_object_need_no_unwrapping() -> None:
 
 @pytest.mark.parametrize("text", ["ls", "[1]", "3", '"x"', json.dumps(json.dumps(json.dumps({}))), '{"a": "b', "{} {}"])
 def test_a_text_without_an_object_in_it_is_no_arguments(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         unwrap(text)
 
 
@@ -320,12 +320,12 @@ def test_an_object_cut_anywhere_is_refused_as_cut_unless_all_before_the_cut_was_
     whole = json.loads(text)
     for length in [data.draw(st.integers(0, len(text) - 1))] if data else range(len(text)):
         part = text[:length]
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableValueError) as caught:
             read_value(part)
         assert caught.value.cut
         try:
             read = read_value(part, close_open=True)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             assert error.cut
         else:
             assert part.rstrip()[-1] in '"}]0123456789eEtrufalsn', "the cut came right after a value"
@@ -339,7 +339,7 @@ def test_any_text_is_read_or_refused_and_what_was_read_can_be_written(text: str,
     for read_from in range(min(len(text), 3) + 1):
         try:
             read = read_value(text, read_from, close_open=close_open)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             assert read_from <= error.position <= len(text)
             continue
         assert read_from < read.end <= len(text)
@@ -351,7 +351,7 @@ def test_no_character_at_all_breaks_the_reader(text: str) -> None:
     for wrapped in (text, f'{{"a": "{text}"}}', f"{{'{text}': 1}}", f"[{text}]"):
         try:
             canonical(read_value(wrapped, close_open=True).value).encode()
-        except Unreadable:
+        except UnreadableValueError:
             continue
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from chatops.dialects.literals import same
 from chatops.dialects.pythonic import read_call, read_call_list
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
 
@@ -159,21 +159,21 @@ def test_what_is_not_quite_python_is_repaired_and_the_repair_is_named(
 
 @pytest.mark.parametrize("text", CUT)
 def test_a_call_that_was_cut_is_refused_as_cut(text: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableValueError) as caught:
         read_call(text)
     assert caught.value.cut
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_literal_keyword_argument_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableValueError) as caught:
         read_call(text)
     assert not caught.value.cut
 
 
 @pytest.mark.parametrize("text", ["f(1)", "f(x)", "f(**{'a': 1})", "f(a=1, 2)"])
 def test_an_argument_without_a_name_is_diagnosed_as_such(text: str) -> None:
-    with pytest.raises(Unreadable, match="name=value"):
+    with pytest.raises(UnreadableValueError, match="name=value"):
         read_call(text)
 
 
@@ -213,7 +213,7 @@ def test_lines_of_calls_end_with_the_last_call(text: str) -> None:
     "text", ["[f(), g(1)]", "[f(), 3]", "[f() g()]", "[f()", "[f(),", "[f(), g(", "f()\ng(1)", "f()\ng(a='x", "[,]"]
 )
 def test_one_unreadable_call_makes_the_list_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         read_call_list(text)
 
 
@@ -227,7 +227,7 @@ def test_a_missing_bracket_is_added_after_a_closed_call_for_a_caller_who_asks(re
 
 @pytest.mark.parametrize("text", ["[f(),", "[f(a=1", "[f() and g()", "["])
 def test_a_bracket_is_not_added_where_more_was_to_come(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         read_call_list(text, close_open=True)
 
 
@@ -242,7 +242,7 @@ def test_a_call_that_python_printed_reads_back_as_it_was(written: tuple[str, dic
 @given(CALLS, st.data())
 def test_a_call_cut_anywhere_is_refused_as_cut(written: tuple[str, dict[str, JsonValue]], data: st.DataObject) -> None:
     text = _printed(*written)
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableValueError) as caught:
         read_call(text[: data.draw(st.integers(0, len(text) - 1))])
     assert caught.value.cut
 
@@ -252,7 +252,7 @@ def test_any_text_is_read_or_refused_and_what_was_read_can_be_written(text: str,
     for wrapped in (text, f"f({text})", f"[f(a={text})]"):
         try:
             calls, end = read_call_list(wrapped, close_open=close_open)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             assert 0 <= error.position <= len(wrapped)
             continue
         assert 0 < end <= len(wrapped)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from chatops.dialects import read_calls
 from chatops.dialects.literals import same
 from chatops.dialects.reading import Schema
-from chatops.dialects.repairs import Repair, Unreadable
+from chatops.dialects.repairs import Repair, UnreadableValueError
 from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue, canonical
 
@@ -129,7 +129,7 @@ def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
 
 @pytest.mark.parametrize(("raw", "schema"), REFUSED)
 def test_a_value_that_is_not_of_its_type_is_refused(raw: str, schema: Schema) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValueError):
         typed(raw, schema)
 
 
@@ -201,7 +201,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.int
 def test_whatever_the_schema_a_value_is_typed_or_refused(raw: str, schema: Schema) -> None:
     try:
         value, _ = typed(raw, schema)
-    except Unreadable:
+    except UnreadableValueError:
         return
     canonical(value)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.canonical import JsonValue
-from chatops.engine.pointer import NotThere, resolve
+from chatops.engine.pointer import PointerError, resolve
 
 DOCUMENT: JsonValue = {
     "foo": ["bar", "baz"],
@@ -46,5 +46,5 @@ def test_a_pointer_names_a_value(pointer: str, value: JsonValue) -> None:
     "pointer", ["foo", "/bar", "/foo/2", "/foo/-", "/foo/00", "/foo/-1", "/foo/٣", "/foo/0/0", "/foo/" + "9" * 5_000]
 )
 def test_what_names_nothing_is_said(pointer: str) -> None:
-    with pytest.raises(NotThere):
+    with pytest.raises(PointerError):
         resolve(DOCUMENT, pointer)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from chatops.domain.decisions import Decision, Rejected
-from chatops.domain.errors import ChatopsError, Conflict, NotSaved, StoreError
+from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import AskReason, Event, Notice, Published, ToolFinished, TurnStatus
 from chatops.domain.events import Status as NodeStatus
 from chatops.domain.ids import CallId, SessionId
@@ -219,7 +219,7 @@ async def test_where_nothing_can_be_saved_a_call_that_was_to_be_denied_is_no_err
 
 async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None:
     session, desk = Scripted(finished()), Desk()
-    session.in_the_way = NotSaved("Disk full: this is not saved.", advice="Free some space.")
+    session.in_the_way = NotSavedError("Disk full: this is not saved.", advice="Free some space.")
     assert await run_ask(session, desk) == 1
     assert desk.out == "The answer\n"
     assert "Not saved: Disk full" in desk.err
@@ -227,7 +227,7 @@ async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None
 
 async def test_that_an_answer_was_not_saved_is_said_once() -> None:
     session, desk = Scripted(finished()), Desk()
-    session.in_the_way = NotSaved("Not saving: home is read-only.", says_so=True)
+    session.in_the_way = NotSavedError("Not saving: home is read-only.", says_so=True)
     assert await run_ask(session, desk) == 1
     assert desk.err.count("Not sav") == 1
 
@@ -274,7 +274,7 @@ async def test_a_step_that_cannot_be_stored_is_a_failure_and_no_interrupt() -> N
 
 async def test_a_turn_that_another_process_took_over_is_told_in_those_words() -> None:
     session, desk = Scripted(None), Desk()
-    session.in_the_way = Conflict("Another process has gone on.", advice="Open it again.")
+    session.in_the_way = ConflictError("Another process has gone on.", advice="Open it again.")
     assert await run_ask(session, desk) == 1
     assert desk.err == "Another process has gone on. Open it again.\n"
 

@@ -7,7 +7,7 @@ from tests.e2e.desk import APPROVE
 from tests.faults.doors import flat
 from tests.kill.ledger import left_to_say, watching
 from tests.kill.scene import Hold
-from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, Stuck
+from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, StuckError
 from tests.kill.strikes import Moment
 from tests.kill.verdict import Case, after_the_kill
 
@@ -124,7 +124,7 @@ def _reads_what_was_left(case: Case, terminal: ForkedChat, wanted: str) -> None:
     line = re.compile(rf"Left off in \"effect \d+ by \w+\": .*({wanted}).* – ctrl\+g")
     try:
         terminal.reaches(lambda text: line.search(flat(text)) is not None, what=wanted)
-    except Stuck as error:
+    except StuckError as error:
         case.untold.append(str(error))
 
 

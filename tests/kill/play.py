@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.kill import at_screen, at_shell
-from tests.kill.stage import Stage, Stuck
+from tests.kill.stage import Stage, StuckError
 from tests.kill.strikes import Door, Phase, Strike
 from tests.kill.verdict import Case, in_the_end
 
@@ -21,7 +21,7 @@ def play(stage: Stage, door: Door, wanted: Strike, *, number: int, kind: str, ch
             # Meanwhile the person goes on working: what was written must not come back.
             stage.scene.replace_written(number)
         at.gone_on_with(stage, case)
-    except Stuck as error:
+    except StuckError as error:
         case.other.append(str(error))
     in_the_end(stage, case, before)
     return case

@@ -19,7 +19,7 @@ EMPTY = "Message (Enter sends"
 UNKNOWN = "u tell the model it is unknown"
 
 
-class Stuck(AssertionError):
+class StuckError(AssertionError):
     """Nothing that was waited for came, and the program lives."""
 
 
@@ -27,13 +27,13 @@ class ForkedChat(ForkedTerminal, ChatTerminal):
     """The chat, forked onto a terminal."""
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
-        """Wait until `holds` is true of the screen; False if the program is dead before. Raises Stuck."""
+        """Wait until `holds` is true of the screen; False if the program is dead before. Raises StuckError."""
         give_up = time.monotonic() + PATIENCE
         while not holds(text := self.text()):
             if not processes.running(self.pid):
                 return False
             if time.monotonic() > give_up:
-                raise Stuck(f"Waited for {what}. The screen:\n{text}")
+                raise StuckError(f"Waited for {what}. The screen:\n{text}")
             time.sleep(LOOK_S)
         return True
 
@@ -96,13 +96,13 @@ class Command:
         return self._out.read_text()
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
-        """Wait until `holds` is true of its output; False if it has ended before. Raises Stuck."""
+        """Wait until `holds` is true of its output; False if it has ended before. Raises StuckError."""
         give_up = time.monotonic() + PATIENCE
         while not holds(self.out):
             if self._child.poll() is not None:
                 return False
             if time.monotonic() > give_up:
-                raise Stuck(f"Waited for {what}. {self.out}\n{self._err.read_text()}")
+                raise StuckError(f"Waited for {what}. {self.out}\n{self._err.read_text()}")
             time.sleep(LOOK_S)
         return True
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import FailureKind
-from chatops.models.discover import KeyRefused, details, list_models, probe
+from chatops.models.discover import KeyRefusedError, details, list_models, probe
 from chatops.policy.registry import HostType, KeySource, Price
 from tests.models.asking import KEY, ask, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, error
@@ -63,7 +63,7 @@ async def test_open_webui_asks_for_a_key_behind_its_web_page(
 ) -> None:
     refusal = error(status, "Not authenticated")
     async with FakeOpenAI(pages={"/v1/models": PAGE, "/api/models": refusal}) as server:
-        with pytest.raises(KeyRefused, match=rf"{said} \({status}\)"):
+        with pytest.raises(KeyRefusedError, match=rf"{said} \({status}\)"):
             await probe(server.root, key, host_type=host_type)
         asked = [request.path for request in server.others]
     assert asked == (["/v1/models", "/api/models"] if host_type is None else ["/api/models"])
@@ -222,9 +222,9 @@ NO_DATABASE = Raw(
 
 async def test_litellm_without_a_database_refuses_a_key_with_400() -> None:
     async with FakeOpenAI(lambda _: NO_DATABASE, models_reply=NO_DATABASE) as server:
-        with pytest.raises(KeyRefused, match=r"refuses the key \(400\)"):
+        with pytest.raises(KeyRefusedError, match=r"refuses the key \(400\)"):
             await probe(server.root, "wrong")
-        with pytest.raises(KeyRefused):
+        with pytest.raises(KeyRefusedError):
             await list_models(spec_for(server, key=KeySource(literal=KEY)))
         assert (await ask(server)).failure.kind is FailureKind.UNAUTHORIZED
 

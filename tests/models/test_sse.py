@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.models.sse import ServerEvent, SseReader, TooLarge
+from chatops.models.sse import EventTooLargeError, ServerEvent, SseReader
 from chatops.models.surrogates import SurrogateJoiner
 
 LINE = st.one_of(
@@ -44,7 +44,7 @@ def test_crlf_cut_in_the_middle_is_one_line_end() -> None:
 @pytest.mark.parametrize("piece", [b"data: " + b"x" * 60, b"data: x\n", b"x" * 60])
 def test_size_is_bounded(piece: bytes) -> None:
     reader = SseReader(limit=100)
-    with pytest.raises(TooLarge):
+    with pytest.raises(EventTooLargeError):
         for _ in range(200):
             reader.feed(piece)
 

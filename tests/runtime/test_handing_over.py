@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import Conflict, SessionHeld, StoreError
+from chatops.domain.errors import ConflictError, SessionHeldError, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
@@ -89,7 +89,7 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         session = await first.open()
         await session.submit("list .")
         await session.settle()
-        with pytest.raises(SessionHeld, match=f"pid {this_process().pid}, since "):
+        with pytest.raises(SessionHeldError, match=f"pid {this_process().pid}, since "):
             await second.open(session)
         reader = await second.read(session)
         assert (said(reader), reader.handing) == (["list ."], Handing.HELD)
@@ -100,7 +100,7 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         assert said(reader) == ["list .", "run `touch one`"]
         assert changes
         for forbidden in (reader.submit("x"), reader.switch_role("assistant"), reader.rename("x"), reader.retry()):
-            with pytest.raises(SessionHeld, match="open elsewhere"):
+            with pytest.raises(SessionHeldError, match="open elsewhere"):
                 await forbidden
         assert not await reader.cancel()
 
@@ -197,9 +197,9 @@ async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_
         before = reader.pending
         await reader.get()
         await until(lambda: reader.handing is Handing.OURS)
-        await until(lambda: isinstance(session.gone, Conflict))
+        await until(lambda: isinstance(session.gone, ConflictError))
         assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.told)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await session.submit("and this")
         reader.stop()
         taken = await second.open(reader)

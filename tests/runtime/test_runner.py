@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import Conflict, NotSaved
+from chatops.domain.errors import ConflictError, NotSavedError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.engine.inputs import TurnCancelled
 from tests.runtime.talk import settled, talking
@@ -31,10 +31,10 @@ async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tm
     async with talking(tmp_path) as (_, session, told):
         await session.submit("hello")
         await settled(session)
-        session._runner._lost(Conflict("It went on elsewhere."))
+        session._runner._lost(ConflictError("It went on elsewhere."))
         before = len(told)
         assert await session.retry() is False
-        assert isinstance(session.trouble, Conflict)
+        assert isinstance(session.trouble, ConflictError)
         assert told[before:] == []
 
 
@@ -44,7 +44,7 @@ async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tm
 )
 async def test_that_something_is_not_saved_is_said_once(why: str, says_so: bool, tmp_path: Path) -> None:
     async with talking(tmp_path) as (_, session, told):
-        session._runner.hindered(NotSaved(why, says_so=says_so))
+        session._runner.hindered(NotSavedError(why, says_so=says_so))
         (notice,) = (event for event in told if isinstance(event, Notice))
         assert notice.text.count("Not sav") == 1
         assert notice.text.endswith(why)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import NotSaved, StoreError
+from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
@@ -69,7 +69,7 @@ async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works
         assert len(users(session)) == 3
         assert stored(app, session) == before
         # Said once, however often it is tried.
-        with pytest.raises(NotSaved):
+        with pytest.raises(NotSavedError):
             await session.retry()
         assert len([event for event in told if isinstance(event, Notice) and "Not saved" in event.text]) == 1
         make_room(app)
@@ -154,7 +154,7 @@ async def test_a_call_is_neither_approved_nor_denied_while_that_cannot_be_record
         (pending,) = session.pending
         shut(app)
         for decision in (Approved(), Rejected()):
-            with pytest.raises(NotSaved, match="cannot be written"):
+            with pytest.raises(NotSavedError, match="cannot be written"):
                 await session.decide(pending.call.id, digest=pending.digest, decision=decision)
         assert session.pending == (pending,)
         make_room(app)
@@ -200,7 +200,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
 
         def refuse_results(step: Step) -> None:
             if full and step.results:
-                raise NotSaved("Disk full: this is not saved.", advice="Make room.", reason="disk full")
+                raise NotSavedError("Disk full: this is not saved.", advice="Make room.", reason="disk full")
             commit(step)
 
         monkeypatch.setattr(app.store, "commit", refuse_results)
@@ -222,7 +222,7 @@ async def with_an_unsaved_result(
         await session.submit("run `echo x >> one`")
         await settled(session)
         (pending,) = session.pending
-        commit, troubles = app.store.commit, [NotSaved("Disk full.", advice="Make room.", reason="disk full")]
+        commit, troubles = app.store.commit, [NotSavedError("Disk full.", advice="Make room.", reason="disk full")]
 
         def refuse_one_result(step: Step) -> None:
             if troubles and step.results:
@@ -282,7 +282,7 @@ async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again
 async def test_a_first_message_that_cannot_be_stored_is_given_back_and_why_stays_on_the_screen(tmp_path: Path) -> None:
     async with talking(tmp_path) as (app, session, _):
         shut(app)
-        with pytest.raises(NotSaved):
+        with pytest.raises(NotSavedError):
             await session.submit("hello")
         assert session.unsaved.startswith("Home is read-only: this turn is not saved.")
         make_room(app)
@@ -299,7 +299,7 @@ async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> N
         fill_up(app)
         await session.submit("and " * 4000)
         await settled(session)
-        with pytest.raises(NotSaved):
+        with pytest.raises(NotSavedError):
             await session.switch_role("researcher")
         make_room(app)
         await session.switch_role("coder")

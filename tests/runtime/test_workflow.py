@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import AlreadyDecided, Busy, StoreError
+from chatops.domain.errors import AlreadyDecidedError, SessionBusyError, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message, ToolMessage, UserMessage
@@ -238,9 +238,9 @@ async def test_a_run_keeps_its_roles_models_and_persona_until_it_is_over(tmp_pat
         bench(tmp_path, [calls(call("shell_exec", command="true")), answer(1)]) as (at, _),
         at.run(spec) as run,
     ):
-        with pytest.raises(Busy, match="flow"):
+        with pytest.raises(SessionBusyError, match="flow"):
             await run.session.switch_role("reader")
-        with pytest.raises(Busy):
+        with pytest.raises(SessionBusyError):
             await run.session.pin_model("demo")
         await decide(run, Approved())
         await run.session.switch_role("reader")
@@ -293,7 +293,7 @@ async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_cou
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
         word = Reviewed(step=0, attempt=1, review=Stop(), by=other.principal)
         assert other.store.post_word(run.run_id, word)
-        with pytest.raises(AlreadyDecided, match=was_stopped_by(other)):
+        with pytest.raises(AlreadyDecidedError, match=was_stopped_by(other)):
             await run.review(Accept(), step=0, attempt=1)
         await run.settle()
         assert result(run) is RunResult.FAILED
@@ -316,7 +316,7 @@ async def test_a_word_that_another_terminal_leaves_in_the_same_moment_counts_if_
 
         monkeypatch.setattr(app.store, "commit_run", commit_after_the_other)
         if here == "review":
-            with pytest.raises(AlreadyDecided, match=was_stopped_by(other)):
+            with pytest.raises(AlreadyDecidedError, match=was_stopped_by(other)):
                 await run.review(Accept(), step=0, attempt=1)
         else:
             assert not await run.cancel()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chatops.domain.errors import Conflict, NoSuchSession, SessionHeld
+from chatops.domain.errors import ConflictError, NoSuchSessionError, SessionHeldError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.state import CallState
 from chatops.store.base import Holder, SessionInfo, Store
@@ -18,7 +18,7 @@ class LeaseConformance:
     ) -> None:
         store.hold(session.id, holder(pid=41), ttl_s=30)
         world.now += 3600
-        with pytest.raises(SessionHeld) as caught:
+        with pytest.raises(SessionHeldError) as caught:
             store.hold(session.id, holder(pid=42))
         assert "host box" in str(caught.value)
         assert "pid 41" in str(caught.value)
@@ -29,14 +29,14 @@ class LeaseConformance:
         store.hold(session.id, holder(pid=41), ttl_s=1_000)
         world.dead.add(41)
         store.hold(session.id, holder(pid=42))
-        with pytest.raises(SessionHeld):
+        with pytest.raises(SessionHeldError):
             store.hold(session.id, holder(pid=43))
 
     def test_another_host_holds_until_its_time_runs_out(self, store: Store, session: SessionInfo, world: World) -> None:
         store.hold(session.id, holder(host="far", pid=41), ttl_s=30)
         world.dead.add(41)
         world.now += 29
-        with pytest.raises(SessionHeld) as caught:
+        with pytest.raises(SessionHeldError) as caught:
             store.hold(session.id, holder(pid=42))
         assert "far" in str(caught.value)
         assert "pid 41" in str(caught.value)
@@ -52,11 +52,11 @@ class LeaseConformance:
         world.dead.add(41)
         found = store.held(session.id)
         assert found is not None and found.holder.pid == 41
-        with pytest.raises(SessionHeld, match="pid 41"):
+        with pytest.raises(SessionHeldError, match="pid 41"):
             store.hold(session.id, holder(pid=42))
         world.now += 30
         store.hold(session.id, holder(pid=42, boot="b1/4026532452"), ttl_s=30)
-        with pytest.raises(SessionHeld, match="pid 42"):
+        with pytest.raises(SessionHeldError, match="pid 42"):
             store.hold(session.id, holder(pid=41, boot="b1/4026532451"))
         # Of an earlier boot none is left, wherever it was.
         store.release(session.id, holder(pid=42, boot="b1/4026532452"))
@@ -74,11 +74,11 @@ class LeaseConformance:
         store.hold(session.id, holder(pid=41))
         store.release(session.id, holder(pid=42))
         store.release(SessionId("nope"), holder(pid=42))
-        with pytest.raises(SessionHeld):
+        with pytest.raises(SessionHeldError):
             store.hold(session.id, holder(pid=42))
         store.release(session.id, holder(pid=41))
         store.hold(session.id, holder(pid=42))
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.hold(SessionId("nope"), holder())
 
     def test_only_a_lease_that_is_there_is_renewed(self, store: Store, session: SessionInfo, world: World) -> None:
@@ -110,7 +110,7 @@ class LeaseConformance:
         assert (found.holder, found.since, found.expires_at) == (holder(pid=41), taken, world.now + 30)
         world.dead.add(41)
         assert opened().held(session.id) is None
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.held(SessionId("nope"))
 
     def test_a_request_to_hand_over_lasts_until_it_is_taken_back_or_another_one_holds(
@@ -140,10 +140,10 @@ class LeaseConformance:
         self, store: Store, session: SessionInfo
     ) -> None:
         store.hold(session.id, holder(pid=41))
-        with pytest.raises(SessionHeld, match="41"):
+        with pytest.raises(SessionHeldError, match="41"):
             store.take_over(session.id, holder(pid=42), of=holder(pid=40))
         store.take_over(session.id, holder(pid=42), of=holder(pid=41))
-        with pytest.raises(SessionHeld, match="42"):
+        with pytest.raises(SessionHeldError, match="42"):
             store.hold(session.id, holder(pid=41))
         store.release(session.id, holder(pid=41))
         store.take_over(session.id, holder(pid=42), of=holder(pid=41))
@@ -158,9 +158,9 @@ class LeaseConformance:
         waiting = kit.pending_turn(store, session, turn)
         store.take_over(session.id, holder(pid=42), of=holder(pid=77))
         begun = kit.then(waiting, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
-        with pytest.raises(Conflict, match="pid 42"):
+        with pytest.raises(ConflictError, match="pid 42"):
             store.commit(begun)
-        with pytest.raises(Conflict, match="pid 42"):
+        with pytest.raises(ConflictError, match="pid 42"):
             store.append_message(session.id, kit.user("divider"))
         assert store.journal(turn) == []
         assert store.load_turn(turn).seq == waiting.state.seq

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chatops.domain.decisions import Approved, Decision, Edited, Rejected
-from chatops.domain.errors import AlreadyDecided
+from chatops.domain.errors import AlreadyDecidedError
 from chatops.domain.events import AskReason
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.rights import Verdict
@@ -68,7 +68,7 @@ class QueueConformance:
             effects=(kit.run(call),),
             decisions=(kit.record(call),),
         )
-        with pytest.raises(AlreadyDecided, match="was answered by uid"):
+        with pytest.raises(AlreadyDecidedError, match="was answered by uid"):
             store.commit(started)
         assert store.journal(turn) == []
         assert store.decisions() == []

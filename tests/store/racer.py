@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from chatops.domain.errors import Conflict
+from chatops.domain.errors import ConflictError
 from chatops.domain.ids import TurnId
 from chatops.engine.effects import Step
 from chatops.engine.state import CallState
@@ -22,7 +22,7 @@ def main(path: str, turn_id: str) -> None:
     step = kit.then(Step(state=state), kit.in_round(CallState(call=call, status=kit.started())))
     try:
         store.commit(replace(step, effects=(kit.run(call),)))
-    except Conflict:
+    except ConflictError:
         print("conflict", flush=True)
     else:
         print("won", flush=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.errors import AlreadyDecided, Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.contract import StepContract
@@ -54,12 +54,12 @@ class RunConformance:
         assert store.load_run(SessionId(session.id[:12])).session_id == session.id
 
     def test_a_chat_is_no_run_and_an_unknown_session_neither(self, store: Store, session: SessionInfo) -> None:
-        with pytest.raises(NoSuchSession, match="no run") as caught:
+        with pytest.raises(NoSuchSessionError, match="no run") as caught:
             store.load_run(session.id)
         assert "workflow list" in caught.value.advice
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.load_run(SessionId("nope"))
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.commit_run(run.begun(SessionId("gone")))
 
     def test_runs_come_newest_activity_first_and_without_chats(self, store: Store) -> None:
@@ -77,7 +77,7 @@ class RunConformance:
     @pytest.mark.parametrize("seq", [1, 4])
     def test_a_run_begins_at_zero(self, store: Store, session: SessionInfo, seq: int) -> None:
         step = run.begun(session.id)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit_run(replace(step, state=replace(step.state, seq=seq)))
         assert store.session(session.id).run is None
 
@@ -87,12 +87,12 @@ class RunConformance:
         step = run.begun(session.id)
         store.commit_run(step)
         second = run.then(step, run.review())
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit_run(run.then(second, run.over()))
         store.commit_run(second)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit_run(run.then(step, run.over()))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit_run(step)
         assert store.load_run(session.id) == second.state
 
@@ -107,7 +107,7 @@ class RunConformance:
     ) -> None:
         step = run.begun(session.id)
         store.commit_run(step)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             opened().commit_run(step)
         opened().commit_run(replace(step, effects=()))
 
@@ -116,7 +116,7 @@ class RunConformance:
         store.post_word(session.id, run.accepted())
         store.delete_session(session.id)
         assert store.runs() == []
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.load_run(session.id)
         assert store.check() == []
 
@@ -124,14 +124,14 @@ class RunConformance:
 
     def test_only_the_turn_that_a_run_waits_for_may_begin(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.begun(session.id))
-        with pytest.raises(Conflict, match="is a run"):
+        with pytest.raises(ConflictError, match="is a run"):
             store.commit(kit.first(run.turn(2, session.id), session.id))
         store.commit(attempt(1, session.id))
         assert store.session(session.id).active_turn == run.turn(1, session.id)
 
     def test_no_turn_begins_while_a_person_is_asked_about_a_step(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.then(run.begun(session.id), run.review(), seq=0))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.first(run.turn(1, session.id), session.id))
 
     def test_after_a_run_its_session_is_a_chat_whose_turns_begin_at_the_head(
@@ -144,7 +144,7 @@ class RunConformance:
         assert store.session(session.id).run == RunMark(
             workflow="release", phase="run_finished", step="", result=RunResult.ANSWERED.value
         )
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.first(run.turn(2, session.id), session.id))
         said = ended.state.messages
         chat = kit.first(run.turn(2, session.id), session.id, parent=said[-1].id, history=said)
@@ -235,7 +235,7 @@ class RunConformance:
         first = Reviewed(step=0, attempt=1, review=Stop(), by=kit.BEN)
         assert opened().post_word(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
-        with pytest.raises(AlreadyDecided, match=f"by {re.escape(str(kit.BEN))} already"):
+        with pytest.raises(AlreadyDecidedError, match=f"by {re.escape(str(kit.BEN))} already"):
             store.commit_run(replace(on, word=run.accepted()))
         assert (store.load_run(session.id), store.posted_words(session.id)) == (asked.state, [first])
         over = replace(run.then(asked, run.over(RunResult.FAILED)), word=first)
@@ -280,7 +280,7 @@ class RunConformance:
         assert not store.post_word(session.id, run.CANCELLED)
 
     def test_a_word_to_no_run_is_refused(self, store: Store, session: SessionInfo) -> None:
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.post_word(session.id, run.CANCELLED)
         assert store.posted_words(session.id) == []
         with pytest.raises(StoreError):
@@ -288,5 +288,5 @@ class RunConformance:
 
     def test_an_unknown_turn_of_a_run_is_unreadable(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.begun(session.id))
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableError):
             store.load_turn(run.turn(1, session.id))

@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
 from chatops.engine.state import CallState
@@ -48,10 +48,10 @@ class SessionConformance:
     def test_an_unknown_session_is_a_sentence_with_the_next_step(
         self, store: Store, session: SessionInfo, wanted: str
     ) -> None:
-        with pytest.raises(NoSuchSession) as caught:
+        with pytest.raises(NoSuchSessionError) as caught:
             store.session(SessionId(wanted))
         assert "sessions list" in caught.value.advice
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.history(SessionId(wanted))
 
     def test_sessions_come_newest_activity_first_whatever_the_clock_says(self, store: Store, world: World) -> None:
@@ -83,7 +83,7 @@ class SessionConformance:
         info = store.session(session.id)
         assert (info.role, info.model_pin, info.persona, info.title) == ("reviewer", "", "calm", "New title")
         assert [info.id for info in store.sessions()] == [newer.id, session.id]
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.update_session(SessionId("nope"), title="x")
 
     def test_the_title_is_the_first_line_a_person_wrote(self, store: Store, session: SessionInfo) -> None:
@@ -196,9 +196,9 @@ class SessionConformance:
         fork = store.fork_session(session.id)
         store.commit(kit.then(ask, kit.finished(), kit.assistant(turn), decisions=(kit.record(call),)))
         store.delete_session(session.id)
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.session(session.id)
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableError):
             store.load_turn(turn)
         assert [info.id for info in store.sessions()] == [fork.id]
         assert store.history(fork.id) == (kit.user(turn),)
@@ -237,7 +237,7 @@ class SessionConformance:
         assert store.kept_texts(other.id) == ()
         assert [store.kept_texts(session.id) for _ in range(2)] == [("one", "two", "one")] * 2
         for wrong in (store.kept_texts, lambda session_id: store.queue_text(session_id, "x")):
-            with pytest.raises(NoSuchSession):
+            with pytest.raises(NoSuchSessionError):
                 wrong(SessionId("nope"))
 
     def test_the_newest_text_is_taken_out_and_becomes_a_setting(self, store: Store, session: SessionInfo) -> None:
@@ -251,7 +251,7 @@ class SessionConformance:
         assert [store.take_queued_text(session.id, into="draft") for _ in range(3)] == ["two", "one", None]
         assert store.setting("draft") == "one", "nothing was taken, nothing is stored"
         assert store.kept_texts(other.id) == ("theirs",)
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.take_queued_text(SessionId("nope"), into="draft")
 
     def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
@@ -269,7 +269,7 @@ class SessionConformance:
         store.commit(step)
         assert store.kept_texts(session.id) == ("one",)
         second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_kept=True)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(second)
         assert store.kept_texts(session.id) == ("one",)
         assert store.kept_texts(other.id) == ("theirs",)

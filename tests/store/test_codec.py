@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.usage import Usage
 from chatops.engine import state as engine_state
@@ -135,14 +135,14 @@ def test_a_changed_checkpoint_loads_or_is_unreadable_and_nothing_else(path: list
         spot = spot[key]
     try:
         codec.decode_state(json.dumps(payload), version=codec.STATE_VERSION)
-    except Unreadable as error:
+    except UnreadableError as error:
         assert error.advice
 
 
 @pytest.mark.parametrize("version", [0, -1, codec.STATE_VERSION + 1])
 def test_versions_that_nobody_wrote_are_unreadable(version: int) -> None:
     text = codec.encode_state(kit.first(TurnId("s.1"), SessionId("s")).state)
-    with pytest.raises(Unreadable, match="version"):
+    with pytest.raises(UnreadableError, match="version"):
         codec.decode_state(text, version=version)
 
 

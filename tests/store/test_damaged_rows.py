@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import StoreError, Unreadable
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.messages import NoticeMessage
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
@@ -91,7 +91,7 @@ def test_a_damaged_or_newer_checkpoint_is_unreadable_and_the_conversation_is_not
         turn = store.next_turn_id(session_id)
         store.commit(kit.first(turn, session_id))
         sql(path, f"UPDATE turns SET {change}")
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableError) as caught:
             store.load_turn(turn)
         assert caught.value.advice
         assert store.history(session_id) == (kit.user(turn),)
@@ -107,7 +107,7 @@ def test_a_damaged_or_newer_run_is_unreadable_and_its_conversation_is_not(path: 
         store.append_message(session_id, kit.user(session_id))
         store.commit_run(run.begun(session_id))
         sql(path, f"UPDATE runs SET {change}")
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableError) as caught:
             store.load_run(session_id)
         assert caught.value.advice
         assert store.history(session_id) == (kit.user(session_id),)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import NoSuchSession, NotSaved, Unreadable
+from chatops.domain.errors import NoSuchSessionError, NotSavedError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import Step
@@ -228,7 +228,7 @@ def test_damage_that_comes_while_it_is_open_is_mended_when_it_is_met(path: Path)
     page = pages_of(path, "messages")[6]
     with closing(SqliteStore(path)) as store:
         flip(path, page)
-        with pytest.raises(NotSaved, match="was damaged; it was moved to") as caught:
+        with pytest.raises(NotSavedError, match="was damaged; it was moved to") as caught:
             store.history(one)
         assert caught.value.advice == "Try again."
         assert DAMAGED in texts(store.history(one))
@@ -361,7 +361,7 @@ def test_a_replaced_file_is_used_and_the_old_one_can_still_be_read(path: Path, s
         (notice,) = store.notices
         assert "was replaced while chatops ran" in notice
         assert f"--store {path}.old-1" in notice
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.history(ours)
         store.append_message(theirs, kit.user(theirs, "and on", 2))
         assert store.check() == []
@@ -432,7 +432,7 @@ def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scr
     before = scratch.read_bytes()
     with closing(SqliteStore(path)) as store:
         scratch.rename(path)
-        with pytest.raises(Unreadable, match="newer"):
+        with pytest.raises(UnreadableError, match="newer"):
             store.sessions()
     assert path.read_bytes() == before
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import Unreadable
+from chatops.domain.errors import UnreadableError
 from chatops.store import run_codec
 from tests.store import runkit as run
 
@@ -41,7 +41,7 @@ def test_every_golden_run_survives(name: str) -> None:
 
 @pytest.mark.parametrize("version", [0, -1, run_codec.RUN_VERSION + 1])
 def test_versions_of_runs_that_nobody_wrote_are_unreadable(version: int) -> None:
-    with pytest.raises(Unreadable, match="run version"):
+    with pytest.raises(UnreadableError, match="run version"):
         run_codec.decode_run(run_codec.encode_run(run.begun().state), version=version)
 
 
@@ -49,7 +49,7 @@ def test_versions_of_runs_that_nobody_wrote_are_unreadable(version: int) -> None
     "text", ["", "x", "[]", "{}", '{"phase": {"kind": "martian"}}', None, 5], ids=lambda text: repr(text)
 )
 def test_a_damaged_run_is_unreadable_with_the_next_step(text: object) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableError) as caught:
         run_codec.decode_run(text, version=1)
     assert caught.value.advice
 
@@ -57,5 +57,5 @@ def test_a_damaged_run_is_unreadable_with_the_next_step(text: object) -> None:
 def test_a_run_at_a_step_that_it_does_not_have_is_unreadable() -> None:
     payload = json.loads(run_codec.encode_run(run.begun().state))
     payload["phase"]["step"] = 2
-    with pytest.raises(Unreadable, match="step"):
+    with pytest.raises(UnreadableError, match="step"):
         run_codec.decode_run(json.dumps(payload), version=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import Conflict, StoreError, Unreadable
+from chatops.domain.errors import ConflictError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import UserMessage
 from chatops.engine.state import CallState
@@ -94,7 +94,7 @@ def test_what_was_stored_is_there_after_opening_again(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         assert store.load_turn(turn) == ask.state
         assert store.posted(turn) == [kit.decided(call)]
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(ask)
 
 
@@ -103,7 +103,7 @@ def test_a_newer_file_is_refused_and_not_touched(path: Path) -> None:
         a_session(store)
     sql(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    with pytest.raises(Unreadable, match=f"version {SCHEMA_VERSION + 1}") as caught:
+    with pytest.raises(UnreadableError, match=f"version {SCHEMA_VERSION + 1}") as caught:
         SqliteStore(path)
     assert "Update" in caught.value.advice
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
@@ -114,7 +114,7 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
     path.parent.mkdir(parents=True)
     sql(path, "CREATE TABLE bookmarks (url TEXT)")
     before = path.read_bytes()
-    with pytest.raises(Unreadable, match="another program"):
+    with pytest.raises(UnreadableError, match="another program"):
         SqliteStore(path)
     assert path.read_bytes() == before
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
@@ -74,12 +74,12 @@ class TurnConformance:
         assert store.usage(store.fork_session(session.id).id) is None
 
     def test_an_unknown_turn_is_unreadable(self, store: Store) -> None:
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableError):
             store.load_turn(TurnId("nope.1"))
 
     @pytest.mark.parametrize("seq", [1, 5])
     def test_a_turn_begins_at_zero(self, store: Store, session: SessionInfo, turn: TurnId, seq: int) -> None:
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.first(turn, session.id, seq=seq))
         assert store.history(session.id) == ()
 
@@ -90,12 +90,12 @@ class TurnConformance:
         store.commit(step)
         second = kit.then(step, kit.finished("one"), kit.assistant(turn, "one"))
         gap = kit.then(second, kit.finished("three"), kit.assistant(turn, "three", 3))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(gap)
         store.commit(second)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.then(step, kit.finished("two"), kit.assistant(turn, "two", 4)))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(step)
         assert store.load_turn(turn) == second.state
         assert store.history(session.id) == second.state.messages
@@ -126,7 +126,7 @@ class TurnConformance:
         store.commit(step)
         runs = kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
         store.commit(runs)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             opened().commit(runs)
         assert len(store.journal(turn)) == 1
 
@@ -136,27 +136,27 @@ class TurnConformance:
         step = kit.first(turn, session.id)
         store.commit(step)
         opened().commit(Step(state=step.state))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             opened().commit(Step(state=replace(step.state, phase=kit.finished())))
         assert store.load_turn(turn) == step.state
 
     def test_a_turn_must_begin_at_the_head(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         store.append_message(session.id, kit.user("old"))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.first(turn, session.id))
 
     def test_one_turn_of_a_session_at_a_time(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         step = kit.first(turn, session.id)
         store.commit(step)
         second = store.next_turn_id(session.id)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.first(second, session.id, parent=kit.user(turn).id))
         store.commit(kit.then(step, kit.finished()))
         store.commit(kit.first(second, session.id, parent=kit.user(turn).id))
         assert store.session(session.id).active_turn == second
 
     def test_a_step_of_no_session_is_refused(self, store: Store) -> None:
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NoSuchSessionError):
             store.commit(kit.first(TurnId("gone.1"), SessionId("gone")))
 
     def test_a_state_that_names_a_message_nobody_stored_is_refused(
@@ -192,7 +192,7 @@ class TurnConformance:
         phase = kit.in_round(CallState(call=call, status=kit.started()))
         runs = kit.then(step, phase, effects=(kit.run(call),))
         store.commit(runs)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             store.commit(kit.then(runs, phase, kit.assistant(turn), effects=(kit.run(call),)))
         assert store.load_turn(turn) == runs.state
         assert store.history(session.id) == (kit.user(turn),)

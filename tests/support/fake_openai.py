@@ -472,7 +472,7 @@ class FakeOpenAI:
                 return False
             writer.write(b"0\r\n\r\n")
             await writer.drain()
-        except _Stop:
+        except _StopError:
             return False
         except ConnectionError:
             request.gone.set()
@@ -494,23 +494,23 @@ class FakeOpenAI:
                 case Hang():
                     await self._hold(threading.Event(), request=request, reader=reader)
                 case Close():
-                    raise _Stop
+                    raise _StopError
                 case Reset():
                     linger = struct.pack("ii", 1, 0)
                     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     writer.transport.abort()
-                    raise _Stop
+                    raise _StopError
 
     async def _hold(self, event: threading.Event, *, request: SeenRequest, reader: asyncio.StreamReader) -> None:
         while not event.is_set():
             if reader.at_eof() or reader.exception() is not None:
                 request.gone.set()
-                raise _Stop
+                raise _StopError
             # A threading.Event may be set from any thread, so it is looked at, not awaited.
             await asyncio.sleep(0.005)
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     """The connection is not to be used again."""
 
 

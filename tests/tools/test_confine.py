@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder
 from tests.tools.toolkit import context_for
@@ -142,7 +142,7 @@ def test_a_swap_between_check_and_use_is_not_followed(ws: Path) -> None:
     place = locate("a.txt", context=context)
     (ws / "a.txt").unlink()
     (ws / "a.txt").symlink_to("../out/secret.txt")
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         read(place.path, context)
 
 
@@ -153,10 +153,10 @@ def test_a_folder_swapped_between_check_and_use_is_not_followed(ws: Path) -> Non
     assert read(place.path, context) == b"mine"
     (ws / "sub").rename(ws / "sub2")
     (ws / "sub").symlink_to("../out")
-    with pytest.raises(ToolFailed, match="changed since"):
+    with pytest.raises(ToolFailedError, match="changed since"):
         read(place.path, context)
     with (
-        pytest.raises(ToolFailed, match="changed since"),
+        pytest.raises(ToolFailedError, match="changed since"),
         opened_folder(ws / "sub" / "n", context=context, create=True),
     ):
         pass
@@ -164,7 +164,7 @@ def test_a_folder_swapped_between_check_and_use_is_not_followed(ws: Path) -> Non
 
 def test_a_pipe_is_not_waited_for(ws: Path) -> None:
     os.mkfifo(ws / "pipe")
-    with pytest.raises(ToolFailed, match="not a regular file"):
+    with pytest.raises(ToolFailedError, match="not a regular file"):
         read(ws / "pipe", context_for(ws))
 
 

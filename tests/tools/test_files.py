@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.diff import unified
 from chatops.tools.read_files import file_list, file_read
@@ -74,7 +74,7 @@ async def test_a_file_that_went_away_after_the_check_is_a_failure(tmp_path: Path
     path = put(tmp_path / "a.txt", "x")
     facts = await inspected(file_read, context_for(tmp_path), {"path": "a.txt"})
     path.unlink()
-    with pytest.raises(ToolFailed, match="gone"):
+    with pytest.raises(ToolFailedError, match="gone"):
         await file_read.run(facts, context_for(tmp_path))
 
 
@@ -162,7 +162,7 @@ async def test_nothing_is_written_when_the_file_changed_after_the_check(tmp_path
     else:
         facts = await inspected(file_edit, context, {"path": "a.txt", "old": "old", "new": "new"})
     path.write_text("old text, and more\n", encoding="utf-8")
-    with pytest.raises(ToolFailed, match="changed since"):
+    with pytest.raises(ToolFailedError, match="changed since"):
         await (file_write if tool is file_write else file_edit).run(facts, context)
     assert path.read_text(encoding="utf-8") == "old text, and more\n"
     assert os.listdir(tmp_path) == ["a.txt"]

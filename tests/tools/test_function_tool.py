@@ -12,7 +12,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from chatops.domain.errors import ToolFailed, ToolRetry
+from chatops.domain.errors import ToolFailedError, ToolRetryError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome
 from chatops.tools.base import Tool, ToolContext
@@ -64,7 +64,7 @@ async def test_the_context_is_passed_in_and_cannot_be_given_by_a_model(tmp_path:
 
 async def test_a_call_with_problems_never_runs(tmp_path: Path) -> None:
     facts = await inspected(repeat, context_for(tmp_path), "{}")
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await repeat.run(facts, context_for(tmp_path))
 
 
@@ -89,16 +89,18 @@ async def test_an_exception_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     @tool()
     def fail(kind: str) -> str:
         """Fail."""
-        raise {"timeout": TimeoutError(), "retry": ToolRetry("Say it otherwise."), "long": ValueError("z" * 9_999)}[
-            kind
-        ]
+        raise {
+            "timeout": TimeoutError(),
+            "retry": ToolRetryError("Say it otherwise."),
+            "long": ValueError("z" * 9_999),
+        }[kind]
 
     context = context_for(tmp_path)
-    with pytest.raises(ToolFailed, match="Tool execution failed: TimeoutError"):
+    with pytest.raises(ToolFailedError, match="Tool execution failed: TimeoutError"):
         await done(fail, context, {"kind": "timeout"})
-    with pytest.raises(ToolRetry, match="otherwise"):
+    with pytest.raises(ToolRetryError, match="otherwise"):
         await done(fail, context, {"kind": "retry"})
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         await done(fail, context, {"kind": "long"})
     assert len(str(caught.value)) < 500
 
@@ -124,7 +126,7 @@ async def test_what_would_end_more_than_the_call_is_a_failure_of_the_call(tmp_pa
         raise ENDS[kind]
 
     for one in (leave, leave_soon):
-        with pytest.raises(ToolFailed, match="Tool execution failed: "):
+        with pytest.raises(ToolFailedError, match="Tool execution failed: "):
             await done(one, context_for(tmp_path), {"kind": kind})
 
 
@@ -177,7 +179,7 @@ async def test_values_that_do_not_fit_are_told_of_but_not_shown(
         """Settle."""
         return str(Account.model_validate({"key": secret}))
 
-    with pytest.raises(ToolFailed, match="ValidationError: key: Input should be a valid integer") as caught:
+    with pytest.raises(ToolFailedError, match="ValidationError: key: Input should be a valid integer") as caught:
         await done(settle, context_for(tmp_path), {})
     assert "running settle failed" in caplog.text
     assert "sk-secret" not in caplog.text + str(caught.value)
@@ -205,7 +207,7 @@ async def test_an_inspector_that_fails_refuses(tmp_path: Path) -> None:
 
     facts = await inspected(harmless, context_for(tmp_path), {})
     assert "disk on fire" in facts.refusal
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await harmless.run(facts, context_for(tmp_path))
 
 

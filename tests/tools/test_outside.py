@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
@@ -33,7 +33,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", TOUCH)
 async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permits(tmp_path: Path, name: str) -> None:
     tool, context = tools(SandboxMode.AUTO)[name], context_for(tmp_path)
-    with pytest.raises(ToolFailed, match=r"could not be set up for this command, so nothing was run: bwrap: .*person"):
+    with pytest.raises(
+        ToolFailedError, match=r"could not be set up for this command, so nothing was run: bwrap: .*person"
+    ):
         await done(tool, context, TOUCH[name])
     assert not (tmp_path / "made").exists()
     again = await inspected(tool, context, TOUCH[name])
@@ -48,7 +50,7 @@ async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permi
 @pytest.mark.usefixtures("broken")
 async def test_it_is_about_that_command_in_that_conversation_alone(tmp_path: Path) -> None:
     tool = tools(SandboxMode.AUTO)["shell_exec"]
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await done(tool, context_for(tmp_path), {"command": "touch made"})
     assert not (await inspected(tool, context_for(tmp_path), {"command": "touch made2"})).by_hand
     other = context_for(tmp_path / "..")
@@ -58,11 +60,11 @@ async def test_it_is_about_that_command_in_that_conversation_alone(tmp_path: Pat
 @pytest.mark.usefixtures("broken")
 async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: Path) -> None:
     tool, context = tools(SandboxMode.AUTO)["shell_exec"], context_for(tmp_path)
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await done(tool, context, {"command": "touch made"})
     outside = await inspected(tool, context, {"command": "touch made"})
     restarted = tools(SandboxMode.AUTO)["shell_exec"]
-    with pytest.raises(ToolFailed, match="no longer what was approved"):
+    with pytest.raises(ToolFailedError, match="no longer what was approved"):
         await restarted.run(outside, context)
     assert not (tmp_path / "made").exists()
 
@@ -70,6 +72,6 @@ async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: 
 @pytest.mark.usefixtures("broken")
 async def test_where_a_sandbox_is_required_it_is_not_offered(tmp_path: Path) -> None:
     tool, context = tools(SandboxMode.REQUIRE)["shell_exec"], context_for(tmp_path)
-    with pytest.raises(ToolFailed, match="cannot run without one"):
+    with pytest.raises(ToolFailedError, match="cannot run without one"):
         await done(tool, context, {"command": "touch made"})
     assert not (await inspected(tool, context, {"command": "touch made"})).by_hand

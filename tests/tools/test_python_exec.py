@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
@@ -177,7 +177,7 @@ async def test_a_required_sandbox_that_is_not_there_refuses(tmp_path: Path, monk
         required = await inspected(python(SandboxMode.REQUIRE), context_for(tmp_path), {"code": "pass"})
         assert "bubblewrap is not installed" in required.refusal
         stale = replace(sandboxed, sandbox="bubblewrap: as it was approved")
-        with pytest.raises(ToolFailed, match="no longer what was approved"):
+        with pytest.raises(ToolFailedError, match="no longer what was approved"):
             await python(SandboxMode.AUTO).run(stale, context_for(tmp_path))
     finally:
         probe.cache_clear()
@@ -208,7 +208,7 @@ async def test_without_a_python_the_call_is_refused_and_not_asked_about(
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
     facts = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "pass"})
     assert "no python3" in facts.refusal
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await python(SandboxMode.AUTO).run(facts, context_for(tmp_path))
 
 

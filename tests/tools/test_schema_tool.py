@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome, ToolSpec
 from chatops.tools.base import Tool
 from chatops.tools.function import as_result
@@ -56,7 +56,7 @@ async def test_arguments_that_do_not_fit_never_reach_the_function(
     facts = await inspected(tool, context_for(tmp_path), arguments)
     (problem,) = facts.problems
     assert problem.path == path and word in problem.message
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await tool.run(facts, context_for(tmp_path))
 
 
@@ -80,7 +80,7 @@ async def test_an_exception_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     def fail(city: str) -> str:
         raise KeyError(city)
 
-    with pytest.raises(ToolFailed, match="Tool execution failed: KeyError: 'Bonn'"):
+    with pytest.raises(ToolFailedError, match="Tool execution failed: KeyError: 'Bonn'"):
         await done(made(fail), context_for(tmp_path), {"city": "Bonn"})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools.threads import Escaped, LooseThreads
+from chatops.tools.threads import EscapedError, LooseThreads
 from tests.support.waiting import PATIENCE
 
 HANGS = """
@@ -48,5 +48,5 @@ async def test_results_and_errors_come_back() -> None:
     ]
     with pytest.raises(ZeroDivisionError):
         await asyncio.to_thread(divmod, 1, 0)
-    with pytest.raises(Escaped, match="SystemExit: 3"):
+    with pytest.raises(EscapedError, match="SystemExit: 3"):
         await asyncio.to_thread(sys.exit, 3)

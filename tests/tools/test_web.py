@@ -12,10 +12,10 @@ import pytest_asyncio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools import apart
-from chatops.tools.addresses import BadUrl, not_public, public_address, read_url
+from chatops.tools.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
 from chatops.tools.page import decoded, text_of
 from chatops.tools.web import WebSettings, web_tools
@@ -85,7 +85,7 @@ async def test_the_name_is_resolved_once_and_that_address_is_dialled(server: Ser
 
 async def test_one_inner_address_among_public_ones_refuses(server: Server, tmp_path: Path) -> None:
     settings = stub(**{"mixed.test": ("93.184.216.34", "10.0.0.1")})
-    with pytest.raises(ToolFailed, match=r"10\.0\.0\.1"):
+    with pytest.raises(ToolFailedError, match=r"10\.0\.0\.1"):
         await done(fetcher(settings), context_for(tmp_path), {"url": "http://mixed.test/"})
 
 
@@ -136,7 +136,7 @@ async def test_only_ports_of_the_web_are_dialled(tmp_path: Path, url: str, fetch
 async def test_a_port_is_judged_again_when_a_page_is_fetched(server: Server, tmp_path: Path) -> None:
     """The registry may have changed since the call was approved."""
     facts = await inspected(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/"})
-    with pytest.raises(ToolFailed, match=f"port {server.port}"):
+    with pytest.raises(ToolFailedError, match=f"port {server.port}"):
         await fetcher(replace(stub(), ports={80})).run(facts, context_for(tmp_path))
     assert server.asked == []
 
@@ -157,7 +157,7 @@ async def test_redirects_within_the_host_are_followed_and_checked(server: Server
     server.answers["/file"] = redirect("file:///etc/passwd")
     tool, context, base = fetcher(stub()), context_for(tmp_path), f"http://stub.test:{server.port}"
     assert (await done(tool, context, {"url": f"{base}/a"})).content.endswith("/c\n\nthere")
-    with pytest.raises(ToolFailed, match="http://"):
+    with pytest.raises(ToolFailedError, match="http://"):
         await done(tool, context, {"url": f"{base}/file"})
     assert "was not followed" in (await done(tool, context, {"url": f"{base}/inner"})).content
 
@@ -182,7 +182,7 @@ async def test_a_grant_for_the_host_is_none_for_its_other_services(server: Serve
 
 async def test_a_loop_ends(server: Server, tmp_path: Path) -> None:
     server.answers["/loop"] = redirect("/loop")
-    with pytest.raises(ToolFailed, match="more than 5 redirects"):
+    with pytest.raises(ToolFailedError, match="more than 5 redirects"):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/loop"})
     assert len(server.asked) == 6
 
@@ -217,7 +217,7 @@ async def test_an_endless_page_is_cut(server: Server, tmp_path: Path) -> None:
 async def test_a_server_that_says_nothing_is_not_waited_for(server: Server, tmp_path: Path) -> None:
     server.answers["/slow"] = lambda writer: None
     context = context_for(tmp_path, timeout_s=0.3)
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await done(fetcher(stub()), context, {"url": f"http://stub.test:{server.port}/slow"})
 
 
@@ -233,15 +233,15 @@ async def test_a_server_that_says_nothing_is_not_waited_for(server: Server, tmp_
 )
 async def test_what_cannot_be_read_is_one_sentence(server: Server, tmp_path: Path, reply: bytes, says: str) -> None:
     server.answers["/x"] = reply
-    with pytest.raises(ToolFailed, match=says):
+    with pytest.raises(ToolFailedError, match=says):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/x"})
 
 
 async def test_refused_connections_and_unknown_names(tmp_path: Path, unused_tcp_port: int) -> None:
     context = context_for(tmp_path)
-    with pytest.raises(ToolFailed, match="could not be fetched"):
+    with pytest.raises(ToolFailedError, match="could not be fetched"):
         await done(fetcher(stub()), context, {"url": f"http://stub.test:{unused_tcp_port}/"})
-    with pytest.raises(ToolFailed, match="could not be resolved"):
+    with pytest.raises(ToolFailedError, match="could not be resolved"):
         await done(fetcher(stub()), context, {"url": "http://nowhere.test/"})
 
 
@@ -259,7 +259,7 @@ async def test_a_page_that_is_made_to_be_read_for_hours_holds_up_nothing(
 ) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     server.answers["/p"] = answer("<!doctype html>" + "<a " * 600_000)
-    with pytest.raises(ToolFailed, match="could not be read as HTML: it took too long"):
+    with pytest.raises(ToolFailedError, match="could not be read as HTML: it took too long"):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
 
 
@@ -283,7 +283,7 @@ async def test_every_spelling_of_the_loopback_is_seen(host: str) -> None:
     async def never(name: str, port: int) -> tuple[str, ...]:
         raise AssertionError("asked")
 
-    with pytest.raises(BadUrl, match=r"127\.0\.0\.1"):
+    with pytest.raises(BadUrlError, match=r"127\.0\.0\.1"):
         await public_address(read_url(f"http://{host}/"), resolver=never)
 
 
@@ -291,7 +291,7 @@ async def test_every_spelling_of_the_loopback_is_seen(host: str) -> None:
 def test_a_url_is_read_or_refused_and_reads_the_same_again(text: str) -> None:
     try:
         target = read_url(f"http://{text}")
-    except BadUrl:
+    except BadUrlError:
         return
     assert read_url(target.url) == target
     assert "@" not in target.origin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from chatops.domain.errors import ToolFailed
+from chatops.domain.errors import ToolFailedError
 from chatops.tools.search import (
     BraveBackend,
     DdgsBackend,
@@ -75,14 +75,14 @@ async def test_tavily(server: Server, tmp_path: Path) -> None:
 )
 async def test_a_refusal_is_a_sentence_without_the_key(server: Server, tmp_path: Path, reply: bytes, says: str) -> None:
     server.answers["/search"] = reply
-    with pytest.raises(ToolFailed, match=says) as caught:
+    with pytest.raises(ToolFailedError, match=says) as caught:
         await searched(TavilyBackend(key=SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path)
     assert SECRET not in str(caught.value)
     assert len(server.asked) == 1
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path, unused_tcp_port: int) -> None:
-    with pytest.raises(ToolFailed, match="could not be reached"):
+    with pytest.raises(ToolFailedError, match="could not be reached"):
         await searched(SearxngBackend(url=f"http://127.0.0.1:{unused_tcp_port}"), tmp_path)
 
 

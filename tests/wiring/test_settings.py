@@ -2,14 +2,14 @@
 
 import pytest
 
-from chatops.domain.errors import NotSaved
+from chatops.domain.errors import NotSavedError
 from chatops.runtime.worker import WorkerThread
 from chatops.wiring.settings import Settings
 from tests.store.memory_store import MemoryStore
 
 
 def refuses(key: str, value: str) -> None:
-    raise NotSaved("the disk is full")
+    raise NotSavedError("the disk is full")
 
 
 async def test_what_another_process_has_written_is_seen_also_after_something_could_not_be_written(

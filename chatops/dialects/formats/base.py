@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from chatops.dialects.offers import Offers
 from chatops.dialects.reading import Confidence, DiagnosticKind
-from chatops.dialects.repairs import Unreadable
+from chatops.dialects.repairs import UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
 MAX_CALL = 8_000_000
@@ -111,7 +111,7 @@ def unknown(name: str, offers: Offers, start: int) -> Trouble:
     )
 
 
-def unreadable(error: Unreadable, name: str, start: int) -> Trouble:
+def unreadable(error: UnreadableValueError, name: str, start: int) -> Trouble:
     """Return the trouble with arguments that could not be read because of `error`."""
     if error.cut:
         return cut_off(name, start)

@@ -15,7 +15,7 @@ from chatops.dialects.formats.base import Found, Item, unreadable
 from chatops.dialects.formats.closing import closer_may_come
 from chatops.dialects.formats.objects import read_arguments
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable
+from chatops.dialects.json_reader import UnreadableValueError
 from chatops.dialects.offers import Offers
 from chatops.dialects.scanner import TOO_EARLY, Early
 
@@ -92,7 +92,7 @@ def read_channel_call(text: str, start: int, header: Header, offers: Offers) -> 
         written = written.removeprefix("functions.")
     try:
         arguments, end, repairs, sure = read_arguments(text, header.end)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         ended = None if error.cut else _ENDS.search(text, error.position)
         trouble = unreadable(error, written, start)
         return Found(end=ended.end() if ended else len(text), format="harmony", items=(trouble,), sure=False)

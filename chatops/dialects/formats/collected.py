@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from chatops.dialects.formats.base import Call, Item, Trouble, unknown
-from chatops.dialects.json_reader import Unreadable
+from chatops.dialects.json_reader import UnreadableValueError
 from chatops.dialects.literals import same
 from chatops.dialects.offers import Offers
 from chatops.dialects.reading import DiagnosticKind, Schema
@@ -11,7 +11,7 @@ from chatops.dialects.values import property_schema
 from chatops.domain.canonical import JsonValue
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
-"""Function from the schema of an argument to its value and repairs. Raises Unreadable."""
+"""Function from the schema of an argument to its value and repairs. Raises UnreadableValueError."""
 _INDENT = 64
 
 
@@ -36,7 +36,7 @@ class Collected:
         """Read and add the argument `key`. An error is recorded, not raised."""
         try:
             value, repairs = read(property_schema(self.schema, key))
-        except Unreadable as error:
+        except UnreadableValueError as error:
             self.refuse(f"has a value for {key!r:.80} that could not be read: {error.message}")
             return
         if key in self.arguments and not same(self.arguments[key], value):

@@ -12,7 +12,7 @@ from chatops.dialects.formats.marked import read_marked
 from chatops.dialects.formats.python_calls import python_items, tool_of
 from chatops.dialects.formats.shapes import Shape
 from chatops.dialects.formats.tagged import read_tagged
-from chatops.dialects.json_reader import Unreadable, read_value
+from chatops.dialects.json_reader import UnreadableValueError, read_value
 from chatops.dialects.masks import PYTHON_LANGUAGES, Fence
 from chatops.dialects.offers import Offers
 from chatops.dialects.pythonic import PythonicCall, read_call, read_call_list
@@ -67,7 +67,7 @@ def _objects(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
     while text[at : at + 1] in ("{", "["):
         try:
             read = read_value(text, at, close_open=True)
-        except Unreadable:
+        except UnreadableValueError:
             return None
         calls = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value)
         if calls is None:
@@ -99,7 +99,7 @@ def _python(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
         return None
     try:
         calls, end = _printed(text, fence.body) or read_call_list(text, fence.body)
-    except Unreadable:
+    except UnreadableValueError:
         return None
     calls = tuple(replace(call, name=call.name.removeprefix(_OWN_MODULE)) for call in calls)
     if skip_space(text, end) < len(text) or not all(offers.named(tool_of(call.name, offers)) for call in calls):
@@ -110,7 +110,7 @@ def _python(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
 def _printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
     """Return calls that are each in their own `print()`, as Gemma writes them; None if there are none.
 
-    Raises Unreadable if a call cannot be read.
+    Raises UnreadableValueError if a call cannot be read.
     """
     calls: list[PythonicCall] = []
     end = at

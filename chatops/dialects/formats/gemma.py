@@ -21,7 +21,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.closing import CLOSER
 from chatops.dialects.formats.objects import closed_block
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable, read_value, read_whole
+from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
 from chatops.dialects.reading import Schema
 from chatops.dialects.values import item_schema, property_schema, typed
 from chatops.domain.canonical import JsonValue
@@ -51,14 +51,14 @@ def read_gemma(opening: Opening, *, format: str) -> Outcome:
         closer = CLOSER.search(text, opening.after, opening.after + _PROSE)
         if closer is None:
             return NOT_YET if len(text) - opening.after < _PROSE else NOT_HERE
-        trouble = unreadable(Unreadable("there are no arguments in braces", start), "", start)
+        trouble = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
         return Found(end=closer.end(), format=format, items=(trouble,))
     written = named["name"]
     name = offers.named(written)
     reader = _Reader(text, offers.schema(name) if name else {})
     try:
         arguments, end = reader.pairs(named.end(), reader.schema, 0)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         closer = None if error.cut else CLOSER.search(text, error.position)
         return Found(
             end=closer.end() if closer else len(text),
@@ -103,7 +103,7 @@ class _Reader:
                 raise self._fail("a key is missing", at)
             value, at = self._value(key.end(), property_schema(schema, key["key"]), depth + 1)
             if key["key"] in found and found[key["key"]] != value:
-                raise Unreadable(f"{key['key']!r:.80} is given twice", at)
+                raise UnreadableValueError(f"{key['key']!r:.80} is given twice", at)
             found[key["key"]] = value
             at = self._comma(at, "}", closers=depth == 0)
 
@@ -131,7 +131,7 @@ class _Reader:
     def _value(self, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
         text = self.text
         if depth > MAX_DEPTH:
-            raise Unreadable(f"it is nested more than {MAX_DEPTH} deep", at)
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
         if opened := _TEXT_OPENS.match(text, at):
             end, after = self._text_end(opened.end())
             return text[opened.end() : end], after
@@ -154,7 +154,7 @@ class _Reader:
         raw = found[0].strip()
         try:
             read = read_whole(raw)
-        except Unreadable:
+        except UnreadableValueError:
             return self._bare_text(raw, schema, at), found.end()
         self.repairs += read.repairs
         return read.value, found.end()
@@ -162,8 +162,8 @@ class _Reader:
     def _bare_text(self, raw: str, schema: Schema, at: int) -> JsonValue:
         try:
             value, repairs = typed(raw, schema)
-        except Unreadable as error:
-            raise Unreadable(error.message, at) from None
+        except UnreadableValueError as error:
+            raise UnreadableValueError(error.message, at) from None
         self.repairs += (_BARE_TEXT, *repairs)
         return value
 
@@ -178,12 +178,12 @@ class _Reader:
                     return mark.start(), mark.end()
             elif depth:
                 depth -= 1
-        raise Unreadable("the text ends before its closing delimiter", at, cut=True)
+        raise UnreadableValueError("the text ends before its closing delimiter", at, cut=True)
 
-    def _fail(self, message: str, at: int) -> Unreadable:
+    def _fail(self, message: str, at: int) -> UnreadableValueError:
         if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _LONGEST_MARK):
-            return Unreadable("the text ends in the middle of it", at, cut=True)
-        return Unreadable(message, at)
+            return UnreadableValueError("the text ends in the middle of it", at, cut=True)
+        return UnreadableValueError(message, at)
 
 
 _LONGEST_MARK = 24

@@ -19,7 +19,7 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.collected import Collected
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable, read_whole
+from chatops.dialects.json_reader import UnreadableValueError, read_whole
 from chatops.dialects.offers import Offers
 from chatops.dialects.reading import Schema
 from chatops.dialects.scanner import TOO_EARLY, Early
@@ -139,7 +139,7 @@ class _Reading:
     def _put_whole(self, raw: str) -> None:
         try:
             read = read_whole(raw)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             self._call.refuse(f"has arguments that could not be read: {error.message}")
             return
         self._whole = read.value
@@ -149,7 +149,7 @@ class _Reading:
 def _value(raw: str, schema: Schema, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the value of an argument and its repairs.
 
-    Raises Unreadable if it is not of its type.
+    Raises UnreadableValueError if it is not of its type.
     """
     if not is_text:
         read = read_whole(raw)

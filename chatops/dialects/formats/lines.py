@@ -17,7 +17,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.closing import closer_may_come
 from chatops.dialects.formats.objects import read_arguments, read_objects, skip_fence
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable
+from chatops.dialects.json_reader import UnreadableValueError
 
 _REACT = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
 _REACT_BEGINS = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
@@ -55,7 +55,7 @@ def _react(opening: Opening, written: str, at: int) -> Found:
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         return Found(end=len(text), format="react", items=(unreadable(error, written, start),), sure=False)
     item = Shape(opening.offers, start, end, repairs).call(written, arguments)
     invented = _OBSERVATION.match(text, end)
@@ -84,7 +84,7 @@ def read_prompt(opening: Opening) -> Outcome:
         return NOT_HERE
     try:
         arguments, end, repairs, sure = read_arguments(text, named.end())
-    except Unreadable as error:
+    except UnreadableValueError as error:
         trouble = unreadable(error, named["name"], start)
         return Found(end=len(text), format="functionary_v32", items=(trouble,), sure=False)
     item = Shape(opening.offers, start, end, repairs).call(named["name"], arguments)

@@ -19,7 +19,7 @@ from chatops.dialects.formats.base import (
     skip_space,
     unknown,
 )
-from chatops.dialects.json_reader import Unreadable
+from chatops.dialects.json_reader import UnreadableValueError
 from chatops.dialects.reading import DiagnosticKind, Schema
 from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue
@@ -51,7 +51,7 @@ def read_minimax(opening: Opening) -> Outcome:
     reader = _Reader(text)
     try:
         arguments, end = reader.arguments(call.end(), opening.offers.schema(name) if name else {})
-    except Unreadable as error:
+    except UnreadableValueError as error:
         if error.cut:
             return Found(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
         closer = _CALL_ENDS.search(text, error.position)
@@ -101,14 +101,14 @@ class _Reader:
         if opened is None:
             rest = self.text[at : at + 300]
             cut = not rest or (rest[0] in "]<" and ">" not in rest.removeprefix(_MARK) and len(rest) < _LONGEST_TAG)
-            raise Unreadable("a tag is missing", at, cut=cut)
+            raise UnreadableValueError("a tag is missing", at, cut=cut)
         tag = opened["tag"]
         value, end = self._value(tag, opened.end(), property_schema(schema, tag), depth + 1)
         if tag not in into:
             into[tag] = value
         elif depth == 0:
             if into[tag] != value:
-                raise Unreadable(f"{tag!r:.80} is given twice", at)
+                raise UnreadableValueError(f"{tag!r:.80} is given twice", at)
         else:
             before = into[tag]
             into[tag] = [*before, value] if isinstance(before, list) else [before, value]
@@ -117,7 +117,7 @@ class _Reader:
     def _value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
         """Return the content of the tag, which begins at `at`, and the index after its closing tag."""
         if depth > MAX_DEPTH:
-            raise Unreadable(f"it is nested more than {MAX_DEPTH} deep", at)
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
         inner = skip_space(self.text, at)
         if self.text.startswith(f"{_MARK}<", inner) and not self.text.startswith(f"{_MARK}</", inner):
             if "string" not in types_of(schema):
@@ -144,8 +144,8 @@ class _Reader:
         end, after = self._text_end(tag, at)
         try:
             value, repairs = typed(strip_newlines(self.text[at:end]), schema)
-        except Unreadable as error:
-            raise Unreadable(f"{tag!r:.80}: {error.message}", end) from None
+        except UnreadableValueError as error:
+            raise UnreadableValueError(f"{tag!r:.80}: {error.message}", end) from None
         self.repairs += repairs
         return value, after
 
@@ -161,7 +161,7 @@ class _Reader:
                 self.repairs.append(_LOST_MARK)
                 return at, after
             at = after
-        raise Unreadable("the text ends before its closing tag", begin, cut=True)
+        raise UnreadableValueError("the text ends before its closing tag", begin, cut=True)
 
 
 _LONGEST_TAG = 280

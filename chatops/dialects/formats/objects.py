@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from chatops.dialects.formats.base import Found, Item, Opening, skip_space, unclosed, unreadable, with_repair
 from chatops.dialects.formats.closing import CLOSER, closer_after, closer_may_come
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import JsonRead, Unreadable, read_value, unwrap
+from chatops.dialects.json_reader import JsonRead, UnreadableValueError, read_value, unwrap
 from chatops.dialects.offers import Offers
 from chatops.domain.canonical import JsonValue
 
@@ -39,7 +39,7 @@ def read_objects(
     while position == at or _MORE.match(text, position):
         try:
             read = read_value(text, position, close_open=True)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             return broken(text, position, error, name_in(text, position), format=format, before=items)
         shape = Shape(offers, position, read.end, read.repairs, read.closed)
         items += shape.items(read.value, keyed=format in _KEYED)
@@ -99,7 +99,9 @@ def closed_block(
     return Found(end=end if after is None else after, format=format, items=tuple(items), sure=sure)
 
 
-def broken(text: str, start: int, error: Unreadable, name: str, *, format: str, before: Sequence[Item] = ()) -> Found:
+def broken(
+    text: str, start: int, error: UnreadableValueError, name: str, *, format: str, before: Sequence[Item] = ()
+) -> Found:
     """Return a block whose call at `start` cannot be read: the items `before` it count, the rest is skipped."""
     closer = None if error.cut else CLOSER.search(text, error.position)
     return Found(
@@ -122,16 +124,16 @@ def name_in(text: str, at: int) -> str:
 def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple[str, ...], bool]:
     """Return the object of arguments at `at`, perhaps in a fence: value, end, repairs, and True if that is sure.
 
-    Raises Unreadable if it cannot be read or the text does not close it.
+    Raises UnreadableValueError if it cannot be read or the text does not close it.
     """
     fenced = _FENCE_OPENS.match(text, at)
     read = read_value(text, fenced.end() if fenced else at)
     try:
         value, repairs = unwrap(read.value)
-    except Unreadable as error:
-        raise Unreadable(error.message, read.end) from None
+    except UnreadableValueError as error:
+        raise UnreadableValueError(error.message, read.end) from None
     if not isinstance(value, dict):
-        raise Unreadable("there is no object of arguments", at)
+        raise UnreadableValueError("there is no object of arguments", at)
     repairs = (*read.repairs, *repairs)
     sure = is_sure(text, read)
     if not fenced:
@@ -147,7 +149,7 @@ def read_named(opening: Opening, written: str, at: int, *, format: str) -> Found
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         return broken(text, start, error, written, format=format)
     item = Shape(opening.offers, start, end, repairs).call(written, arguments)
     return closed_block(text, end, [item], format=format, sure=sure)

@@ -16,7 +16,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.closing import END_OF_TEXT, closer_after
 from chatops.dialects.formats.objects import broken, closed_block, read_objects
 from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import Unreadable
+from chatops.dialects.json_reader import UnreadableValueError
 from chatops.dialects.offers import Offers
 from chatops.dialects.pythonic import PythonicCall, read_call_list
 from chatops.dialects.reading import Confidence, DiagnosticKind
@@ -36,7 +36,7 @@ def read_python(opening: Opening, at: int, *, format: str) -> Found:
     text, start = opening.text, opening.start
     try:
         calls, end = read_call_list(text, at, close_open=True)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         return broken(text, start, error, "", format=format)
     items = python_items(calls, opening.offers)
     if not items:
@@ -94,7 +94,7 @@ def _calls_in(text: str, at: int, offers: Offers) -> tuple[PythonicCall, ...] | 
     """Return the calls that make up the end of `text`, if they are calls of tools and not code that looks like it."""
     try:
         calls, end = read_call_list(text, at)
-    except Unreadable:
+    except UnreadableValueError:
         return None
     if not calls or skip_space(text, end) < len(text):
         return None

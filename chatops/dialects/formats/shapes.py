@@ -7,7 +7,7 @@ and a message of another role are not calls.
 from collections.abc import Callable, Iterator, Mapping
 
 from chatops.dialects.formats.base import Call, Item, Trouble, cut_off, unknown, with_repair
-from chatops.dialects.json_reader import Unreadable, unwrap
+from chatops.dialects.json_reader import UnreadableValueError, unwrap
 from chatops.dialects.offers import Offers
 from chatops.dialects.reading import DiagnosticKind
 from chatops.domain.canonical import JsonValue
@@ -94,7 +94,7 @@ class Shape:
         if isinstance(arguments, str):
             try:
                 arguments, more = unwrap(arguments)
-            except Unreadable:
+            except UnreadableValueError:
                 return self._trouble(
                     DiagnosticKind.NOT_ARGUMENTS, "has a text where an object of arguments belongs", name
                 )

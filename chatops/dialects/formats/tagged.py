@@ -22,7 +22,7 @@ from chatops.dialects.formats.closing import CLOSER, QUOTED_CALL, call_ends_at, 
 from chatops.dialects.formats.collected import Collected
 from chatops.dialects.formats.objects import broken, closed_block, read_arguments, read_named
 from chatops.dialects.formats.shapes import ARGUMENT_KEYS, Shape
-from chatops.dialects.json_reader import Unreadable, read_whole, unwrap
+from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.dialects.reading import Schema
 from chatops.dialects.values import property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue
@@ -89,7 +89,7 @@ class _Reading:
             return
         try:
             inner, repairs = unwrap(value)
-        except Unreadable:
+        except UnreadableValueError:
             return
         if isinstance(inner, dict):
             call.arguments = inner
@@ -99,7 +99,7 @@ class _Reading:
 def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the value of a parameter and its repairs.
 
-    Raises Unreadable if it is not of its type.
+    Raises UnreadableValueError if it is not of its type.
     """
     types = types_of(schema)
     if is_text and (not types or "string" in types):
@@ -134,7 +134,7 @@ def _read_glued(opening: Opening, glued: re.Match[str]) -> Found:
     format = "llama3_function_tag"
     try:
         arguments, end, repairs, sure = read_arguments(text, glued.end())
-    except Unreadable as error:
+    except UnreadableValueError as error:
         return broken(text, start, error, glued["name"], format=format)
     item = Shape(opening.offers, start, end, repairs).call(glued["name"], arguments)
     tag = _GLUED_ENDS.match(text, end)

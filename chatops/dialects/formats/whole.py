@@ -11,7 +11,7 @@ from chatops.dialects.formats.closing import only_closers_follow
 from chatops.dialects.formats.objects import name_in, read_arguments
 from chatops.dialects.formats.python_calls import begins_built_in, python_items, tool_of
 from chatops.dialects.formats.shapes import NAME_KEYS, Shape
-from chatops.dialects.json_reader import Unreadable, read_value
+from chatops.dialects.json_reader import UnreadableValueError, read_value
 from chatops.dialects.offers import Offers
 from chatops.dialects.pythonic import PythonicCall, read_call_list
 from chatops.domain.canonical import JsonValue
@@ -70,7 +70,7 @@ def _objects(text: str, at: int, offers: Offers) -> Found | int:
     while text[at : at + 1] in ("{", "["):
         try:
             read = read_value(text, at, close_open=True)
-        except Unreadable as error:
+        except UnreadableValueError as error:
             return _broken(text, at, error, items, format, offers)
         calls = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value)
         format = format or _format(read.value)
@@ -83,7 +83,9 @@ def _objects(text: str, at: int, offers: Offers) -> Found | int:
     return Found(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
 
 
-def _broken(text: str, at: int, error: Unreadable, items: list[Item], format: str, offers: Offers) -> Found | int:
+def _broken(
+    text: str, at: int, error: UnreadableValueError, items: list[Item], format: str, offers: Offers
+) -> Found | int:
     """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
     if offers.named(name) is None and not any(isinstance(each, Call) for each in items):
@@ -112,7 +114,7 @@ def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
             return start
         try:
             arguments, end, repairs, _ = read_arguments(text, word.end())
-        except Unreadable:
+        except UnreadableValueError:
             return start
         items.append(Shape(offers, at, end, repairs).call(word[0], arguments))
         following = _NEXT_NAME.match(text, end)
@@ -129,7 +131,7 @@ def _python(text: str, at: int, offers: Offers) -> Found | int:
     bracketed = text[at] == "["
     try:
         calls, end = read_call_list(text, at)
-    except Unreadable as error:
+    except UnreadableValueError as error:
         named = _CALLED.match(text, at)
         if named is None:
             return at

@@ -1,7 +1,7 @@
 """Dispatches typed commands. Text that starts with a slash or an exclamation mark never reaches a model."""
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.face import Face, Shown
+from chatops.tui.commands.face import AlreadyShownError, Face
 
 
 def is_command(text: str) -> bool:
@@ -27,7 +27,7 @@ async def run_command(face: Face, text: str) -> bool:
         return False
     try:
         await command.run(face, argument.strip())
-    except Shown:
+    except AlreadyShownError:
         return False
     except ChatopsError as error:
         face.say(f"{error} {error.advice}".strip())

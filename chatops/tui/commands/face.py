@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from chatops.tui.screens.run_board import RunBoard
 
 
-class Shown(Exception):
+class AlreadyShownError(Exception):
     """Raised when a command did nothing and the reason is shown already: only the text is to be given back."""
 
 

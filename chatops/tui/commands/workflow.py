@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
-from chatops.tui.commands.face import Face, Shown
+from chatops.tui.commands.face import AlreadyShownError, Face
 from chatops.tui.composer.completions import Completion
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def _run(face: Face, rest: str) -> None:
         if "\n" not in str(error):
             raise
         face.show_text(f"Workflow {name} cannot run", text=f"{error}\n\n{error.advice}")
-        raise Shown from None
+        raise AlreadyShownError from None
     await _change(face, session)
     if before:
         face.say(f"The conversation before is kept: /resume {before}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.content import Content
 
-from chatops.domain.errors import AlreadyDecided, ChatopsError
+from chatops.domain.errors import AlreadyDecidedError, ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
@@ -127,7 +127,7 @@ class ReviewScreen(GuardedDialog):
         wanted = self._wanted
         try:
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
-        except AlreadyDecided as error:
+        except AlreadyDecidedError as error:
             # The run has continued and the dialog may close: show the error outside it.
             self._parting(sanitize(str(error)))
             self.follow()

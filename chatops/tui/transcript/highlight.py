@@ -48,7 +48,7 @@ def highlight(code: str, *, language: str, theme: BlockTheme) -> Text:
     return text if text.plain == code else plain
 
 
-class _OutOfTime(Exception):
+class _TimeLimitError(Exception):
     """The lexer has used up its CPU time."""
 
 
@@ -61,7 +61,7 @@ class _Alarm:
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         # A late alarm, after the lexer has finished, must not hit other code.
         if self.armed:
-            raise _OutOfTime
+            raise _TimeLimitError
 
 
 _alarm = _Alarm()
@@ -70,7 +70,7 @@ _alarm = _Alarm()
 def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
     """Return all tokens; none outside the main thread, because only the main thread gets signals.
 
-    Raises _OutOfTime, and any exception of the lexer.
+    Raises _TimeLimitError, and any exception of the lexer.
     """
     if threading.current_thread() is not threading.main_thread():
         return []

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatops.domain.errors import Conflict, SessionHeld
+from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
 from chatops.store.base import Hold, Holder
 from chatops.store.derive import keeps_out, may_take, taken_over
@@ -19,7 +19,7 @@ def hold(
     now: float,
     alive: Callable[[Holder], bool],
 ) -> None:
-    """Take or renew the lease. Raises SessionHeld."""
+    """Take or renew the lease. Raises SessionHeldError."""
     before = memory.leases.get(session_id)
     may_take(before, holder, session_id=session_id, now=now, alive=alive)
     if before is not None and before.holder == holder:
@@ -64,12 +64,12 @@ def heard(memory: Memory, session_id: SessionId, holder: Holder) -> None:
 
 
 def take(memory: Memory, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float, now: float) -> None:
-    """Take the lease from `of`, whether or not it lives. Raises SessionHeld if another one has it by now."""
+    """Take the lease from `of`, whether or not it lives. Raises SessionHeldError if another one has it by now."""
     before = memory.leases.get(session_id)
     if before is not None and before.holder == holder:
         return
     if before is not None and before.holder != of:
-        raise SessionHeld(f"Session {session_id} has gone on to another chatops (pid {before.holder.pid}).")
+        raise SessionHeldError(f"Session {session_id} has gone on to another chatops (pid {before.holder.pid}).")
     memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
 
 
@@ -81,7 +81,7 @@ def release(memory: Memory, session_id: SessionId, holder: Holder) -> None:
 
 
 def must_not_be_taken(memory: Memory, session_id: SessionId, me: Holder) -> None:
-    """Raise Conflict if another process has the session: what this one would store is void."""
+    """Raise ConflictError if another process has the session: what this one would store is void."""
     found = memory.leases.get(session_id)
     if found is not None and found.holder != me:
-        raise Conflict(taken_over(session_id, found.holder))
+        raise ConflictError(taken_over(session_id, found.holder))

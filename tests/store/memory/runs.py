@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.domain.errors import Conflict, NoSuchSession
+from chatops.domain.errors import ConflictError, NoSuchSessionError
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Reviewed, RunCancelled
@@ -13,17 +13,17 @@ from tests.store.memory.tables import Memory, StoredRun
 
 
 def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) -> None:
-    """Store a run's step. Raises Conflict, AlreadyDecided and NoSuchSession, see `Store.commit_run`."""
+    """Store a run's step. Raises ConflictError, AlreadyDecidedError and NoSuchSessionError, see `Store.commit_run`."""
     state = step.state
     if state.session_id not in memory.sessions:
-        raise NoSuchSession(f"There is no session {state.session_id}.")
+        raise NoSuchSessionError(f"There is no session {state.session_id}.")
     stored = memory.runs.get(state.session_id)
     if stored is not None and stored.state.seq == state.seq:
         if stored.state == state and (stored.writer is writer or not step.effects):
             return
-        raise Conflict(f"Run {state.session_id} has another step {state.seq} already.")
+        raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.")
     if state.seq != (0 if stored is None else stored.state.seq + 1):
-        raise Conflict(f"Step {state.seq} of run {state.session_id} does not follow the stored one.")
+        raise ConflictError(f"Step {state.seq} of run {state.session_id} does not follow the stored one.")
     if stored is not None and step.word is not None:
         must_be_first(step, stored.state, [word for owner, word in memory.words if owner == state.session_id])
     memory.runs[state.session_id] = StoredRun(state=state, writer=writer)
@@ -35,9 +35,9 @@ def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) ->
 
 
 def load(memory: Memory, session_id: SessionId) -> WorkflowState:
-    """The run as last committed. Raises NoSuchSession for a session that is no run."""
+    """The run as last committed. Raises NoSuchSessionError for a session that is no run."""
     if session_id not in memory.runs:
-        raise NoSuchSession(f"Session {session_id} is no run of a workflow.", advice="`chatops workflow list`")
+        raise NoSuchSessionError(f"Session {session_id} is no run of a workflow.", advice="`chatops workflow list`")
     return memory.runs[session_id].state
 
 

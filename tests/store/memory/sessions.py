@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chatops.domain.errors import NoSuchSession, StoreError
+from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.base import SessionInfo
@@ -42,7 +42,7 @@ def touch(memory: Memory, session_id: SessionId) -> None:
 
 
 def full_id(memory: Memory, prefix: SessionId) -> SessionId:
-    """The id that is `prefix` or alone begins with it. Raises NoSuchSession, StoreError if several do."""
+    """The id that is `prefix` or alone begins with it. Raises NoSuchSessionError, StoreError if several do."""
     if prefix in memory.sessions:
         return prefix
     names = sorted(
@@ -50,7 +50,7 @@ def full_id(memory: Memory, prefix: SessionId) -> SessionId:
         key=lambda name: -memory.activity[name],
     )
     if not names:
-        raise NoSuchSession(f"There is no session {prefix!r}.", advice="`chatops sessions list` shows them.")
+        raise NoSuchSessionError(f"There is no session {prefix!r}.", advice="`chatops sessions list` shows them.")
     if len(names) > 1:
         raise ambiguous(prefix, list(names))
     return names[0]

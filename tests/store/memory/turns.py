@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.domain.errors import Conflict, NoSuchSession, StoreError, Unreadable
+from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
@@ -16,11 +16,11 @@ from tests.store.memory.tables import Memory, StoredTurn
 
 
 def commit(memory: Memory, step: Step, *, now: float, writer: object, process: Holder) -> None:
-    """Store `step` within the present transaction. Raises Conflict and NoSuchSession, see `Store.commit`."""
+    """Store `step` within the present transaction. Raises ConflictError and NoSuchSessionError, see `Store.commit`."""
     state = step.state
     session = memory.sessions.get(state.session_id)
     if session is None:
-        raise NoSuchSession(f"There is no session {state.session_id}.", advice="It was deleted.")
+        raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted.")
     stored = memory.turns.get(state.turn_id)
     if stored is not None and _repeats(step, stored, writer=writer):
         return
@@ -51,9 +51,9 @@ def commit(memory: Memory, step: Step, *, now: float, writer: object, process: H
 
 
 def load(memory: Memory, turn_id: TurnId) -> TurnState:
-    """The state as last committed, with message bodies. Raises Unreadable."""
+    """The state as last committed, with message bodies. Raises UnreadableError."""
     if turn_id not in memory.turns:
-        raise Unreadable(f"There is no turn {turn_id}.")
+        raise UnreadableError(f"There is no turn {turn_id}.")
     state = memory.turns[turn_id].step.state
     return replace(
         state,
@@ -76,22 +76,22 @@ def _may_begin(memory: Memory, state: TurnState, session: SessionInfo) -> None:
     run = memory.runs.get(state.session_id)
     if run is not None and not isinstance(run.state.phase, RunFinished):
         if turn_of(run.state) != state.turn_id:
-            raise Conflict(f"Session {state.session_id} is a run that does not wait for turn {state.turn_id}.")
+            raise ConflictError(f"Session {state.session_id} is a run that does not wait for turn {state.turn_id}.")
     elif state.parent_id != session.head:
-        raise Conflict(f"The conversation moved on before turn {state.turn_id} began.")
+        raise ConflictError(f"The conversation moved on before turn {state.turn_id} began.")
 
 
 def _must_follow(state: TurnState, stored: StoredTurn | None, session: SessionInfo) -> None:
     if stored is not None and stored.step.state.session_id != state.session_id:
-        raise Conflict(f"Turn {state.turn_id} belongs to another session.")
+        raise ConflictError(f"Turn {state.turn_id} belongs to another session.")
     if state.seq != (0 if stored is None else stored.step.state.seq + 1):
-        raise Conflict(f"Step {state.seq} of turn {state.turn_id} does not follow the stored one.")
+        raise ConflictError(f"Step {state.seq} of turn {state.turn_id} does not follow the stored one.")
     if session.active_turn not in {None, state.turn_id}:
-        raise Conflict(f"Another turn of this session is not finished: {session.active_turn}.")
+        raise ConflictError(f"Another turn of this session is not finished: {session.active_turn}.")
 
 
 def _repeats(step: Step, stored: StoredTurn, *, writer: object) -> bool:
-    """Whether this very step is stored already. Raises Conflict if another one with its number is."""
+    """Whether this very step is stored already. Raises ConflictError if another one with its number is."""
     if stored.step.state.seq != step.state.seq:
         return False
     same_state = _without_bodies(stored.step.state) == _without_bodies(step.state)
@@ -100,7 +100,7 @@ def _repeats(step: Step, stored: StoredTurn, *, writer: object) -> bool:
     )
     if same_state and (carries_nothing(step) or (same_step and stored.writer is writer)):
         return True
-    raise Conflict(f"Turn {step.state.turn_id} has another step {step.state.seq} already.")
+    raise ConflictError(f"Turn {step.state.turn_id} has another step {step.state.seq} already.")
 
 
 def _without_bodies(state: TurnState) -> tuple[TurnState, tuple[MessageId, ...]]:
@@ -110,7 +110,7 @@ def _without_bodies(state: TurnState) -> tuple[TurnState, tuple[MessageId, ...]]
 def _put_intent(memory: Memory, run: RunTool, turn_id: TurnId, *, now: float, process: Holder) -> None:
     key = (run.call.id, run.attempt)
     if key in memory.journal:
-        raise Conflict(f"Attempt {run.attempt} of call {run.call.id} was started already.")
+        raise ConflictError(f"Attempt {run.attempt} of call {run.call.id} was started already.")
     row = JournalRow(
         call_id=run.call.id,
         attempt=run.attempt,

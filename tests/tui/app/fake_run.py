@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from chatops.domain.decisions import Decision
-from chatops.domain.errors import Busy, ChatopsError
+from chatops.domain.errors import ChatopsError, SessionBusyError
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId
 from chatops.domain.usage import Usage
@@ -51,7 +51,7 @@ class RunSession(FakeSession):
         return self.played.turn is None
 
     async def switch_role(self, name: str) -> None:
-        raise Busy("This is a run of workflow release.", advice="/workflow cancel")
+        raise SessionBusyError("This is a run of workflow release.", advice="/workflow cancel")
 
     async def cancel(self) -> bool:
         self.cancelled += 1
