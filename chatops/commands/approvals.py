@@ -17,7 +17,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
@@ -221,7 +221,7 @@ def _word(decision: Decision, *, again: bool) -> str:
 
 def post(store: Store, pending: PendingCall, decision: Decision, by: Principal) -> bool:
     """Post `decision` on exactly what `pending` shows. Returns False if another decision was first."""
-    return store.post_decision(CallDecided(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by))
+    return store.post_decision(DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by))
 
 
 async def _edit(opened: App, name: str, arguments: str) -> int:

@@ -9,7 +9,7 @@ from chatops.commands.context import Storage, app, check_role, find_session, scr
 from chatops.commands.workflow_show import listing, schema, show
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
-from chatops.engine.workflow.inputs import Accept, Review, Reviewed, RunCancelled, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, Stop, TryAgain
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen
@@ -134,9 +134,9 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     """Post the review for the process that owns the run."""
     info = find_session(opened.store, name)
     wanted = reviewed(opened.store.load_run(info.id), about)
-    said = Reviewed(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
+    said = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
     if not opened.store.post_word(info.id, said):
-        left = (word for word in opened.store.posted_words(info.id) if isinstance(word, Reviewed))
+        left = (word for word in opened.store.posted_words(info.id) if isinstance(word, ReviewStep))
         first = next((f": it was {told_review(word)}" for word in left), "")
         raise ChatopsError(f"Somebody else was first to review run {info.id}{first}.")
     view.say("The run is open in another chatops: it takes the review there.")
@@ -149,7 +149,7 @@ async def _cancel(opened: App, name: str) -> int:
     try:
         run = await opened.open_run(info.id, attended=False)
     except SessionHeldError:
-        if not opened.store.post_word(info.id, RunCancelled(by=opened.principal)):
+        if not opened.store.post_word(info.id, CancelRun(by=opened.principal)):
             view.say(f"Run {info.id} is over, or being ended, already.")
             return 1
         view.say("The run is open in another chatops: it ends it there.")

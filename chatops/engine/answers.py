@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedGrant
-from chatops.domain.events import AskReason
-from chatops.domain.events import CallDecided as CallDecidedEvent
+from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
@@ -34,7 +33,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
     draft.decisions.append(
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
     )
-    draft.events.append(CallDecidedEvent(id=one.call.id, parent_id=phase.round_id, decision=decision, by=by))
+    draft.events.append(CallDecided(id=one.call.id, parent_id=phase.round_id, decision=decision, by=by))
     match decision:
         case Approved():
             _approved(draft, index, status, decision, by)

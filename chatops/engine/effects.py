@@ -15,7 +15,7 @@ from chatops.policy.workflow import PatternGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
-    """Ask a model. Answered by ModelReplied or ModelFailed of the same round."""
+    """Ask a model. Answered by ModelReplyInput or ModelFailureInput of the same round."""
 
     round_id: RoundId
     request: ModelRequest
@@ -24,7 +24,7 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckAnswer:
-    """Parse the answer of a step's turn as `AnswerFacts` describes. Answered by AnswerChecked of the same round.
+    """Parse the answer of a step's turn as `AnswerFacts` describes. Answered by AnswerCheckInput of the same round.
 
     It changes nothing, so it is simply repeated after a restart. The performer never raises: an answer that cannot be
     read or compared is reported as a problem.
@@ -42,7 +42,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectCall:
-    """Parse, validate and resolve a call. Answered by CallInspected."""
+    """Parse, validate and resolve a call. Answered by InspectionInput."""
 
     call: ToolCall
     kind: Literal["inspect_call"] = "inspect_call"
@@ -50,7 +50,7 @@ class InspectCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTool:
-    """Run a call. Answered by ToolReturned. The commit of its step has stored the intent (call id, attempt)."""
+    """Run a call. Answered by ToolResultInput. The commit of its step has stored the intent (call id, attempt)."""
 
     call: ToolCall
     facts: CallFacts
@@ -62,7 +62,7 @@ class RunTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileTool:
-    """Find out whether a started attempt took effect. Answered by ToolReconciled."""
+    """Find out whether a started attempt took effect. Answered by ReconcileInput."""
 
     call: ToolCall
     facts: CallFacts
@@ -80,7 +80,7 @@ class AbortModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTool:
-    """Stop a running tool; it still answers with ToolReturned."""
+    """Stop a running tool; it still answers with ToolResultInput."""
 
     call_id: CallId
     kind: Literal["cancel_tool"] = "cancel_tool"

@@ -1,4 +1,8 @@
-"""The inputs of a turn: everything that can happen to it."""
+"""The inputs of a turn: everything that can happen to it.
+
+An input that asks for something is named in the imperative (`DecideCall`). One that reports the outcome of an effect
+ends in `Input`. The stored `kind` of an input is older than its name.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +19,7 @@ from chatops.policy.verdicts import Answer, Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied:
+class ModelReplyInput:
     """The model call of a round ended with a complete reply."""
 
     round_id: RoundId
@@ -25,7 +29,7 @@ class ModelReplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed:
+class ModelFailureInput:
     """The model call of a round ended without a complete reply, after all retries."""
 
     round_id: RoundId
@@ -35,7 +39,7 @@ class ModelFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerChecked:
+class AnswerCheckInput:
     """The answer of a step's turn was parsed and compared with its schema."""
 
     round_id: RoundId
@@ -44,7 +48,7 @@ class AnswerChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallInspected:
+class InspectionInput:
     """The inspection of a call has ended."""
 
     call_id: CallId
@@ -53,7 +57,7 @@ class CallInspected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDecided:
+class DecideCall:
     """The user's decision on a call. `digest` identifies the bytes that were shown."""
 
     call_id: CallId
@@ -64,7 +68,7 @@ class CallDecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned:
+class ToolResultInput:
     """An attempt to run a call has ended."""
 
     call_id: CallId
@@ -74,7 +78,7 @@ class ToolReturned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReconciled:
+class ReconcileInput:
     """The tool has checked whether an attempt took effect.
 
     `result` is set if it did. `repeat` is True if it certainly did not. Otherwise the outcome is unknown.
@@ -91,7 +95,7 @@ class ToolReconciled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnCancelled:
+class CancelTurn:
     """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
     partial_text: str = ""
@@ -100,7 +104,7 @@ class TurnCancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRetried:
+class RetryTurn:
     """The user resumed a failed turn, under the grant in force now."""
 
     grant: Grant
@@ -108,7 +112,7 @@ class TurnRetried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleSwitched:
+class SwitchRole:
     """Another role is in force from the next model call on."""
 
     grant: Grant
@@ -117,7 +121,7 @@ class RoleSwitched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantNarrowed:
+class NarrowGrant:
     """Rights were taken away while the turn runs."""
 
     layers: tuple[Layer, ...]
@@ -127,7 +131,7 @@ class GrantNarrowed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantsRevoked:
+class RevokeGrants:
     """The user revoked remembered grants. They no longer answer an ask."""
 
     grants: tuple[RememberedGrant, ...]
@@ -135,7 +139,7 @@ class GrantsRevoked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recover:
     """The turn was loaded from its checkpoint. Nothing that was in flight is in flight any more.
 
     `grant` is what the registry gives now; it is met with the stored grant. `interrupted` holds what is known of the
@@ -150,17 +154,17 @@ class Recovered:
 
 
 Input = (
-    ModelReplied
-    | ModelFailed
-    | AnswerChecked
-    | CallInspected
-    | CallDecided
-    | ToolReturned
-    | ToolReconciled
-    | TurnCancelled
-    | TurnRetried
-    | RoleSwitched
-    | GrantNarrowed
-    | GrantsRevoked
-    | Recovered
+    ModelReplyInput
+    | ModelFailureInput
+    | AnswerCheckInput
+    | InspectionInput
+    | DecideCall
+    | ToolResultInput
+    | ReconcileInput
+    | CancelTurn
+    | RetryTurn
+    | SwitchRole
+    | NarrowGrant
+    | RevokeGrants
+    | Recover
 )

@@ -4,7 +4,7 @@ Theory of operation
 
 A process may die at any moment. The checkpoint and the journal then show how far each call was, because a step is
 committed before its effects are performed. A call that was never `Started` has not run. A call that is `Started`
-without a result may or may not have taken effect. Recovery turns the `Recovered` input into one step that continues
+without a result may or may not have taken effect. Recovery turns the `Recover` input into one step that continues
 from there.
 
 The stored grant is met with the grant that the registry gives now. So a restart can take rights away and cannot add
@@ -47,7 +47,7 @@ from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import calls, doubt, feedback, rounds, sequence, submission
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall, ReconcileTool
-from chatops.engine.inputs import ToolReconciled
+from chatops.engine.inputs import ReconcileInput
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
@@ -101,7 +101,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
 
 
 def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
-    """Return the attempts that `Recovered` should report on.
+    """Return the attempts that `Recover` should report on.
 
     These are the attempts that were running when the state was stored. In states of older versions they are also those
     that wait for a decision without any stored knowledge of the interruption.
@@ -119,7 +119,7 @@ def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     return tuple(found)
 
 
-def reconciled(draft: Draft, index: int, status: Reconciling, found: ToolReconciled) -> None:
+def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileInput) -> None:
     """Apply what the tool found out about an interrupted attempt."""
     one = draft.calls()[index]
     stopping = isinstance(draft.state.phase, Stopping)

@@ -20,7 +20,7 @@ Phases (`TurnState.phase`):
 - CheckingAnswer: only under a contract, that is in a step of a workflow. The answer is being parsed and validated.
 - InRound: the calls of one reply are inspected, judged, decided and run. Each call has a status of its own.
 - Stopping: the turn was cancelled while tools ran. It waits for them, so that each call has a true result.
-- Finished: the turn is over. After a failure it still takes `TurnRetried` and `RoleSwitched`.
+- Finished: the turn is over. After a failure it still takes `RetryTurn` and `SwitchRole`.
 
 A turn in InRound with nothing in flight is paused: calls wait for a decision of the user, as rows on disk.
 
@@ -45,8 +45,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
-from chatops.domain.events import Status, TurnStarted, TurnStatus
+from chatops.domain.events import RoleSwitched, Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import Message, Speaker, UserMessage
@@ -68,20 +67,20 @@ from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import AbortModel, CancelTool, Step
 from chatops.engine.inputs import (
-    AnswerChecked,
-    CallDecided,
-    CallInspected,
-    GrantNarrowed,
-    GrantsRevoked,
+    AnswerCheckInput,
+    CancelTurn,
+    DecideCall,
     Input,
-    ModelFailed,
-    ModelReplied,
-    Recovered,
-    RoleSwitched,
-    ToolReconciled,
-    ToolReturned,
-    TurnCancelled,
-    TurnRetried,
+    InspectionInput,
+    ModelFailureInput,
+    ModelReplyInput,
+    NarrowGrant,
+    ReconcileInput,
+    Recover,
+    RetryTurn,
+    RevokeGrants,
+    SwitchRole,
+    ToolResultInput,
 )
 from chatops.engine.state import (
     AwaitingDecision,
@@ -104,25 +103,25 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("[*]", "start", "awaiting_model"),
     ("[*]", "start_gate", "in_round"),
     ("[*]", "start_gate, not permitted", "finished"),
-    ("awaiting_model", "ModelReplied with calls", "in_round"),
-    ("awaiting_model", "ModelReplied without calls", "finished"),
-    ("awaiting_model", "ModelReplied empty, once", "awaiting_model"),
-    ("awaiting_model", "ModelReplied, a responder answers", "awaiting_model"),
-    ("awaiting_model", "ModelFailed, a backup is left", "awaiting_model"),
-    ("awaiting_model", "ModelFailed, the server names a smaller context", "awaiting_model"),
-    ("awaiting_model", "ModelFailed", "finished"),
-    ("awaiting_model", "TurnCancelled", "finished"),
-    ("awaiting_model", "ModelReplied under a contract", "checking_answer"),
-    ("checking_answer", "AnswerChecked, refused", "awaiting_model"),
-    ("checking_answer", "AnswerChecked", "finished"),
-    ("checking_answer", "TurnCancelled", "finished"),
+    ("awaiting_model", "ModelReplyInput with calls", "in_round"),
+    ("awaiting_model", "ModelReplyInput without calls", "finished"),
+    ("awaiting_model", "ModelReplyInput empty, once", "awaiting_model"),
+    ("awaiting_model", "ModelReplyInput, a responder answers", "awaiting_model"),
+    ("awaiting_model", "ModelFailureInput, a backup is left", "awaiting_model"),
+    ("awaiting_model", "ModelFailureInput, the server names a smaller context", "awaiting_model"),
+    ("awaiting_model", "ModelFailureInput", "finished"),
+    ("awaiting_model", "CancelTurn", "finished"),
+    ("awaiting_model", "ModelReplyInput under a contract", "checking_answer"),
+    ("checking_answer", "AnswerCheckInput, refused", "awaiting_model"),
+    ("checking_answer", "AnswerCheckInput", "finished"),
+    ("checking_answer", "CancelTurn", "finished"),
     ("in_round", "last call settled", "awaiting_model"),
     ("in_round", "call of a gate settled", "finished"),
-    ("in_round", "TurnCancelled, nothing runs", "finished"),
-    ("in_round", "TurnCancelled, tools run", "stopping"),
+    ("in_round", "CancelTurn, nothing runs", "finished"),
+    ("in_round", "CancelTurn, tools run", "stopping"),
     ("stopping", "last tool returned", "finished"),
-    ("finished", "TurnRetried after a failure", "awaiting_model"),
-    ("finished", "RoleSwitched after a failure", "finished"),
+    ("finished", "RetryTurn after a failure", "awaiting_model"),
+    ("finished", "SwitchRole after a failure", "finished"),
     ("finished", "no other input", "[*]"),
 )
 """(phase, input, next phase). Source of the diagram in ARCHITECTURE.md; a test compares it with what `advance` does."""
@@ -196,60 +195,60 @@ def advance(state: TurnState, event: Input) -> Step:
     """Return the step that `event` causes in `state`. Pure and total."""
     draft = Draft(state)
     match event:
-        case ModelReplied() | ModelFailed():
+        case ModelReplyInput() | ModelFailureInput():
             _model_answered(draft, event)
-        case AnswerChecked(round_id=number, facts=facts):
+        case AnswerCheckInput(round_id=number, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
                 submission.checked(draft, state.phase, facts)
-        case CallInspected() | CallDecided() | ToolReturned() | ToolReconciled():
+        case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
-        case TurnCancelled():
+        case CancelTurn():
             _cancelled(draft, event)
-        case TurnRetried(grant=grant):
+        case RetryTurn(grant=grant):
             _retried(draft, grant)
-        case RoleSwitched():
+        case SwitchRole():
             _role_switched(draft, event)
-        case GrantNarrowed(layers=layers, answers=answers):
+        case NarrowGrant(layers=layers, answers=answers):
             if not isinstance(state.phase, Finished):
                 draft.set_grant(state.grant.narrowed(*layers).answered_by(answers))
                 _show_denials(draft, state)
-        case GrantsRevoked(grants=gone):
+        case RevokeGrants(grants=gone):
             draft.forget(gone)
-        case Recovered(grant=grant, interrupted=interrupted, copied=copied):
+        case Recover(grant=grant, interrupted=interrupted, copied=copied):
             recovery.recover(draft, grant, interrupted, copied=copied)
         case _ as never:
             assert_never(never)
     return draft.step()
 
 
-def _model_answered(draft: Draft, event: ModelReplied | ModelFailed) -> None:
+def _model_answered(draft: Draft, event: ModelReplyInput | ModelFailureInput) -> None:
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel) or phase.round_id != event.round_id:
         return
-    if isinstance(event, ModelReplied):
+    if isinstance(event, ModelReplyInput):
         replies.replied(draft, phase, event.reply, event.duration_ms)
     else:
         replies.failed(draft, phase, event.failure, event.duration_ms)
 
 
-def _call_moved(draft: Draft, event: CallInspected | CallDecided | ToolReturned | ToolReconciled) -> None:
+def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput) -> None:
     found = calls.find(draft, event.call_id)
     if found is None:
         return
     index, one = found
     match event:
-        case ToolReturned(attempt=attempt, result=result):
+        case ToolResultInput(attempt=attempt, result=result):
             if isinstance(one.status, Started) and one.status.attempt == attempt:
                 _returned(draft, index, one.status, result)
-        case ToolReconciled():
+        case ReconcileInput():
             if isinstance(one.status, Reconciling) and one.status.attempt == event.attempt:
                 recovery.reconciled(draft, index, one.status, event)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
-        case CallInspected(facts=facts):
+        case InspectionInput(facts=facts):
             inspection.inspected(draft, index, facts)
             rounds.go_on(draft)
-        case CallDecided(digest=digest, decision=decision, by=by):
+        case DecideCall(digest=digest, decision=decision, by=by):
             if isinstance(one.status, AwaitingDecision) and one.status.digest == digest:
                 answers.decided(draft, index, decision, by)
                 rounds.go_on(draft)
@@ -264,7 +263,7 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     rounds.go_on(draft)
 
 
-def _cancelled(draft: Draft, event: TurnCancelled) -> None:
+def _cancelled(draft: Draft, event: CancelTurn) -> None:
     phase = draft.state.phase
     match phase:
         case AwaitingModel(round_id=number):
@@ -319,7 +318,7 @@ def _retried(draft: Draft, grant: Grant) -> None:
     rounds.ask_model(draft)
 
 
-def _role_switched(draft: Draft, event: RoleSwitched) -> None:
+def _role_switched(draft: Draft, event: SwitchRole) -> None:
     # A failed turn can still be retried. The retry uses the grant that is in force then.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
@@ -327,7 +326,7 @@ def _role_switched(draft: Draft, event: RoleSwitched) -> None:
     draft.set_grant(event.grant)
     draft.count(replace(draft.state.counters, backup=0))
     draft.say(event.switch)
-    draft.events.append(RoleSwitchedEvent(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
+    draft.events.append(RoleSwitched(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
     _show_denials(draft, before)
 
 

@@ -1,6 +1,6 @@
 """Crash recovery: find out what an interrupted process left of the calls that it was running.
 
-Orphan processes are stopped first. The findings go into the `Recovered` input, so that every UI shows the same.
+Orphan processes are stopped first. The findings go into the `Recover` input, so that every UI shows the same.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.ids import CallId, SessionId
-from chatops.engine.workflow.inputs import Reviewed
+from chatops.engine.workflow.inputs import ReviewStep
 from chatops.store.base import DecisionRow, Store
 
 
@@ -20,7 +20,7 @@ def told(answer: DecisionRow) -> str:
     return f"{word_for(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
 
 
-def told_review(word: Reviewed, *, at: float | None = None) -> str:
+def told_review(word: ReviewStep, *, at: float | None = None) -> str:
     """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.

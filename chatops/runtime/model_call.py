@@ -11,7 +11,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta
 from chatops.domain.ids import RoundId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.engine.inputs import ModelFailed, ModelReplied
+from chatops.engine.inputs import ModelFailureInput, ModelReplyInput
 from chatops.models.base import (
     Failed,
     ModelClient,
@@ -48,10 +48,10 @@ class ModelCall:
         """Return the text and reasoning streamed so far."""
         return "".join(self.text), "".join(self.reasoning)
 
-    async def run(self, models: ModelClient, request: ModelRequest) -> ModelReplied | ModelFailed:
+    async def run(self, models: ModelClient, request: ModelRequest) -> ModelReplyInput | ModelFailureInput:
         """Ask the model and follow the reply to its end. Raises nothing but CancelledError."""
         reach("before_model")
-        ended: ModelReplied | ModelFailed | None = None
+        ended: ModelReplyInput | ModelFailureInput | None = None
         try:
             async for event in models.stream(request):
                 ended = self._heard(event) or ended
@@ -65,7 +65,7 @@ class ModelCall:
         reach("after_model")
         return ended or self._failed("the reply had no end")
 
-    def _heard(self, event: ModelEvent) -> ModelReplied | ModelFailed | None:
+    def _heard(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
         thought = thought_id(self.number)
         self._passing(event)
         match event:
@@ -83,9 +83,9 @@ class ModelCall:
                 self.remarks += 1
                 self.publish(Notice(id=f"{self.number}.remark{self.remarks}", parent_id=self.number, text=text))
             case Replied(reply=reply):
-                return ModelReplied(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
+                return ModelReplyInput(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
             case Failed(failure=failure):
-                return ModelFailed(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+                return ModelFailureInput(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
             case _ as never:
                 assert_never(never)
         return None
@@ -114,7 +114,7 @@ class ModelCall:
     def _note_changed(self, text: str) -> None:
         self.publish(NoticeChanged(id=self._note_id, parent_id=self.number, text=text))
 
-    def _failed(self, why: str) -> ModelFailed:
+    def _failed(self, why: str) -> ModelFailureInput:
         text, reasoning = self.partial()
         failure = ModelFailure(
             kind=FailureKind.INTERNAL,
@@ -124,7 +124,7 @@ class ModelCall:
             partial_reasoning=reasoning,
             started=bool(text or reasoning),
         )
-        return ModelFailed(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+        return ModelFailureInput(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
 
     def _duration_ms(self) -> int:
         return round((time.monotonic() - self.began) * 1000)

@@ -7,7 +7,7 @@ named after its round or call, which is how AbortModel and CancelTool find the t
 
 A started effect ends with one input for the runner. Exceptions of models and tools become inputs as well: a failed
 reply, a problem of the call, a failed result. There are two exceptions. A cancelled model call delivers nothing,
-because the TurnCancelled input already carries what was streamed (`partial`). A tool that is not started because
+because the CancelTurn input already carries what was streamed (`partial`). A tool that is not started because
 another process owns the session delivers nothing either.
 
 A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `may_start`
@@ -46,11 +46,11 @@ from chatops.engine.effects import (
     RunTool,
 )
 from chatops.engine.inputs import (
-    AnswerChecked,
-    CallInspected,
+    AnswerCheckInput,
     Input,
-    ToolReconciled,
-    ToolReturned,
+    InspectionInput,
+    ReconcileInput,
+    ToolResultInput,
 )
 from chatops.models.base import ModelClient
 from chatops.runtime.attempt import attempt, describe
@@ -170,7 +170,7 @@ class Performer:
         except Exception as error:
             log.exception("checking an answer failed")
             facts = AnswerFacts(problems=(Problem(path="", message=f"it could not be checked ({describe(error)})"),))
-        self._deliver(AnswerChecked(round_id=effect.round_id, facts=facts))
+        self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
     async def _inspect(self, call: ToolCall) -> None:
         tool = self._tools.get(call.name)
@@ -182,7 +182,7 @@ class Performer:
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
-        self._deliver(CallInspected(call_id=call.id, facts=facts))
+        self._deliver(InspectionInput(call_id=call.id, facts=facts))
 
     async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
         context = self._context_for(call.id, attempt=1, tool=tool, output=_ignore)
@@ -216,7 +216,7 @@ class Performer:
                 return
             result = await self._result(effect)
             reach("after_tool")
-        self._deliver(ToolReturned(call_id=call.id, attempt=attempt, result=_timed(result, began)))
+        self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
 
     async def _result(self, effect: RunTool) -> ToolResult:
         call = effect.call
@@ -234,12 +234,12 @@ class Performer:
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call = effect.call
         tool = self._tools.get(call.name)
-        found = ToolReconciled(call_id=call.id, attempt=effect.attempt, result=None)
+        found = ReconcileInput(call_id=call.id, attempt=effect.attempt, result=None)
         if tool is not None:
             context = self._context_for(call.id, attempt=effect.attempt, tool=tool, output=_ignore)
             try:
                 answer = await tool.reconcile(effect.facts, context)
-                found = ToolReconciled(
+                found = ReconcileInput(
                     call_id=call.id,
                     attempt=effect.attempt,
                     result=answer.result,

@@ -15,7 +15,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, S
 from chatops.domain.events import Event, Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.usage import Usage
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
@@ -187,7 +187,7 @@ class ReadAlong:
 
         Returns False if another decision came first or the call is no longer pending.
         """
-        decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
+        decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()
         return taken

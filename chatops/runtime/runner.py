@@ -15,7 +15,7 @@ For each step, in this order:
   may have taken effect.
 
 The process may die between any two of these, which the failpoints before_commit, after_commit and after_publish mark.
-After a crash, the next process loads the checkpoint and sends `Recovered`; nothing is performed before that input.
+After a crash, the next process loads the checkpoint and sends `Recover`; nothing is performed before that input.
 
 Invariants
 
@@ -134,7 +134,7 @@ class Runner:
         await self._shield(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
-        """Load a turn as it was stored. Nothing is performed until an input (Recovered) arrives."""
+        """Load a turn as it was stored. Nothing is performed until an input (Recover) arrives."""
         self.state = state
 
     @property

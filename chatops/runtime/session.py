@@ -22,10 +22,10 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.inputs import (
-    CallDecided,
-    GrantsRevoked,
-    TurnCancelled,
-    TurnRetried,
+    CancelTurn,
+    DecideCall,
+    RetryTurn,
+    RevokeGrants,
 )
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, pending_calls
@@ -226,7 +226,7 @@ class ChatSession:
             raise refused_approval(self._services.store)
         try:
             await self._posted.take()
-            decided = CallDecided(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
+            decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
         except AlreadyDecidedError:
             # Another process posted a decision after the last look.
@@ -275,7 +275,7 @@ class ChatSession:
         if state is None or not in_flight(state):
             return False
         text, reasoning = self._performer.partial()
-        return await self._runner.take(TurnCancelled(partial_text=text, partial_reasoning=reasoning))
+        return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
     async def retry(self) -> bool:
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
@@ -283,7 +283,7 @@ class ChatSession:
             return True
         self._kept.held = False
         self._turns.grant = self._turns.standing.grant(self._services.rights)
-        return await self._runner.take(TurnRetried(grant=self._turns.grant))
+        return await self._runner.take(RetryTurn(grant=self._turns.grant))
 
     async def resume(self) -> None:
         """Resume an unfinished turn from its checkpoint, taking the decisions that other processes posted."""
@@ -311,7 +311,7 @@ class ChatSession:
         """Withdraw a remembered grant, in the store and in the current turn."""
         self._hands.must_be_here()
         await self._services.worker(self._services.store.revoke_grants, self.session_id, [grant])
-        await self._runner.take(GrantsRevoked(grants=(grant,)))
+        await self._runner.take(RevokeGrants(grants=(grant,)))
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
         """Call `registry_changed` on the event loop later, from any thread.
@@ -384,7 +384,7 @@ class ChatSession:
         if self._turns.left_off:
             await self.resume()
         text, reasoning = self._performer.partial()
-        await self._runner.take(TurnCancelled(partial_text=text, partial_reasoning=reasoning))
+        await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
     def publish(self, event: Event) -> None:
         """Publish an event of the run to the UIs."""

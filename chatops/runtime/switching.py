@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chatops.domain.errors import ConfigError, SessionBusyError
-from chatops.domain.events import Event
-from chatops.domain.events import RoleSwitched as RoleSwitchedEvent
+from chatops.domain.events import Event, RoleSwitched
 from chatops.domain.ids import MessageId, SessionId
-from chatops.engine.inputs import GrantNarrowed, RoleSwitched
+from chatops.engine.inputs import NarrowGrant, SwitchRole
 from chatops.engine.view import may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
@@ -83,14 +82,14 @@ class Switching:
             changes = (before.role, before.models) != (after.role, after.models)
             differs = changes or bool(switch.added or switch.removed)
             if turns.unfinished or (differs and state is not None and may_be_retried(state)):
-                await self._runner.take(RoleSwitched(grant=after, switch=switch))
+                await self._runner.take(SwitchRole(grant=after, switch=switch))
             elif differs:
                 if turns.info is not None and (said or state is not None):
                     turns.close()
                     await self._runner.catch_up()
                     await worker(store.append_message, turns.info.id, switch)
                     turns.record.add(switch)
-                self._publish(RoleSwitchedEvent(id=switch.id, parent_id=session, switch=switch))
+                self._publish(RoleSwitched(id=switch.id, parent_id=session, switch=switch))
             if turns.info is not None:
                 await worker(
                     store.update_session,
@@ -110,7 +109,7 @@ class Switching:
         turns.grant = turns.standing.grant(self._services.rights)
         self._keep_replaced()
         # The current turn first: it must lose the tool even if that cannot be stored.
-        await self._runner.take(GrantNarrowed(layers=(revoked(taken),)))
+        await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
         await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
     def registry_changed(self, news: RegistryNews) -> None:
@@ -129,11 +128,11 @@ class Switching:
             self._keep_replaced()
         except ConfigError as error:
             self._tell(f"The registry has changed. {error}", advice=error.advice)
-            self._runner.deliver(GrantNarrowed(layers=(role_gone(standing.role),), answers=()))
+            self._runner.deliver(NarrowGrant(layers=(role_gone(standing.role),), answers=()))
             return
         if text := " ".join([*said, *news.told]):
             self._tell(text)
-        self._runner.deliver(GrantNarrowed(layers=turns.grant.layers, answers=turns.grant.answers))
+        self._runner.deliver(NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers))
 
     def _keep_replaced(self) -> None:
         """Keep the grant in force until the user reloads the registry, to say then what has changed."""

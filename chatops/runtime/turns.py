@@ -11,7 +11,7 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import NotSavedError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.effects import Step
-from chatops.engine.inputs import Recovered, TurnCancelled
+from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
 from chatops.policy.grant import Grant
@@ -102,11 +102,11 @@ class Turns:
             self.grant = grant
         interrupted = await self._aftermath.of(state)
         copied = await self._aftermath.copied(state)
-        if await self._runner.take(Recovered(grant=grant, interrupted=interrupted, copied=copied)):
+        if await self._runner.take(Recover(grant=grant, interrupted=interrupted, copied=copied)):
             self._services.worker.later(self._aftermath.clear, state, interrupted)
         if not self.leader and (state.contract is not None or state.gate is not None):
             # Its run is over: it was ended before this turn could be.
-            await self._runner.take(TurnCancelled())
+            await self._runner.take(CancelTurn())
 
     async def stored(self) -> SessionInfo:
         """Return the stored session, creating it if necessary. Raises ConflictError, StoreError."""

@@ -20,9 +20,9 @@ from chatops.domain.messages import Message
 from chatops.engine.effects import Step
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start, start_gate
-from chatops.engine.workflow.effects import CancelTurn, StartAttempt, StartGate, WorkflowEffect, WorkflowStep
+from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
 from chatops.engine.workflow.ending import turn_ended
-from chatops.engine.workflow.inputs import Review, Reviewed, RunCancelled, WorkflowInput
+from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
@@ -56,7 +56,7 @@ class WorkflowRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._trouble: ChatopsError | None = None
-        self._heard_last: tuple[Reviewed, float] | None = None
+        self._heard_last: tuple[ReviewStep, float] | None = None
         """The last review taken by this process, and when, in seconds since the epoch."""
         self.session = session
         """The session whose turns are the run's."""
@@ -128,7 +128,7 @@ class WorkflowRun:
         the reviewer, if another process posted a review first.
         """
         await self._take_words()
-        taken = await self._take_or_yield(Reviewed(step=step, attempt=attempt, review=review, by=self._services.by))
+        taken = await self._take_or_yield(ReviewStep(step=step, attempt=attempt, review=review, by=self._services.by))
         if not taken and (first := self.reviewed(step=step, attempt=attempt)):
             name = self._state.spec.step(step).name
             raise AlreadyDecidedError(f"Step {name} was {first}; the first word counts.")
@@ -144,7 +144,7 @@ class WorkflowRun:
 
     async def cancel(self) -> bool:
         """End the run and its current turn. Returns False if it was over already, or ended by another process."""
-        return await self._take_or_yield(RunCancelled(by=self._services.by))
+        return await self._take_or_yield(CancelRun(by=self._services.by))
 
     async def retry(self) -> bool:
         """Retry after `trouble`: store what could not be stored, start what could not start."""
@@ -187,7 +187,7 @@ class WorkflowRun:
             await self._apply(step)
             return True
 
-    async def _take_or_yield(self, word: Reviewed | RunCancelled) -> bool:
+    async def _take_or_yield(self, word: ReviewStep | CancelRun) -> bool:
         """Take the user's input, or yield to one that another process has posted since the last look."""
         try:
             return await self._take(word)
@@ -207,7 +207,7 @@ class WorkflowRun:
         await self._services.worker(self._services.store.commit_run, step)
         reach("after_run_commit")
         self._state, self._trouble = step.state, None
-        if isinstance(step.word, Reviewed):
+        if isinstance(step.word, ReviewStep):
             self._heard_last = (step.word, time.time())
         for event in step.events:
             self.session.publish(event)
@@ -221,7 +221,7 @@ class WorkflowRun:
             match effect:
                 case StartAttempt() | StartGate():
                     await self._begin(effect)
-                case CancelTurn(turn_id=turn_id):
+                case StopTurn(turn_id=turn_id):
                     if self._present(turn_id):
                         await self.session.stop_turn()
         except ChatopsError as error:

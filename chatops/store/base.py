@@ -14,10 +14,10 @@ from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.effects import Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 
 
@@ -245,7 +245,7 @@ class Store(Protocol):
         """Return the sessions that are runs, by newest activity."""
         ...
 
-    def post_word(self, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
+    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
         """Post a review or a cancellation for the owner of the run.
 
         Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
@@ -253,7 +253,7 @@ class Store(Protocol):
         """
         ...
 
-    def posted_words(self, session_id: SessionId) -> list[Reviewed | RunCancelled]:
+    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """Return the inputs posted for a run and not consumed by a commit yet, oldest first."""
         ...
 
@@ -262,11 +262,11 @@ class Store(Protocol):
         """Return all pending calls, oldest turn first, those of a turn in call order."""
         ...
 
-    def post_decision(self, decided: CallDecided) -> bool:
+    def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
         ...
 
-    def posted(self, turn_id: TurnId) -> list[CallDecided]:
+    def posted(self, turn_id: TurnId) -> list[DecideCall]:
         """Return the decisions posted for a turn and not consumed by a commit yet.
 
         A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.

@@ -21,7 +21,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.state import CheckingGate, RunFinished, RunningStep, WorkflowState
 from chatops.store.base import Hold, Holder, QueuedCall, RunMark
@@ -81,12 +81,12 @@ def turn_of(state: WorkflowState) -> TurnId | None:
     return state.phase.turn_id if isinstance(state.phase, RunningStep | CheckingGate) else None
 
 
-def applies(word: Reviewed | RunCancelled, state: WorkflowState) -> bool:
+def applies(word: ReviewStep | CancelRun, state: WorkflowState) -> bool:
     """Return True if a review or cancellation changes the run's state."""
     return advance_run(state, word).state is not state
 
 
-def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[Reviewed | RunCancelled]) -> None:
+def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[ReviewStep | CancelRun]) -> None:
     """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
 
     `before` is the run before `step`. The process that posted the first one was told that it counts.

@@ -17,7 +17,7 @@ from pathlib import Path
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import TurnId
-from chatops.engine.workflow.inputs import Reviewed, Stop
+from chatops.engine.workflow.inputs import ReviewStep, Stop
 from chatops.store.codec import decode_decision
 from chatops.store.connection import Value
 from chatops.store.mounts import file_system, is_network
@@ -138,7 +138,7 @@ def _goes_on(word: Value) -> bool:
         said = decode_word(word)
     except UnreadableError:
         return False
-    return isinstance(said, Reviewed) and not isinstance(said.review, Stop)
+    return isinstance(said, ReviewStep) and not isinstance(said.review, Stop)
 
 
 def _said(raw: sqlite3.Connection) -> str | None:

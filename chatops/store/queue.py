@@ -11,7 +11,7 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.engine.effects import DecisionRecord, Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, QueuedCall
 from chatops.store.codec import (
@@ -156,7 +156,7 @@ def _queued(row: Row) -> QueuedCall:
     )
 
 
-def post(rows: Connection, decided: CallDecided, *, now: float) -> bool:
+def post(rows: Connection, decided: DecideCall, *, now: float) -> bool:
     """Post a decision. Returns False if the call is not pending under this digest or was decided already."""
     waiting = rows.one("SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest)
     if waiting is None:
@@ -178,15 +178,15 @@ def post(rows: Connection, decided: CallDecided, *, now: float) -> bool:
     return True
 
 
-def posted(rows: Connection, turn_id: TurnId) -> list[CallDecided]:
+def posted(rows: Connection, turn_id: TurnId) -> list[DecideCall]:
     """Return the decisions not consumed yet, in the order they were posted. A damaged one is void."""
-    answers: list[CallDecided] = []
+    answers: list[DecideCall] = []
     for call_id, digest, decision, by in rows.all(
         "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
     ):
         try:
             answers.append(
-                CallDecided(
+                DecideCall(
                     call_id=CallId(text(call_id)),
                     digest=text(digest),
                     decision=decode_decision(decision),

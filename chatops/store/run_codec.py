@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from chatops.domain.errors import UnreadableError
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
 
@@ -58,12 +58,12 @@ def decode_run(text: object, *, version: int) -> WorkflowState:
     return state
 
 
-def encode_word(word: Reviewed | RunCancelled) -> str:
+def encode_word(word: ReviewStep | CancelRun) -> str:
     """Return a posted review or cancellation encoded."""
     return dumps(_words().dump_python(word, mode="json"))
 
 
-def decode_word(text: object) -> Reviewed | RunCancelled:
+def decode_word(text: object) -> ReviewStep | CancelRun:
     """Decode a posted review or cancellation. Raises UnreadableError: a damaged one is void."""
     return validated(_words(), parsed(text, what="word to a run"), what="word to a run")
 
@@ -81,5 +81,5 @@ def _runs() -> TypeAdapter[WorkflowState]:
 
 
 @cache
-def _words() -> TypeAdapter[Reviewed | RunCancelled]:
-    return TypeAdapter(Annotated[Reviewed | RunCancelled, Field(discriminator="kind")])
+def _words() -> TypeAdapter[ReviewStep | CancelRun]:
+    return TypeAdapter(Annotated[ReviewStep | CancelRun, Field(discriminator="kind")])

@@ -11,7 +11,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.columns import integer, text, text_or_none
 from chatops.store.connection import Connection
@@ -102,7 +102,7 @@ def led_by(rows: Connection, session_id: SessionId) -> Led | None:
     return Led(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
 
 
-def post(rows: Connection, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
+def post(rows: Connection, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
     """Post an input for the run. Returns False if it does not apply, or another one of its kind was first."""
     if not applies(word, load(rows, session_id)):
         return False
@@ -112,9 +112,9 @@ def post(rows: Connection, session_id: SessionId, word: Reviewed | RunCancelled)
     return True
 
 
-def posted(rows: Connection, session_id: SessionId) -> list[Reviewed | RunCancelled]:
+def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
     """Return the inputs not consumed yet, oldest first. A damaged one is void."""
-    words: list[Reviewed | RunCancelled] = []
+    words: list[ReviewStep | CancelRun] = []
     for (body,) in rows.all("SELECT body FROM words WHERE session_id = ? ORDER BY seq", session_id):
         try:
             words.append(decode_word(body))

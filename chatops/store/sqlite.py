@@ -11,10 +11,10 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage
 from chatops.engine.effects import Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store import grants as remembered
 from chatops.store import health, leases, messages, queue, runs, sessions, turns
@@ -166,12 +166,12 @@ class SqliteStore:
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
 
-    def post_word(self, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
+    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
         """See `Store.post_word`."""
         with self._rows.write():
             return runs.post(self._rows, sessions.full_id(self._rows, session_id), word)
 
-    def posted_words(self, session_id: SessionId) -> list[Reviewed | RunCancelled]:
+    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """See `Store.posted_words`."""
         with self._rows.read():
             return runs.posted(self._rows, sessions.full_id(self._rows, session_id))
@@ -182,12 +182,12 @@ class SqliteStore:
         with self._rows.read():
             return queue.queue(self._rows, session_id=session_id)
 
-    def post_decision(self, decided: CallDecided) -> bool:
+    def post_decision(self, decided: DecideCall) -> bool:
         """See `Store.post_decision`."""
         with self._rows.write():
             return queue.post(self._rows, decided, now=self._clock())
 
-    def posted(self, turn_id: TurnId) -> list[CallDecided]:
+    def posted(self, turn_id: TurnId) -> list[DecideCall]:
         """See `Store.posted`."""
         with self._rows.read():
             return queue.posted(self._rows, turn_id)

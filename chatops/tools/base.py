@@ -31,7 +31,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """State of a started attempt after a crash, see `engine.inputs.ToolReconciled`."""
+    """State of a started attempt after a crash, see `engine.inputs.ReconcileInput`."""
 
     result: ToolResult | None
     repeat: bool = False

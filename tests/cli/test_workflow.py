@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chatops.domain.ids import SessionId
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.store.base import Holder
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
@@ -360,7 +360,7 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     assert at.resume(run, "--stop").code == 1
     assert at("workflow", "cancel", run).code == 0
     assert at("workflow", "cancel", run).code == 1
-    assert [type(word) for word in store.posted_words(run)] == [Reviewed, RunCancelled]
+    assert [type(word) for word in store.posted_words(run)] == [ReviewStep, CancelRun]
     store.release(run, somebody)
     assert at.resume(run).code == 0
 

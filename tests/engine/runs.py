@@ -16,8 +16,8 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
-from chatops.engine.workflow.effects import CancelTurn, StartAttempt, StartGate, WorkflowStep
-from chatops.engine.workflow.inputs import Review, Reviewed, RunCancelled, TryAgain, TurnEnded, WorkflowInput
+from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
+from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, TryAgain, TurnEndInput, WorkflowInput
 from chatops.engine.workflow.machine import TRANSITIONS, advance_run, start_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep, WorkflowState
@@ -70,7 +70,7 @@ class RunWorld:
         assert step.state.seq == before.seq + 1
         moved = (before.phase.kind, step.state.phase.kind)
         assert moved in MOVES, f"not among the transitions that ARCHITECTURE.md shows: {moved}"
-        if isinstance(event, Reviewed) and isinstance(event.review, TryAgain):
+        if isinstance(event, ReviewStep) and isinstance(event.review, TryAgain):
             self.extra[event.step] += 1
         self._accept(step)
         return step
@@ -78,7 +78,7 @@ class RunWorld:
     def end(self, status: TurnStatus = TurnStatus.ANSWERED, answer: str = "", **more: object) -> WorkflowStep:
         """The turn under way ends so."""
         assert self.under_way is not None
-        ended = TurnEnded(turn_id=self.under_way.turn_id, status=status, answer=answer, rounds=2, usage=USAGE)
+        ended = TurnEndInput(turn_id=self.under_way.turn_id, status=status, answer=answer, rounds=2, usage=USAGE)
         return self.feed(replace(ended, **more))  # type: ignore[arg-type]
 
     def fail(self, detail: str = "it went wrong", *, done: tuple[DoneCall, ...] = ()) -> WorkflowStep:
@@ -95,11 +95,11 @@ class RunWorld:
     def review(self, review: Review) -> WorkflowStep:
         """A person's word on what is shown."""
         phase = self.waiting
-        return self.feed(Reviewed(step=phase.step, attempt=phase.attempt, review=review, by=ANA))
+        return self.feed(ReviewStep(step=phase.step, attempt=phase.attempt, review=review, by=ANA))
 
     def cancel(self) -> WorkflowStep:
         """A person ends the run."""
-        return self.feed(RunCancelled(by=ANA))
+        return self.feed(CancelRun(by=ANA))
 
     @property
     def attempt(self) -> StartAttempt:
@@ -124,7 +124,7 @@ class RunWorld:
         self.events += step.events
         for effect in step.effects:
             match effect:
-                case CancelTurn(turn_id=turn_id):
+                case StopTurn(turn_id=turn_id):
                     assert self.under_way is not None
                     assert self.under_way.turn_id == turn_id
                 case StartAttempt() | StartGate():

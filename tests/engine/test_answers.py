@@ -15,7 +15,7 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply, Sampling
 from chatops.domain.tools import Problem, RawCall
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.effects import CheckAnswer
-from chatops.engine.inputs import AnswerChecked, ModelFailed, TurnCancelled, TurnRetried
+from chatops.engine.inputs import AnswerCheckInput, CancelTurn, ModelFailureInput, RetryTurn
 from chatops.engine.state import AwaitingModel, CheckingAnswer, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight, turn_status
@@ -174,7 +174,7 @@ def checked(said: str, facts: AnswerFacts, contract: StepContract) -> World:
     world = World.begin(step_grant(), contract=contract)
     world.perform(0, model=text(said))
     world.flying.clear()
-    world.feed(AnswerChecked(round_id=RoundId("s.1.1"), facts=facts))
+    world.feed(AnswerCheckInput(round_id=RoundId("s.1.1"), facts=facts))
     return world
 
 
@@ -263,7 +263,7 @@ def test_a_closing_call_that_fails_ends_the_attempt_without_an_answer() -> None:
     while not isinstance(world.state.phase, AwaitingModel):
         world.perform(0)
     failure = ModelFailure(kind=FailureKind.REFUSED, message="no")
-    world.feed(ModelFailed(round_id=world.state.phase.round_id, failure=failure))
+    world.feed(ModelFailureInput(round_id=world.state.phase.round_id, failure=failure))
     assert world.finished.result is TurnStatus.LIMIT
     assert world.finished.answer == ""
 
@@ -297,15 +297,15 @@ def test_after_a_crash_the_check_is_asked_for_again() -> None:
 
 def test_cancelling_while_the_answer_is_checked_ends_the_turn() -> None:
     world = checking()
-    world.feed(TurnCancelled())
+    world.feed(CancelTurn())
     assert world.finished.result is TurnStatus.CANCELLED
-    late = AnswerChecked(round_id=RoundId("s.1.1"), facts=AnswerFacts(value='{"success":true,"result":1}'))
+    late = AnswerCheckInput(round_id=RoundId("s.1.1"), facts=AnswerFacts(value='{"success":true,"result":1}'))
     assert advance(world.state, late).state is world.state
 
 
 def test_a_check_of_another_round_changes_nothing() -> None:
     world = checking()
-    stale = AnswerChecked(round_id=RoundId("s.1.7"), facts=AnswerFacts(value='{"success":true,"result":1}'))
+    stale = AnswerCheckInput(round_id=RoundId("s.1.7"), facts=AnswerFacts(value='{"success":true,"result":1}'))
     assert advance(world.state, stale).state is world.state
 
 
@@ -322,13 +322,13 @@ def test_a_check_of_another_round_changes_nothing() -> None:
 def test_findings_that_make_no_sense_are_no_answer(facts: AnswerFacts) -> None:
     world = checking()
     world.flying.clear()
-    world.feed(AnswerChecked(round_id=RoundId("s.1.1"), facts=facts))
+    world.feed(AnswerCheckInput(round_id=RoundId("s.1.1"), facts=facts))
     assert isinstance(world.state.phase, AwaitingModel)
 
 
 def test_a_failed_attempt_is_not_retried_but_made_again_by_the_run() -> None:
     world = play(says(None, success=False))
-    assert advance(world.state, TurnRetried(grant=step_grant())).state is world.state
+    assert advance(world.state, RetryTurn(grant=step_grant())).state is world.state
 
 
 def test_a_turn_without_a_contract_takes_any_answer() -> None:

@@ -16,7 +16,7 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply
 from chatops.domain.tools import RawCall, ToolCall, ToolResult
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.effects import CallModel
-from chatops.engine.inputs import AnswerChecked, Input, ModelFailed, ModelReplied, TurnCancelled, TurnRetried
+from chatops.engine.inputs import AnswerCheckInput, CancelTurn, Input, ModelFailureInput, ModelReplyInput, RetryTurn
 from chatops.engine.rounds import MAX_REPAIRS
 from chatops.engine.state import Finished
 from chatops.engine.turn import advance
@@ -172,19 +172,19 @@ def _something_happens(world: World, data: st.DataObject) -> None:
             index = data.draw(st.integers(0, len(pending_calls(world.state)) - 1), label="which")
             world.decide(index, data.draw(decisions, label="decision"))
         case "cancel":
-            world.feed(TurnCancelled())
+            world.feed(CancelTurn())
         case _:
             world.feed(data.draw(stale, label="stale"))
 
 
 stale: st.SearchStrategy[Input] = st.one_of(
     st.builds(
-        AnswerChecked,
+        AnswerCheckInput,
         round_id=st.sampled_from([RoundId("s.1.99"), RoundId("s.2.1"), RoundId("")]),
         facts=st.sampled_from([AnswerFacts(), AnswerFacts(value='{"success":true,"result":{"component":"a"}}')]),
     ),
-    st.builds(ModelReplied, round_id=st.just(RoundId("s.1.99")), reply=replies),
-    st.just(TurnRetried(grant=step_grant(STEP_TOOLS))),
+    st.builds(ModelReplyInput, round_id=st.just(RoundId("s.1.99")), reply=replies),
+    st.just(RetryTurn(grant=step_grant(STEP_TOOLS))),
 )
 
 
@@ -194,7 +194,7 @@ def _perform(world: World, data: st.DataObject) -> None:
     if isinstance(effect, CallModel) and data.draw(st.integers(0, 30), label="model fails") == 0:
         world.flying.pop(index)
         failure = ModelFailure(kind=FailureKind.UNREACHABLE, message="gone")
-        world.feed(ModelFailed(round_id=effect.round_id, failure=failure))
+        world.feed(ModelFailureInput(round_id=effect.round_id, failure=failure))
         return
     world.perform(index, model=_reply(world, index, data))
 

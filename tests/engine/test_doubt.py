@@ -14,7 +14,7 @@ from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.engine import doubt, feedback
 from chatops.engine.difference import difference
 from chatops.engine.effects import ReconcileTool, RunTool
-from chatops.engine.inputs import CallDecided, Recovered, ToolReconciled, TurnCancelled
+from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover
 from chatops.engine.recovery import LOST, attempts_in_doubt
 from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
@@ -44,7 +44,7 @@ def died(world: World, *known: Interruption, lose: bool = True) -> World:
     if lose:
         world.perform(0, lose=True)
     world.flying.clear()
-    world.feed(Recovered(grant=world.state.grant, interrupted=known))
+    world.feed(Recover(grant=world.state.grant, interrupted=known))
     return world
 
 
@@ -92,7 +92,7 @@ def test_an_answer_to_the_first_question_is_none_to_the_second() -> None:
     died(world, KNOWN)
     (second,) = pending_calls(world.state)
     assert second.digest != first.digest
-    late = CallDecided(call_id=first.call.id, digest=first.digest, decision=Approved(), by=ANA)
+    late = DecideCall(call_id=first.call.id, digest=first.digest, decision=Approved(), by=ANA)
     assert advance(world.state, late).state is world.state
 
 
@@ -186,7 +186,7 @@ def test_a_turn_that_is_stopped_leaves_the_call_in_doubt() -> None:
         world = in_doubt()
         if again:
             world.decide(0, Approved())
-        world.feed(TurnCancelled())
+        world.feed(CancelTurn())
         world.drain()
         (told,) = world.results()
         assert told.outcome is Outcome.UNKNOWN
@@ -200,7 +200,7 @@ def test_a_stored_question_that_is_not_about_the_call_beside_it_lets_nothing_run
     assert isinstance(world.state.phase, InRound)
     calls = (replace(world.state.phase.calls[0], status=other),)
     world.state = replace(world.state, phase=replace(world.state.phase, calls=calls))
-    decided = CallDecided(call_id=CALL, digest=other.digest, decision=Approved(), by=ANA)
+    decided = DecideCall(call_id=CALL, digest=other.digest, decision=Approved(), by=ANA)
     world.feed(decided)
     world.drain()
     (pending,) = pending_calls(world.state)
@@ -218,7 +218,7 @@ def test_a_state_of_before_anything_was_kept_gets_what_is_known_and_can_be_answe
     world.state = replace(world.state, phase=replace(world.state.phase, calls=calls))
     assert attempts_in_doubt(world.state) == ((CALL, 1),)
     for known in ((), (KNOWN,)):
-        world.feed(Recovered(grant=world.state.grant, interrupted=known))
+        world.feed(Recover(grant=world.state.grant, interrupted=known))
         (pending,) = pending_calls(world.state)
         assert (pending.digest, pending.in_doubt, pending.interruption) == (bound, True, *(known or (None,)))
     world.decide(0, MarkedDone())
@@ -231,7 +231,7 @@ def test_what_the_tool_saw_is_why_a_person_is_asked() -> None:
     (effect,) = world.flying
     assert isinstance(effect, ReconcileTool)
     world.flying.clear()
-    world.feed(ToolReconciled(call_id=CALL, attempt=1, result=None, found="something else has changed it"))
+    world.feed(ReconcileInput(call_id=CALL, attempt=1, result=None, found="something else has changed it"))
     (pending,) = pending_calls(world.state)
     assert (pending.why, pending.interruption) == ("something else has changed it", KNOWN)
 
@@ -258,7 +258,7 @@ def test_killed_while_it_was_being_stopped_each_call_gets_a_true_result(
     tool: str, took_effect: bool, outcome: Outcome
 ) -> None:
     world = started(tool)
-    world.feed(TurnCancelled())
+    world.feed(CancelTurn())
     died(world, KNOWN, lose=took_effect)
     world.drain()
     (told,) = world.results()
@@ -269,10 +269,10 @@ def test_killed_while_it_was_being_stopped_each_call_gets_a_true_result(
 
 def test_killed_while_it_was_being_stopped_and_something_else_is_there_it_is_unknown() -> None:
     world = started("write")
-    world.feed(TurnCancelled())
+    world.feed(CancelTurn())
     died(world, KNOWN)
     world.flying.clear()
-    world.feed(ToolReconciled(call_id=CALL, attempt=1, result=None, found="something else has changed it"))
+    world.feed(ReconcileInput(call_id=CALL, attempt=1, result=None, found="something else has changed it"))
     (told,) = world.results()
     assert told.outcome is Outcome.UNKNOWN
     assert "something else has changed it" in told.content

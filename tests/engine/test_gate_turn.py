@@ -11,7 +11,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.effects import CallModel
-from chatops.engine.inputs import TurnCancelled, TurnRetried
+from chatops.engine.inputs import CancelTurn, RetryTurn
 from chatops.engine.turn import advance, start_gate
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.ending import turn_ended
@@ -130,7 +130,7 @@ def test_cancelling_gives_the_call_a_result_and_ends_the_turn(running: bool) -> 
     if running:
         world.decide(0, Approved())
         world.perform(0)
-    world.feed(TurnCancelled())
+    world.feed(CancelTurn())
     world.drain()
     assert world.finished.result is TurnStatus.CANCELLED
     assert len(world.results()) == 1
@@ -138,7 +138,7 @@ def test_cancelling_gives_the_call_a_result_and_ends_the_turn(running: bool) -> 
 
 def test_a_gate_is_not_retried_but_made_again_by_the_run() -> None:
     world = begin(step_grant((INFO,)))
-    assert advance(world.state, TurnRetried(grant=step_grant((SHELL,)))).state is world.state
+    assert advance(world.state, RetryTurn(grant=step_grant((SHELL,)))).state is world.state
 
 
 def test_a_turn_that_is_not_over_has_not_ended() -> None:

@@ -13,7 +13,7 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.effects import InspectCall
-from chatops.engine.inputs import CallInspected
+from chatops.engine.inputs import InspectionInput
 from chatops.engine.rounds import FREE_REPAIRS
 from chatops.engine.signature import MOST, signature
 from chatops.engine.view import pending_calls
@@ -101,7 +101,7 @@ def test_a_call_that_is_wrong_in_another_way_is_told_about_in_full() -> None:
         effect = world.flying.pop(0)
         assert isinstance(effect, InspectCall)
         facts = CallFacts(arguments=effect.call.arguments, problems=(Problem(path="path", message=message),))
-        world.feed(CallInspected(call_id=effect.call.id, facts=facts))
+        world.feed(InspectionInput(call_id=effect.call.id, facts=facts))
     assert "path: is a folder" in world.results()[1].content
     assert counted(world) == 0
 
@@ -121,7 +121,7 @@ def test_mistakes_do_not_stand_in_the_way_of_the_call_once_it_is_right() -> None
         world.perform(0, model=reply(raw("read", '{"path":"a"}')))
         effect = world.flying.pop(0)
         assert isinstance(effect, InspectCall)
-        world.feed(CallInspected(call_id=effect.call.id, facts=CallFacts(arguments="{}", problems=problems)))
+        world.feed(InspectionInput(call_id=effect.call.id, facts=CallFacts(arguments="{}", problems=problems)))
     world.drain()
     assert [m.outcome for m in world.results()] == [Outcome.INVALID, Outcome.INVALID, Outcome.SUCCESS]
 

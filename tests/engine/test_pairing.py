@@ -9,7 +9,7 @@ from chatops.domain.messages import AssistantMessage, Message, ToolMessage, User
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.effects import CallModel
-from chatops.engine.inputs import ModelFailed, Recovered, TurnRetried
+from chatops.engine.inputs import ModelFailureInput, Recover, RetryTurn
 from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of, stand_in, stand_ins
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
@@ -84,9 +84,9 @@ def test_a_turn_stores_what_its_history_lacks_before_a_model_is_asked_and_only_o
     ]
     (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))
     assert lost_calls(asked.request.messages) == ()
-    failed = ModelFailed(round_id=asked.round_id, failure=ModelFailure(kind=FailureKind.REFUSED, message="boom"))
+    failed = ModelFailureInput(round_id=asked.round_id, failure=ModelFailure(kind=FailureKind.REFUSED, message="boom"))
     over = advance(step.state, failed)
-    again = advance(over.state, TurnRetried(grant=grant()))
+    again = advance(over.state, RetryTurn(grant=grant()))
     assert any(isinstance(effect, CallModel) for effect in again.effects)
     assert not any(isinstance(m, ToolMessage) for m in again.messages)
 
@@ -118,7 +118,7 @@ def test_a_turn_that_is_taken_up_stores_what_its_history_lacks() -> None:
     begun = start(
         turn_id=TurnId("s.2"), session_id=SessionId("s"), parent_id=None, grant=grant(), history=(), text="still there?"
     )
-    step = advance(replace(begun.state, history=(user("go"), asks("a"))), Recovered(grant=grant()))
+    step = advance(replace(begun.state, history=(user("go"), asks("a"))), Recover(grant=grant()))
     assert [m.call_id for m in step.messages if isinstance(m, ToolMessage)] == ["a"]
     (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))
     assert lost_calls(asked.request.messages) == ()

@@ -7,8 +7,8 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
-from chatops.engine.workflow.effects import CancelTurn, StartAttempt, StartGate
-from chatops.engine.workflow.inputs import Accept, Review, Reviewed, RunCancelled, Skip, Stop, TryAgain, TurnEnded
+from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn
+from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, Stop, TryAgain, TurnEndInput
 from chatops.engine.workflow.machine import advance_run, start_run
 from chatops.engine.workflow.state import ReviewReason, RunResult
 from chatops.policy.workflow import OnFail, PatternGate, Validation, WorkflowSpec
@@ -240,7 +240,7 @@ def test_a_step_under_review_cannot_be_skipped() -> None:
 def test_a_word_on_another_attempt_changes_nothing(review: Review, step: int, attempt: int) -> None:
     world = RunWorld.begin(a_step("build", review=True))
     world.end(answer="v1")
-    late = Reviewed(step=step, attempt=attempt, review=review, by=ANA)
+    late = ReviewStep(step=step, attempt=attempt, review=review, by=ANA)
     assert advance_run(world.state, late).state is world.state
 
 
@@ -319,17 +319,17 @@ def test_a_review_comes_after_the_gates() -> None:
 def test_cancelling_stops_the_turn_under_way_and_ends_the_run() -> None:
     world = RunWorld.begin()
     step = world.cancel()
-    assert step.effects == (CancelTurn(turn_id=TurnId("s.1")),)
+    assert step.effects == (StopTurn(turn_id=TurnId("s.1")),)
     assert world.finished.result is RunResult.CANCELLED
     assert [(one.turn_id, one.status) for one in world.state.attempts] == [("s.1", TurnStatus.CANCELLED)]
-    late = TurnEnded(turn_id=TurnId("s.1"), status=TurnStatus.CANCELLED)
+    late = TurnEndInput(turn_id=TurnId("s.1"), status=TurnStatus.CANCELLED)
     assert advance_run(world.state, late).state is world.state
 
 
 def test_cancelling_while_a_gate_runs_or_a_person_is_asked_ends_the_run_too() -> None:
     gated = RunWorld.begin(a_step("build", gates=(TESTS,)))
     gated.end(answer="v1")
-    assert gated.cancel().effects == (CancelTurn(turn_id=TurnId("s.2")),)
+    assert gated.cancel().effects == (StopTurn(turn_id=TurnId("s.2")),)
     assert [(one.turn_id, one.gate) for one in gated.state.attempts] == [("s.1", ""), ("s.2", TESTS.name)]
     waiting = asking()
     assert waiting.cancel().effects == ()
@@ -340,9 +340,9 @@ def test_a_run_that_is_over_changes_no_more() -> None:
     world = RunWorld.begin(a_step("build"))
     world.end(answer="v1")
     for event in (
-        RunCancelled(by=ANA),
-        TurnEnded(turn_id=TurnId("s.1"), status=TurnStatus.FAILED),
-        Reviewed(step=0, attempt=1, review=TryAgain(), by=ANA),
+        CancelRun(by=ANA),
+        TurnEndInput(turn_id=TurnId("s.1"), status=TurnStatus.FAILED),
+        ReviewStep(step=0, attempt=1, review=TryAgain(), by=ANA),
     ):
         assert advance_run(world.state, event).state is world.state
 
@@ -350,12 +350,12 @@ def test_a_run_that_is_over_changes_no_more() -> None:
 @pytest.mark.parametrize("status", [TurnStatus.RUNNING, TurnStatus.PAUSED])
 def test_a_turn_that_is_not_over_says_nothing(status: TurnStatus) -> None:
     world = RunWorld.begin()
-    assert advance_run(world.state, TurnEnded(turn_id=TurnId("s.1"), status=status)).state is world.state
+    assert advance_run(world.state, TurnEndInput(turn_id=TurnId("s.1"), status=status)).state is world.state
 
 
 @pytest.mark.parametrize("turn_id", ["s.1", "s.7", ""])
 def test_a_turn_that_is_not_waited_for_says_nothing(turn_id: str) -> None:
-    stale = TurnEnded(turn_id=TurnId(turn_id), status=TurnStatus.ANSWERED, answer="x")
+    stale = TurnEndInput(turn_id=TurnId(turn_id), status=TurnStatus.ANSWERED, answer="x")
     gated = RunWorld.begin(a_step("build", gates=(TESTS,)), a_step("ship"))
     gated.end(answer="v1")
     assert advance_run(gated.state, stale).state is gated.state

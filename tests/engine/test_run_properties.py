@@ -11,13 +11,13 @@ from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.effects import StartAttempt
 from chatops.engine.workflow.inputs import (
     Accept,
+    CancelRun,
     Review,
-    Reviewed,
-    RunCancelled,
+    ReviewStep,
     Skip,
     Stop,
     TryAgain,
-    TurnEnded,
+    TurnEndInput,
     WorkflowInput,
 )
 from chatops.engine.workflow.machine import advance_run
@@ -56,14 +56,14 @@ def _rest(step: StepSpec) -> dict[str, object]:
 
 anything: st.SearchStrategy[WorkflowInput] = st.one_of(
     st.builds(
-        TurnEnded,
+        TurnEndInput,
         turn_id=st.integers(0, 9).map(lambda n: TurnId(f"s.{n}")),
         status=statuses,
         answer=st.just("x"),
         done=done,
         outcome=st.sampled_from([None, *Outcome]),
     ),
-    st.builds(Reviewed, step=st.integers(0, 3), attempt=st.integers(0, 4), review=reviews, by=st.just(ANA)),
+    st.builds(ReviewStep, step=st.integers(0, 3), attempt=st.integers(0, 4), review=reviews, by=st.just(ANA)),
 )
 
 
@@ -132,4 +132,4 @@ def test_an_input_that_does_not_apply_changes_nothing(event: WorkflowInput, some
         assert advance_run(world.state, event).state is world.state
     world.cancel()
     assert advance_run(world.state, event).state is world.state
-    assert advance_run(world.state, RunCancelled(by=ANA)).state is world.state
+    assert advance_run(world.state, CancelRun(by=ANA)).state is world.state

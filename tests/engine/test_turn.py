@@ -12,13 +12,13 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelTarget, ToolCho
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.inputs import (
-    CallDecided,
-    ModelFailed,
-    ModelReplied,
-    RoleSwitched,
-    ToolReturned,
-    TurnCancelled,
-    TurnRetried,
+    CancelTurn,
+    DecideCall,
+    ModelFailureInput,
+    ModelReplyInput,
+    RetryTurn,
+    SwitchRole,
+    ToolResultInput,
 )
 from chatops.engine.state import AwaitingModel, InRound, Stopping
 from chatops.engine.unanswered import failure_of
@@ -89,7 +89,7 @@ def test_an_approval_of_other_bytes_does_nothing() -> None:
     world.drain(reply(raw("run")))
     call = pending_calls(world.state)[0].call
     before = world.state
-    world.feed(CallDecided(call_id=call.id, digest="other", decision=Approved(), by=ANA))
+    world.feed(DecideCall(call_id=call.id, digest="other", decision=Approved(), by=ANA))
     assert world.state is before
 
 
@@ -99,7 +99,7 @@ def test_the_second_decision_does_nothing() -> None:
     pending = pending_calls(world.state)[0]
     world.decide(0, Approved())
     before = world.state
-    world.feed(CallDecided(call_id=pending.call.id, digest=pending.digest, decision=Rejected(), by=ANA))
+    world.feed(DecideCall(call_id=pending.call.id, digest=pending.digest, decision=Rejected(), by=ANA))
     assert world.state is before
 
 
@@ -193,7 +193,7 @@ def test_when_the_closing_call_fails_too_the_gathered_results_are_the_answer() -
     world.perform(0, model=reply(raw("read")))
     while not isinstance(world.state.phase, AwaitingModel):
         world.perform(0)
-    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
+    world.feed(ModelFailureInput(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
     assert world.finished.answer.startswith("Reached the tool iteration limit (1 rounds). Here is what was gathered:")
     assert "ran s.1.1.1" in world.finished.answer
 
@@ -230,29 +230,29 @@ def test_another_call_in_the_round_of_the_third_same_call_lets_the_turn_continue
 
 def test_a_backup_is_asked_before_the_first_token_only_and_visibly() -> None:
     world = World.begin()
-    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure()))
+    world.feed(ModelFailureInput(round_id=asked(world).round_id, failure=failure()))
     assert world.requests[-1].model == "m2"
     assert any(isinstance(m, NoticeMessage) for m in world.state.messages)
     late = World.begin()
-    late.feed(ModelFailed(round_id=asked(late).round_id, failure=failure(partial="Once upon")))
+    late.feed(ModelFailureInput(round_id=asked(late).round_id, failure=failure(partial="Once upon")))
     assert late.finished.result is TurnStatus.FAILED
 
 
 @pytest.mark.parametrize("kind", [FailureKind.CONTEXT_TOO_LONG, FailureKind.REFUSED, FailureKind.INTERNAL])
 def test_no_backup_for_what_another_model_would_meet_too(kind: FailureKind) -> None:
     world = World.begin()
-    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(kind)))
+    world.feed(ModelFailureInput(round_id=asked(world).round_id, failure=failure(kind)))
     assert world.finished.result is TurnStatus.FAILED
 
 
 def test_a_failed_turn_keeps_what_was_said_and_goes_on_when_retried() -> None:
     world = World.begin()
-    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(partial="Once upon")))
+    world.feed(ModelFailureInput(round_id=asked(world).round_id, failure=failure(partial="Once upon")))
     kept = [m for m in world.state.messages if isinstance(m, AssistantMessage)]
     assert kept[0].incomplete
     assert kept[0].text == "Once upon"
     world.flying.clear()
-    world.feed(TurnRetried(grant=grant()))
+    world.feed(RetryTurn(grant=grant()))
     assert not any(isinstance(m, AssistantMessage) for m in world.requests[-1].messages)
     world.drain()
     assert world.finished.result is TurnStatus.ANSWERED
@@ -260,16 +260,16 @@ def test_a_failed_turn_keeps_what_was_said_and_goes_on_when_retried() -> None:
 
 def test_a_switch_after_a_failure_counts_for_the_retry_and_after_an_answer_for_nothing() -> None:
     world = World.begin(grant("researcher", (READ,)))
-    world.feed(ModelFailed(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
+    world.feed(ModelFailureInput(round_id=asked(world).round_id, failure=failure(FailureKind.REFUSED)))
     world.flying.clear()
-    world.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
+    world.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
     assert turn_status(world.state) is TurnStatus.FAILED
-    world.feed(TurnRetried(grant=grant("coder", TOOLS)))
+    world.feed(RetryTurn(grant=grant("coder", TOOLS)))
     world.drain()
     assert world.requests[-1].system == "You are coder."
     assert world.finished.result is TurnStatus.ANSWERED
     answered = world.state
-    world.feed(RoleSwitched(grant=grant("researcher", (READ,)), switch=switch("coder", "researcher")))
+    world.feed(SwitchRole(grant=grant("researcher", (READ,)), switch=switch("coder", "researcher")))
     assert world.state is answered
 
 
@@ -291,7 +291,7 @@ def test_an_empty_reply_is_asked_again_once() -> None:
 def test_the_next_model_call_after_a_role_switch_has_the_new_prompt_and_tools() -> None:
     world = World.begin(grant("researcher", (READ,)))
     world.perform(0, model=reply(raw("read")))
-    world.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
+    world.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
     world.drain()
     assert [(r.system, [t.name for t in r.tools]) for r in world.requests] == [
         ("You are researcher.", ["read"]),
@@ -302,13 +302,13 @@ def test_the_next_model_call_after_a_role_switch_has_the_new_prompt_and_tools() 
 def test_a_call_is_judged_by_the_role_it_was_proposed_under_met_with_the_one_in_force() -> None:
     world = World.begin(grant("coder", TOOLS))
     world.drain(reply(raw("run")))
-    world.feed(RoleSwitched(grant=grant("researcher", (READ,)), switch=switch("coder", "researcher")))
+    world.feed(SwitchRole(grant=grant("researcher", (READ,)), switch=switch("coder", "researcher")))
     world.decide(0, Approved())
     world.drain()
     assert not world.effects_done
     assert world.results()[0].outcome is Outcome.DENIED
     narrow = World.begin(grant("researcher", (READ,)))
-    narrow.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
+    narrow.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
     narrow.drain(reply(raw("run")))
     assert narrow.results()[0].outcome is Outcome.DENIED
 
@@ -316,7 +316,7 @@ def test_a_call_is_judged_by_the_role_it_was_proposed_under_met_with_the_one_in_
 def test_a_pending_call_survives_a_switch_to_a_role_that_permits_it() -> None:
     world = World.begin(grant("coder", TOOLS))
     world.drain(reply(raw("run")))
-    world.feed(RoleSwitched(grant=grant("operator", (READ, RUN)), switch=switch("coder", "operator")))
+    world.feed(SwitchRole(grant=grant("operator", (READ, RUN)), switch=switch("coder", "operator")))
     world.decide(0, Approved())
     world.drain()
     assert sum(world.effects_done.values()) == 1
@@ -332,7 +332,7 @@ def test_a_remembered_grant_answers_later_calls_of_its_role_only() -> None:
 
 def test_cancelling_while_the_model_speaks_keeps_the_partial_answer() -> None:
     world = World.begin()
-    world.feed(TurnCancelled(partial_text="half an ans"))
+    world.feed(CancelTurn(partial_text="half an ans"))
     assert world.finished.result is TurnStatus.CANCELLED
     assert world.finished.answer == "half an ans"
 
@@ -343,7 +343,7 @@ def test_cancelling_waits_for_running_tools_and_gives_every_call_a_result() -> N
     while len(world.flying) > 1:
         world.perform(1)
     world.perform(0)
-    world.feed(TurnCancelled())
+    world.feed(CancelTurn())
     assert isinstance(world.state.phase, Stopping)
     world.drain()
     assert world.finished.result is TurnStatus.CANCELLED
@@ -526,7 +526,7 @@ def test_a_late_result_of_an_earlier_attempt_is_ignored() -> None:
     assert {attempt for _, attempt in world.starts} == {1, 2}
     before = world.state
     late = ToolResult(outcome=Outcome.FAILED, content="from before the crash")
-    world.feed(ToolReturned(call_id=CallId("s.1.1.1"), attempt=1, result=late))
+    world.feed(ToolResultInput(call_id=CallId("s.1.1.1"), attempt=1, result=late))
     assert world.state is before
 
 
@@ -537,14 +537,14 @@ def test_a_reply_to_an_earlier_round_is_ignored() -> None:
     while not isinstance(world.state.phase, AwaitingModel):
         world.perform(0)
     before = world.state
-    world.feed(ModelReplied(round_id=first, reply=reply(text="late")))
+    world.feed(ModelReplyInput(round_id=first, reply=reply(text="late")))
     assert world.state is before
 
 
 def test_a_looser_role_in_force_does_not_loosen_a_call_of_a_stricter_one() -> None:
     asks = Layer(name="rules of role careful", rules=(Rule(tool="free", verdict=Verdict.ASK),))
     world = World.begin(grant("careful", TOOLS).narrowed(asks))
-    world.feed(RoleSwitched(grant=grant("coder", TOOLS), switch=switch("careful", "coder")))
+    world.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("careful", "coder")))
     world.drain(reply(raw("free")))
     assert not world.effects_done
     assert [pending.why for pending in pending_calls(world.state)] == ["rules of role careful"]
@@ -578,7 +578,7 @@ def test_if_the_responder_fails_the_answer_is_that_of_the_model_that_gathered() 
     while not isinstance(failing.state.phase, AwaitingModel):
         failing.perform(0)
     failing.perform(0, model=reply(text="it is 42"))
-    failing.feed(ModelFailed(round_id=asked(failing).round_id, failure=failure()))
+    failing.feed(ModelFailureInput(round_id=asked(failing).round_id, failure=failure()))
     assert failing.finished.result is TurnStatus.ANSWERED
     assert failing.finished.answer == "it is 42"
 

@@ -11,16 +11,16 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.effects import CallModel, InspectCall, ReconcileTool, RunTool
 from chatops.engine.inputs import (
-    CallDecided,
-    CallInspected,
-    GrantNarrowed,
+    CancelTurn,
+    DecideCall,
     Input,
-    ModelFailed,
-    ModelReplied,
-    RoleSwitched,
-    ToolReturned,
-    TurnCancelled,
-    TurnRetried,
+    InspectionInput,
+    ModelFailureInput,
+    ModelReplyInput,
+    NarrowGrant,
+    RetryTurn,
+    SwitchRole,
+    ToolResultInput,
 )
 from chatops.engine.rounds import MAX_REPAIRS
 from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
@@ -72,11 +72,11 @@ def stale_inputs() -> st.SearchStrategy[Input]:
     """Inputs that may or may not apply: late, early, forged, about calls that do not exist."""
     ids = st.sampled_from(CALLS)
     return st.one_of(
-        st.builds(ModelReplied, round_id=st.sampled_from(["s.1.1", "s.1.9"]), reply=replies),
-        st.builds(CallInspected, call_id=ids, facts=st.sampled_from(ARGUMENTS).map(facts_of)),
-        st.builds(CallDecided, call_id=ids, digest=st.just("forged"), decision=decisions, by=st.just(ANA)),
+        st.builds(ModelReplyInput, round_id=st.sampled_from(["s.1.1", "s.1.9"]), reply=replies),
+        st.builds(InspectionInput, call_id=ids, facts=st.sampled_from(ARGUMENTS).map(facts_of)),
+        st.builds(DecideCall, call_id=ids, digest=st.just("forged"), decision=decisions, by=st.just(ANA)),
         st.builds(
-            ToolReturned,
+            ToolResultInput,
             call_id=ids,
             attempt=st.just(7),
             result=st.just(ToolResult(outcome=Outcome.SUCCESS, content="forged")),
@@ -122,12 +122,12 @@ def _something_happens(world: World, data: st.DataObject) -> None:
             index = data.draw(st.integers(0, len(pending_calls(world.state)) - 1), label="which")
             world.decide(index, data.draw(decisions, label="decision"))
         case "cancel" if data.draw(st.integers(0, 5), label="really") == 0:
-            world.feed(TurnCancelled())
+            world.feed(CancelTurn())
         case "switch":
-            world.feed(RoleSwitched(grant=data.draw(st.sampled_from(ROLES)), switch=switch("a", "b")))
+            world.feed(SwitchRole(grant=data.draw(st.sampled_from(ROLES)), switch=switch("a", "b")))
         case "narrow" if data.draw(st.integers(0, 3), label="really") == 0:
             rule = Rule(tool=data.draw(st.sampled_from(NAMES)), verdict=Verdict.DENY)
-            world.feed(GrantNarrowed(layers=(Layer(name="revoked", rules=(rule,)),)))
+            world.feed(NarrowGrant(layers=(Layer(name="revoked", rules=(rule,)),)))
         case "stale":
             world.feed(data.draw(stale_inputs(), label="stale"))
         case _:
@@ -141,7 +141,7 @@ def _perform(world: World, data: st.DataObject, *, lose: bool) -> None:
         if not lose and data.draw(st.integers(0, 9), label="model fails") == 0:
             world.flying.pop(index)
             failure = ModelFailure(kind=FailureKind.UNREACHABLE, message="gone")
-            world.feed(ModelFailed(round_id=effect.round_id, failure=failure))
+            world.feed(ModelFailureInput(round_id=effect.round_id, failure=failure))
             return
         world.perform(index, model=data.draw(replies, label="reply"), lose=lose)
     elif isinstance(effect, RunTool) and isinstance(world.state.phase, Finished):
@@ -205,8 +205,8 @@ def test_an_input_that_does_not_apply_changes_nothing(event: Input) -> None:
     world.drain()
     over = world.state
     assert advance(over, event).state is over
-    assert advance(over, TurnCancelled()).state is over
-    assert advance(over, TurnRetried(grant=grant())).state is over
+    assert advance(over, CancelTurn()).state is over
+    assert advance(over, RetryTurn(grant=grant())).state is over
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -31,14 +31,14 @@ from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, Step
 from chatops.engine.inputs import (
-    AnswerChecked,
-    CallDecided,
-    CallInspected,
+    AnswerCheckInput,
+    DecideCall,
     Input,
-    ModelReplied,
-    Recovered,
-    ToolReconciled,
-    ToolReturned,
+    InspectionInput,
+    ModelReplyInput,
+    ReconcileInput,
+    Recover,
+    ToolResultInput,
 )
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import TRANSITIONS, advance, start
@@ -212,24 +212,24 @@ class World:
         answer: Input
         match effect:
             case CallModel(round_id=number):
-                answer = ModelReplied(round_id=number, reply=model or reply())
+                answer = ModelReplyInput(round_id=number, reply=model or reply())
             case CheckAnswer():
-                answer = AnswerChecked(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
+                answer = AnswerCheckInput(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
             case InspectCall(call=call):
-                answer = CallInspected(call_id=call.id, facts=self._facts(call.arguments))
+                answer = InspectionInput(call_id=call.id, facts=self._facts(call.arguments))
             case RunTool(call=call, attempt=attempt):
                 self.effects_done[call.id] += 1
                 if call.name in CHANGING:
                     self.version += 1
                 content = '{"valid": true}' if call.name.startswith("validate") else f"ran {call.id}"
                 result = self.tool_says(call) or ToolResult(outcome=Outcome.SUCCESS, content=content)
-                answer = ToolReturned(call_id=call.id, attempt=attempt, result=result)
+                answer = ToolResultInput(call_id=call.id, attempt=attempt, result=result)
             case ReconcileTool(call=call, attempt=attempt):
                 if self.effects_done[call.id]:
                     found = ToolResult(outcome=Outcome.SUCCESS, content="it did")
-                    answer = ToolReconciled(call_id=call.id, attempt=attempt, result=found)
+                    answer = ReconcileInput(call_id=call.id, attempt=attempt, result=found)
                 else:
-                    answer = ToolReconciled(call_id=call.id, attempt=attempt, result=None, repeat=True)
+                    answer = ReconcileInput(call_id=call.id, attempt=attempt, result=None, repeat=True)
             case _:
                 raise AssertionError(effect)
         return None if lose else self.feed(answer)
@@ -240,7 +240,7 @@ class World:
     def crash(self, now: Grant | None = None, *, copied: bool = False) -> None:
         """The process dies: nothing in flight survives; the stored state is recovered, perhaps in a copy."""
         self.flying.clear()
-        self.feed(Recovered(grant=now or self.state.grant, copied=copied))
+        self.feed(Recover(grant=now or self.state.grant, copied=copied))
 
     def decide(self, index: int, decision: Decision) -> Step:
         """Answer the `index`-th pending call as shown."""
@@ -252,7 +252,7 @@ class World:
                 self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
             if pending.reason.value == "outcome_unknown":
                 self.retries_wanted[pending.call.id] += 1
-        return self.feed(CallDecided(call_id=pending.call.id, digest=pending.digest, decision=decision, by=ANA))
+        return self.feed(DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=ANA))
 
     def drain(self, *replies: ModelReply) -> None:
         """Perform everything in order until nothing flies; models say `replies`, then an answer."""

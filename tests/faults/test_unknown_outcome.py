@@ -17,7 +17,7 @@ from chatops.config.failpoints import VARIABLE
 from chatops.domain.decisions import Approved, Principal
 from chatops.domain.ids import CallId, TurnId
 from chatops.domain.tools import Outcome
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import this_process
@@ -313,7 +313,7 @@ def test_an_approval_of_the_first_run_is_none_of_a_second(pipe: Pipe) -> None:
     assert "not what was shown" in stale.err
     with pipe.desk.store() as store:
         by = Principal(uid=os.getuid(), via="approvals")
-        late = CallDecided(call_id=row.call_id, digest=row.digest, decision=Approved(), by=by)
+        late = DecideCall(call_id=row.call_id, digest=row.digest, decision=Approved(), by=by)
         assert not store.post_decision(late)
     assert pipe.run("resume", session).code == 3
     assert pipe.desk.count == 1

@@ -435,22 +435,22 @@ WORKFLOWS = (
     Mutant(
         promise="a stale turn is ignored by the run",
         file="engine/workflow/machine.py",
-        before="case RunningStep() as phase, TurnEnded() if phase.turn_id == event.turn_id and",
-        after="case RunningStep() as phase, TurnEnded() if",
+        before="case RunningStep() as phase, TurnEndInput() if phase.turn_id == event.turn_id and",
+        after="case RunningStep() as phase, TurnEndInput() if",
         tests=_EXAMPLES,
     ),
     Mutant(
         promise="a stale gate is ignored by the run",
         file="engine/workflow/machine.py",
-        before="case CheckingGate() as phase, TurnEnded() if phase.turn_id == event.turn_id and",
-        after="case CheckingGate() as phase, TurnEnded() if",
+        before="case CheckingGate() as phase, TurnEndInput() if phase.turn_id == event.turn_id and",
+        after="case CheckingGate() as phase, TurnEndInput() if",
         tests=_EXAMPLES,
     ),
     Mutant(
         promise="a word on another attempt is ignored",
         file="engine/workflow/machine.py",
-        before="Reviewed() if (phase.step, phase.attempt) == (event.step, event.attempt):",
-        after="Reviewed():",
+        before="ReviewStep() if (phase.step, phase.attempt) == (event.step, event.attempt):",
+        after="ReviewStep():",
         tests=_EXAMPLES,
     ),
     Mutant(
@@ -519,7 +519,7 @@ WORKFLOWS = (
     Mutant(
         promise="cancelling stops the turn under way",
         file="engine/workflow/machine.py",
-        before="            run.effects.append(CancelTurn(turn_id=phase.turn_id))\n",
+        before="            run.effects.append(StopTurn(turn_id=phase.turn_id))\n",
         after="",
         tests=_EXAMPLES,
     ),

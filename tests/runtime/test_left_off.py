@@ -8,7 +8,7 @@ from chatops.domain.decisions import Approved, Principal, Rejected
 from chatops.domain.events import AskReason
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
     CallState,
     CallStatus,
@@ -126,7 +126,7 @@ def test_it_is_read_from_the_store_with_the_answers_of_other_doors() -> None:
     step = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
     store.commit(step)
     assert left_off(store, store.session(info.id)).startswith("waiting for your approval of shell_exec")
-    store.post_decision(CallDecided(call_id=call.id, digest="d1", decision=Approved(), by=kit.ANA))
+    store.post_decision(DecideCall(call_id=call.id, digest="d1", decision=Approved(), by=kit.ANA))
     assert left_off(store, store.session(info.id)).startswith("approved in another terminal")
     store.commit(kit.then(step, kit.finished()))
     assert left_off(store, store.session(info.id)) == ""

@@ -7,7 +7,7 @@ import pytest
 
 from chatops.domain.errors import ConflictError, NotSavedError
 from chatops.domain.events import Notice, TurnStatus
-from chatops.engine.inputs import TurnCancelled
+from chatops.engine.inputs import CancelTurn
 from tests.runtime.talk import settled, talking
 
 
@@ -20,8 +20,8 @@ async def test_what_comes_in_while_a_step_is_left_to_another_process_is_taken_if
         await asyncio.sleep(0)
         await session.submit("run `touch one`")
         await coming
-        runner.deliver(TurnCancelled())
-        assert await runner.take(TurnCancelled()) is False, "whoever waits is not kept waiting"
+        runner.deliver(CancelTurn())
+        assert await runner.take(CancelTurn()) is False, "whoever waits is not kept waiting"
         runner.stay()
         assert await settled(session) is TurnStatus.CANCELLED
         assert not (tmp_path / "one").exists()

@@ -12,7 +12,7 @@ from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.wiring import App, Options
 from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import until
@@ -66,7 +66,7 @@ async def test_an_answer_that_was_left_elsewhere_just_before_is_the_one_that_cou
         await settled(session)
         (pending,) = session.pending
         commit = app.store.commit
-        elsewhere = CallDecided(
+        elsewhere = DecideCall(
             call_id=pending.call.id,
             digest=pending.digest,
             decision=Rejected(reason="not this"),

@@ -17,7 +17,7 @@ from chatops.domain.messages import Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.view import turn_status
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Accept, Reviewed, RunCancelled, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep, RunResult
 from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
@@ -280,10 +280,10 @@ async def test_a_step_that_failed_can_be_skipped_or_end_the_run(
 async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b", review=True))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
-        word = Reviewed(step=0, attempt=1, review=Accept(), by=other.principal)
+        word = ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal)
         assert other.store.post_word(run.run_id, word)
         await until(lambda: run.review_wanted is not None and run.review_wanted.step == 1)
-        assert other.store.post_word(run.run_id, RunCancelled(by=other.principal))
+        assert other.store.post_word(run.run_id, CancelRun(by=other.principal))
         await until(lambda: run.over)
         assert result(run) is RunResult.CANCELLED
 
@@ -291,7 +291,7 @@ async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_p
 async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
-        word = Reviewed(step=0, attempt=1, review=Stop(), by=other.principal)
+        word = ReviewStep(step=0, attempt=1, review=Stop(), by=other.principal)
         assert other.store.post_word(run.run_id, word)
         with pytest.raises(AlreadyDecidedError, match=was_stopped_by(other)):
             await run.review(Accept(), step=0, attempt=1)
@@ -307,7 +307,7 @@ async def test_a_word_that_another_terminal_leaves_in_the_same_moment_counts_if_
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.app("headless") as other, at.app() as app:
         run = await at.settled(await app.new_run(spec, "build it", attended=False))
         commit, by = app.store.commit_run, other.principal
-        word = Reviewed(step=0, attempt=1, review=Stop(), by=by) if here == "review" else RunCancelled(by=by)
+        word = ReviewStep(step=0, attempt=1, review=Stop(), by=by) if here == "review" else CancelRun(by=by)
 
         def commit_after_the_other(to_store: WorkflowStep) -> None:
             monkeypatch.undo()
@@ -331,7 +331,7 @@ async def test_a_word_that_was_left_while_nobody_drove_the_run_is_taken_first(tm
         async with at.run(spec) as run:
             kept = run.run_id
         async with at.app() as other:
-            assert other.store.post_word(kept, Reviewed(step=0, attempt=1, review=Accept(), by=other.principal))
+            assert other.store.post_word(kept, ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal))
         async with at.again(kept) as run:
             assert result(run) is RunResult.ANSWERED
 

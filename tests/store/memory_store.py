@@ -13,10 +13,10 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage, total
 from chatops.engine.effects import Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.derive import new_session_id
@@ -151,12 +151,12 @@ class MemoryStore:
         with self._read() as memory:
             return [info for info in sessions.listed(memory, workspace=workspace) if info.run is not None][:limit]
 
-    def post_word(self, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
+    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
         """See `Store.post_word`."""
         with self._write() as memory:
             return runs.post(memory, sessions.full_id(memory, session_id), word)
 
-    def posted_words(self, session_id: SessionId) -> list[Reviewed | RunCancelled]:
+    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """See `Store.posted_words`."""
         with self._read() as memory:
             full = sessions.full_id(memory, session_id)
@@ -168,12 +168,12 @@ class MemoryStore:
         with self._read() as memory:
             return queue.queue(memory, session_id=session_id)
 
-    def post_decision(self, decided: CallDecided) -> bool:
+    def post_decision(self, decided: DecideCall) -> bool:
         """See `Store.post_decision`."""
         with self._write() as memory:
             return queue.post(memory, decided, now=self._clock())
 
-    def posted(self, turn_id: TurnId) -> list[CallDecided]:
+    def posted(self, turn_id: TurnId) -> list[DecideCall]:
         """See `Store.posted`."""
         with self._read() as memory:
             return [decided for owner, decided, _ in memory.posted.values() if owner == turn_id]

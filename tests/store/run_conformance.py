@@ -11,7 +11,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.contract import StepContract
 from chatops.engine.effects import Step
-from chatops.engine.workflow.inputs import Reviewed, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import ReviewStep, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import CheckingGate, RunResult
 from chatops.store.base import RunMark, SessionInfo, Store
 from tests.store import runkit as run
@@ -221,7 +221,7 @@ class RunConformance:
         store.commit_run(asked)
         assert not store.post_word(session.id, run.accepted(attempt=2))
         assert opened().post_word(session.id, run.accepted())
-        other = Reviewed(step=0, attempt=1, review=TryAgain(told="shorter \ud83d"), by=kit.BEN)
+        other = ReviewStep(step=0, attempt=1, review=TryAgain(told="shorter \ud83d"), by=kit.BEN)
         assert not store.post_word(session.id, other)
         assert store.posted_words(session.id) == [run.accepted()]
         store.commit_run(run.then(asked, run.running(2, step=1, session_id=session.id)))
@@ -232,7 +232,7 @@ class RunConformance:
     ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
-        first = Reviewed(step=0, attempt=1, review=Stop(), by=kit.BEN)
+        first = ReviewStep(step=0, attempt=1, review=Stop(), by=kit.BEN)
         assert opened().post_word(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
         with pytest.raises(AlreadyDecidedError, match=f"by {re.escape(str(kit.BEN))} already"):

@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.workflow.effects import StartAttempt, WorkflowStep
-from chatops.engine.workflow.inputs import Accept, Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep
 from chatops.engine.workflow.state import (
     AttemptRecord,
     AwaitingReview,
@@ -115,11 +115,11 @@ def over(result: RunResult = RunResult.ANSWERED) -> RunFinished:
     return RunFinished(result=result, answer="done")
 
 
-def accepted(*, step: int = 0, attempt: int = 1) -> Reviewed:
-    return Reviewed(step=step, attempt=attempt, review=Accept(), by=ANA)
+def accepted(*, step: int = 0, attempt: int = 1) -> ReviewStep:
+    return ReviewStep(step=step, attempt=attempt, review=Accept(), by=ANA)
 
 
-CANCELLED = RunCancelled(by=ANA)
+CANCELLED = CancelRun(by=ANA)
 
 
 def golden_runs() -> dict[str, WorkflowState]:

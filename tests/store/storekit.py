@@ -11,7 +11,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
@@ -157,8 +157,8 @@ def record(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> DecisionR
     return DecisionRecord(call_id=call.id, tool=call.name, digest=digest, decision=Approved(), by=by)
 
 
-def decided(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> CallDecided:
-    return CallDecided(call_id=call.id, digest=digest, decision=Approved(), by=by)
+def decided(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> DecideCall:
+    return DecideCall(call_id=call.id, digest=digest, decision=Approved(), by=by)
 
 
 def remembered(role: str = "coder", source: str = "c1") -> RememberedGrant:

@@ -10,8 +10,8 @@ import pytest
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.ids import CallId, TurnId
-from chatops.engine.inputs import CallDecided
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled, Stop, TryAgain
+from chatops.engine.inputs import DecideCall
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep, Stop, TryAgain
 from chatops.store import place
 from chatops.store.place import Place, copied_key
 from chatops.store.process import this_process
@@ -37,7 +37,7 @@ def answered(path: Path, decision: Decision | None = None) -> None:
     with closing(SqliteStore(path)) as store:
         call_id = waiting(store, store.create_session(workspace="/w", role="coder", persona="p").id)
         if decision is not None:
-            assert store.post_decision(CallDecided(call_id=call_id, digest="d1", decision=decision, by=kit.ANA))
+            assert store.post_decision(DecideCall(call_id=call_id, digest="d1", decision=decision, by=kit.ANA))
 
 
 def is_copied(path: Path) -> bool:
@@ -87,7 +87,7 @@ def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
     ],
 )
 def test_of_the_words_left_for_a_run_those_that_let_it_go_on_stay_behind(
-    word: Reviewed | RunCancelled, kept: bool, path: Path
+    word: ReviewStep | CancelRun, kept: bool, path: Path
 ) -> None:
     with closing(SqliteStore(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
@@ -105,7 +105,7 @@ def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
     with closing(SqliteStore(copy)) as store:
         (queued,) = store.queue()
         call_id = CallId(queued.pending.call.id)
-        assert store.post_decision(CallDecided(call_id=call_id, digest="d1", decision=Approved(), by=kit.BEN))
+        assert store.post_decision(DecideCall(call_id=call_id, digest="d1", decision=Approved(), by=kit.BEN))
     with closing(SqliteStore(copy)) as store:
         assert [one.by for one in store.posted(TurnId(queued.turn_id))] == [kit.BEN]
 

@@ -16,20 +16,20 @@ from chatops.domain.usage import Usage
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import CheckAnswer, Effect, InspectCall, RunTool, Step
 from chatops.engine.inputs import (
-    AnswerChecked,
-    CallDecided,
-    CallInspected,
-    ModelReplied,
-    ToolReturned,
-    TurnCancelled,
+    AnswerCheckInput,
+    CancelTurn,
+    DecideCall,
+    InspectionInput,
+    ModelReplyInput,
+    ToolResultInput,
 )
 from chatops.engine.inputs import Input as TurnInput
 from chatops.engine.state import AwaitingModel, TurnState
 from chatops.engine.turn import advance, start, start_gate
 from chatops.engine.view import pending_calls
-from chatops.engine.workflow.effects import CancelTurn, StartAttempt, StartGate, WorkflowStep
+from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.ending import turn_ended
-from chatops.engine.workflow.inputs import Review, Reviewed, RunCancelled, WorkflowInput
+from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, WorkflowState
@@ -111,7 +111,7 @@ class Played:
         assert self.turn is not None and isinstance(self.turn.phase, AwaitingModel), self.turn
         raw = tuple(RawCall(name=name, arguments=json.dumps(arguments)) for name, arguments in calls)
         reply = ModelReply(text=text, calls=raw, finish_reason="stop", usage=usage)
-        self._turn_took(ModelReplied(round_id=self.turn.phase.round_id, reply=reply))
+        self._turn_took(ModelReplyInput(round_id=self.turn.phase.round_id, reply=reply))
 
     def answers(self, result: Any, **more: Any) -> None:
         """The model gives a final answer that claims success."""
@@ -126,7 +126,7 @@ class Played:
         running = next(one for one in self._flying if isinstance(one, RunTool))
         self._flying.remove(running)
         result = ToolResult(outcome=outcome, content=content, duration_ms=12)
-        self._turn_took(ToolReturned(call_id=running.call.id, attempt=running.attempt, result=result))
+        self._turn_took(ToolResultInput(call_id=running.call.id, attempt=running.attempt, result=result))
 
     def calls(self, name: str, content: str = "", outcome: Outcome = Outcome.SUCCESS, **arguments: Any) -> None:
         """The model calls a tool that needs no approval, and gets its result; by itself a validation passes."""
@@ -137,22 +137,22 @@ class Played:
         """A person approves the one call that waits."""
         assert self.turn is not None
         (pending,) = pending_calls(self.turn)
-        decided = CallDecided(call_id=pending.call.id, digest=pending.digest, decision=Approved(), by=ANA)
+        decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=Approved(), by=ANA)
         self._turn_took(decided)
 
     def stops(self) -> None:
         """A person stops the turn."""
-        self._turn_took(TurnCancelled())
+        self._turn_took(CancelTurn())
 
     def reviews(self, review: Review) -> bool:
         """A person says how it goes on. False: the run does not take that."""
         wanted = self.state.phase
         assert isinstance(wanted, AwaitingReview), wanted
-        return self.took(Reviewed(step=wanted.step, attempt=wanted.attempt, review=review, by=ANA))
+        return self.took(ReviewStep(step=wanted.step, attempt=wanted.attempt, review=review, by=ANA))
 
     def cancels(self) -> bool:
         """A person ends the run."""
-        return self.took(RunCancelled(by=ANA))
+        return self.took(CancelRun(by=ANA))
 
     def took(self, event: WorkflowInput) -> bool:
         """Something happens to the run."""
@@ -177,8 +177,8 @@ class Played:
                         turn_id=effect.turn_id, session_id=RUN, grant=grant_of(effect.step), gate=effect.gate
                     )
                     self._begin(gate)
-                case CancelTurn():
-                    self._turn_took(TurnCancelled())
+                case StopTurn():
+                    self._turn_took(CancelTurn())
 
     def _started(self, asked: StartAttempt) -> Step:
         return start(
@@ -216,9 +216,9 @@ class Played:
                 shell = parsed(call.arguments) if call.name == "shell_exec" else {}
                 command = str(shell["command"]) if isinstance(shell, dict) and "command" in shell else ""
                 facts = CallFacts(arguments=call.arguments, cwd="/home/ana/project", command=command, sandbox="none")
-                self._turn_took(CallInspected(call_id=call.id, facts=facts))
+                self._turn_took(InspectionInput(call_id=call.id, facts=facts))
             case CheckAnswer(round_id=number, text=text):
-                self._turn_took(AnswerChecked(round_id=number, facts=_facts(text)))
+                self._turn_took(AnswerCheckInput(round_id=number, facts=_facts(text)))
             case RunTool():
                 self._flying.append(effect)
             case _:

@@ -6,14 +6,14 @@ from typing import Literal
 from chatops.domain.events import Event
 from chatops.domain.ids import TurnId
 from chatops.engine.contract import StepContract
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """Start the turn `turn_id` for a step, or resume it from its checkpoint. Answered by TurnEnded.
+    """Start the turn `turn_id` for a step, or resume it from its checkpoint. Answered by TurnEndInput.
 
     `after` is the turn of the attempt before, whose messages the model sees; None: it sees nothing of earlier turns.
     """
@@ -29,7 +29,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartGate:
-    """Run a gate's command as the turn `turn_id`, or resume it from its checkpoint. Answered by TurnEnded.
+    """Run a gate's command as the turn `turn_id`, or resume it from its checkpoint. Answered by TurnEndInput.
 
     It needs a grant that offers ``shell_exec``, even if the step's own tools do not include it.
     """
@@ -41,14 +41,14 @@ class StartGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTurn:
+class StopTurn:
     """Stop the turn in progress. The run does not wait for its end."""
 
     turn_id: TurnId
     kind: Literal["cancel_turn"] = "cancel_turn"
 
 
-WorkflowEffect = StartAttempt | StartGate | CancelTurn
+WorkflowEffect = StartAttempt | StartGate | StopTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,5 +61,5 @@ class WorkflowStep:
     state: WorkflowState
     effects: tuple[WorkflowEffect, ...] = ()
     events: tuple[Event, ...] = ()
-    word: Reviewed | RunCancelled | None = None
+    word: ReviewStep | CancelRun | None = None
     """The decision of the user that led to it."""

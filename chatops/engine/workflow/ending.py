@@ -5,15 +5,15 @@ from chatops.domain.tools import Outcome
 from chatops.engine.sequence import done_calls
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.unanswered import NOT_OF_THE_STEP, failure_of
-from chatops.engine.workflow.inputs import TurnEnded
+from chatops.engine.workflow.inputs import TurnEndInput
 
 
-def turn_ended(state: TurnState) -> TurnEnded | None:
-    """Return the TurnEnded for a turn of the run; None while the turn is not over."""
+def turn_ended(state: TurnState) -> TurnEndInput | None:
+    """Return the TurnEndInput for a turn of the run; None while the turn is not over."""
     phase = state.phase
     if not isinstance(phase, Finished):
         return None
-    return TurnEnded(
+    return TurnEndInput(
         turn_id=state.turn_id,
         status=phase.result,
         answer=phase.answer,

@@ -13,7 +13,7 @@ from chatops.engine.contract import DoneCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded:
+class TurnEndInput:
     """A turn of the run is over. Built by `turn_ended` from the turn's state."""
 
     turn_id: TurnId
@@ -68,7 +68,7 @@ Review = Accept | TryAgain | Skip | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
+class ReviewStep:
     """The user's review of attempt `attempt` at step `step`, as they were shown."""
 
     step: int
@@ -79,11 +79,11 @@ class Reviewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunCancelled:
+class CancelRun:
     """The user ended the run."""
 
     by: Principal
     kind: Literal["run_cancelled"] = "run_cancelled"
 
 
-WorkflowInput = TurnEnded | Reviewed | RunCancelled
+WorkflowInput = TurnEndInput | ReviewStep | CancelRun

@@ -14,15 +14,15 @@ from chatops.domain.events import StepResult, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow import progress, texts
-from chatops.engine.workflow.effects import CancelTurn, WorkflowStep
+from chatops.engine.workflow.effects import StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import (
     Accept,
-    Reviewed,
-    RunCancelled,
+    CancelRun,
+    ReviewStep,
     Skip,
     Stop,
     TryAgain,
-    TurnEnded,
+    TurnEndInput,
     WorkflowInput,
 )
 from chatops.engine.workflow.progress import Run
@@ -40,20 +40,20 @@ from chatops.policy.workflow import OnFail, WorkflowSpec
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("[*]", "start_run", "running_step"),
-    ("running_step", "TurnEnded, answered, a gate has a command", "checking_gate"),
-    ("running_step", "TurnEnded, answered, another step follows", "running_step"),
-    ("running_step", "TurnEnded, failed, an attempt is left", "running_step"),
-    ("running_step", "TurnEnded, a person is to review, asked, or has stopped it", "awaiting_review"),
-    ("running_step", "TurnEnded, last step or failure", "run_finished"),
-    ("running_step", "RunCancelled", "run_finished"),
-    ("checking_gate", "TurnEnded, passed, another command follows", "checking_gate"),
-    ("checking_gate", "TurnEnded, passed or not, a step or an attempt follows", "running_step"),
-    ("checking_gate", "TurnEnded, a person is to review, asked, or has stopped it", "awaiting_review"),
-    ("checking_gate", "TurnEnded, last step or failure", "run_finished"),
-    ("checking_gate", "RunCancelled", "run_finished"),
-    ("awaiting_review", "Reviewed, accept, skip or try again", "running_step"),
-    ("awaiting_review", "Reviewed, stop, or nothing follows", "run_finished"),
-    ("awaiting_review", "RunCancelled", "run_finished"),
+    ("running_step", "TurnEndInput, answered, a gate has a command", "checking_gate"),
+    ("running_step", "TurnEndInput, answered, another step follows", "running_step"),
+    ("running_step", "TurnEndInput, failed, an attempt is left", "running_step"),
+    ("running_step", "TurnEndInput, a person is to review, asked, or has stopped it", "awaiting_review"),
+    ("running_step", "TurnEndInput, last step or failure", "run_finished"),
+    ("running_step", "CancelRun", "run_finished"),
+    ("checking_gate", "TurnEndInput, passed, another command follows", "checking_gate"),
+    ("checking_gate", "TurnEndInput, passed or not, a step or an attempt follows", "running_step"),
+    ("checking_gate", "TurnEndInput, a person is to review, asked, or has stopped it", "awaiting_review"),
+    ("checking_gate", "TurnEndInput, last step or failure", "run_finished"),
+    ("checking_gate", "CancelRun", "run_finished"),
+    ("awaiting_review", "ReviewStep, accept, skip or try again", "running_step"),
+    ("awaiting_review", "ReviewStep, stop, or nothing follows", "run_finished"),
+    ("awaiting_review", "CancelRun", "run_finished"),
     ("run_finished", "no other input", "[*]"),
 )
 """(phase, input, next phase). Source of the diagram in ARCHITECTURE.md; a test compares it with `advance_run`."""
@@ -90,27 +90,27 @@ def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
     """Return the step that `event` causes in `state`. Pure and total."""
     run = Run(state)
     match state.phase, event:
-        case RunningStep() as phase, TurnEnded() if phase.turn_id == event.turn_id and event.status in _OVER:
+        case RunningStep() as phase, TurnEndInput() if phase.turn_id == event.turn_id and event.status in _OVER:
             _attempt_ended(run, phase, event)
-        case CheckingGate() as phase, TurnEnded() if phase.turn_id == event.turn_id and event.status in _OVER:
+        case CheckingGate() as phase, TurnEndInput() if phase.turn_id == event.turn_id and event.status in _OVER:
             _gate_ended(run, phase, event)
-        case AwaitingReview() as phase, Reviewed() if (phase.step, phase.attempt) == (event.step, event.attempt):
+        case AwaitingReview() as phase, ReviewStep() if (phase.step, phase.attempt) == (event.step, event.attempt):
             _reviewed(run, phase, event)
-        case (RunningStep() | CheckingGate()) as phase, RunCancelled():
+        case (RunningStep() | CheckingGate()) as phase, CancelRun():
             progress.record_cancelled(run, phase)
-            run.effects.append(CancelTurn(turn_id=phase.turn_id))
+            run.effects.append(StopTurn(turn_id=phase.turn_id))
             _cancelled(run, phase)
-        case AwaitingReview() as phase, RunCancelled():
+        case AwaitingReview() as phase, CancelRun():
             _cancelled(run, phase)
         case _:
             pass
     step = run.step()
-    if isinstance(event, TurnEnded) or step.state is state:
+    if isinstance(event, TurnEndInput) or step.state is state:
         return step
     return replace(step, word=event)
 
 
-def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEnded) -> None:
+def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEndInput) -> None:
     progress.record(run, phase, ended)
     known = run.state.done
     run.state = replace(run.state, done=(*known, *(one for one in ended.done if one not in known)))
@@ -127,7 +127,7 @@ def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEnded) -> None:
             _failed(run, phase.step, phase.attempt, detail, told=texts.failed(run.state, detail))
 
 
-def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEnded) -> None:
+def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEndInput) -> None:
     gate = progress.command_gate(run.state, phase)
     progress.record(run, phase, ended, gate=gate.name)
     if ended.status is TurnStatus.CANCELLED:
@@ -187,7 +187,7 @@ def _stopped(run: Run, phase: RunningStep | CheckingGate) -> None:
     progress.wait(run, phase.step, phase.attempt, ReviewReason.STOPPED, detail="A person stopped it.")
 
 
-def _reviewed(run: Run, phase: AwaitingReview, event: Reviewed) -> None:
+def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
     spec = run.state.spec.step(phase.step)
     match event.review:
         case Accept() if phase.reason is ReviewReason.REVIEW:

@@ -19,7 +19,7 @@ from chatops.domain.usage import total
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.effects import StartAttempt, StartGate, WorkflowEffect, WorkflowStep
-from chatops.engine.workflow.inputs import TurnEnded
+from chatops.engine.workflow.inputs import TurnEndInput
 from chatops.engine.workflow.state import (
     AttemptRecord,
     AwaitingReview,
@@ -155,7 +155,7 @@ def _ask(run: Run, phase: RunningStep | CheckingGate) -> None:
     run.effects.append(_turn(run.state, phase))
 
 
-def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEnded, *, gate: str = "") -> None:
+def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, gate: str = "") -> None:
     """Record how a turn ended and what it cost."""
     kept = AttemptRecord(
         step=phase.step,
@@ -173,7 +173,7 @@ def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEnded, *, gat
 def record_cancelled(run: Run, phase: RunningStep | CheckingGate) -> None:
     """Record that a turn was in progress when the run was ended. The turn itself has what it did and cost."""
     gate = command_gate(run.state, phase).name if isinstance(phase, CheckingGate) else ""
-    record(run, phase, TurnEnded(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
+    record(run, phase, TurnEndInput(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
 
 
 def next_command(run: Run, step: int, after: int) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
 from chatops.engine.effects import DecisionRecord, Step
-from chatops.engine.inputs import CallDecided
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, QueuedCall
@@ -36,7 +36,7 @@ def queue(memory: Memory, *, session_id: SessionId | None) -> list[QueuedCall]:
     return in_call_order([replace(row, decided=_posted_row(memory, row)) for row in rows])
 
 
-def post(memory: Memory, decided: CallDecided, *, now: float) -> bool:
+def post(memory: Memory, decided: DecideCall, *, now: float) -> bool:
     """Leave an answer; False if the call does not wait with this digest or has an answer to it already."""
     waiting = memory.pending.get(decided.call_id)
     if waiting is None or waiting.pending.digest != decided.digest:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from chatops.domain.errors import ConflictError, NoSuchSessionError
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.derive import applies, must_be_first
 from tests.store.memory import sessions
@@ -41,7 +41,7 @@ def load(memory: Memory, session_id: SessionId) -> WorkflowState:
     return memory.runs[session_id].state
 
 
-def post(memory: Memory, session_id: SessionId, word: Reviewed | RunCancelled) -> bool:
+def post(memory: Memory, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
     """Leave a word; False if it does not apply, or another one of its kind was first."""
     earlier = [type(said) for owner, said in memory.words if owner == session_id]
     if not applies(word, load(memory, session_id)) or type(word) in earlier:

@@ -7,8 +7,8 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.effects import Step
-from chatops.engine.inputs import CallDecided
-from chatops.engine.workflow.inputs import Reviewed, RunCancelled
+from chatops.engine.inputs import DecideCall
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.base import DecisionRow, Hold, JournalRow, QueuedCall, SessionInfo
 
@@ -47,10 +47,10 @@ class Memory:
     messages: dict[MessageId, StoredMessage] = field(default_factory=dict)
     turns: dict[TurnId, StoredTurn] = field(default_factory=dict)
     runs: dict[SessionId, StoredRun] = field(default_factory=dict)
-    words: list[tuple[SessionId, Reviewed | RunCancelled]] = field(default_factory=list)
+    words: list[tuple[SessionId, ReviewStep | CancelRun]] = field(default_factory=list)
     journal: dict[tuple[CallId, int], tuple[TurnId, JournalRow]] = field(default_factory=dict)
     pending: dict[CallId, QueuedCall] = field(default_factory=dict)
-    posted: dict[CallId, tuple[TurnId, CallDecided, float]] = field(default_factory=dict)
+    posted: dict[CallId, tuple[TurnId, DecideCall, float]] = field(default_factory=dict)
     decisions: list[DecisionRow] = field(default_factory=list)
     grants: list[tuple[SessionId, RememberedGrant]] = field(default_factory=list)
     texts: list[tuple[SessionId, str]] = field(default_factory=list)

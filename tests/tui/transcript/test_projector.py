@@ -26,16 +26,16 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, RawCall, ToolResult, ToolSpec
 from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, Step
 from chatops.engine.inputs import (
-    CallDecided,
-    CallInspected,
+    CancelTurn,
+    DecideCall,
     Input,
-    ModelFailed,
-    ModelReplied,
-    Recovered,
-    RoleSwitched,
-    ToolReconciled,
-    ToolReturned,
-    TurnCancelled,
+    InspectionInput,
+    ModelFailureInput,
+    ModelReplyInput,
+    ReconcileInput,
+    Recover,
+    SwitchRole,
+    ToolResultInput,
 )
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import advance, start
@@ -237,23 +237,23 @@ def act(conversation: Conversation, data: st.DataObject) -> None:
         case CallModel(round_id=number):
             if data.draw(st.integers(0, 9), label="fails") == 0:
                 failure = ModelFailure(kind=FailureKind.UNREACHABLE, message="It is down.", advice="Start it.")
-                conversation.feed(ModelFailed(round_id=number, failure=failure))
+                conversation.feed(ModelFailureInput(round_id=number, failure=failure))
                 return
             reply = data.draw(REPLIES)
             streamed = stream(conversation, number, reply, data)
             if streamed and data.draw(st.integers(0, 9), label="cancelled") == 0:
-                conversation.feed(TurnCancelled(partial_text=reply.text, partial_reasoning=reply.reasoning))
+                conversation.feed(CancelTurn(partial_text=reply.text, partial_reasoning=reply.reasoning))
             else:
-                conversation.feed(ModelReplied(round_id=number, reply=reply))
+                conversation.feed(ModelReplyInput(round_id=number, reply=reply))
         case InspectCall(call=call):
-            conversation.feed(CallInspected(call_id=call.id, facts=CallFacts(arguments=call.arguments, cwd="/w")))
+            conversation.feed(InspectionInput(call_id=call.id, facts=CallFacts(arguments=call.arguments, cwd="/w")))
         case RunTool(call=call, attempt=attempt):
             conversation.tell(ToolOutput(id=call.id, parent_id=RoundId("r"), text="some output"))
             outcome = data.draw(st.sampled_from([Outcome.SUCCESS, Outcome.FAILED]))
             result = ToolResult(outcome=outcome, content="done [/foo]", duration_ms=7)
-            conversation.feed(ToolReturned(call_id=call.id, attempt=attempt, result=result))
+            conversation.feed(ToolResultInput(call_id=call.id, attempt=attempt, result=result))
         case ReconcileTool(call=call, attempt=attempt):
-            conversation.feed(ToolReconciled(call_id=call.id, attempt=attempt, result=None))
+            conversation.feed(ReconcileInput(call_id=call.id, attempt=attempt, result=None))
         case _:
             raise AssertionError(effect)
 
@@ -277,11 +277,11 @@ def test_events_and_store_draw_the_same(data: st.DataObject) -> None:
                         model="m1",
                         added=("web_search",),
                     )
-                    conversation.feed(RoleSwitched(grant=grant("researcher"), switch=switch))
+                    conversation.feed(SwitchRole(grant=grant("researcher"), switch=switch))
                     conversation.check()
                 one = data.draw(st.sampled_from(pending))
                 decision = data.draw(st.sampled_from(DECISIONS))
-                conversation.feed(CallDecided(call_id=one.call.id, digest=one.digest, decision=decision, by=ANA))
+                conversation.feed(DecideCall(call_id=one.call.id, digest=one.digest, decision=decision, by=ANA))
             else:
                 break
         if conversation.flying or not isinstance(conversation.state and conversation.state.phase, Finished):
@@ -298,11 +298,11 @@ def waiting_call() -> tuple[Conversation, CallId]:
     number = conversation.flying.pop(0)
     assert isinstance(number, CallModel)
     calls = (RawCall(name="shell_exec", arguments='{"command":"touch x"}'),)
-    conversation.feed(ModelReplied(round_id=number.round_id, reply=ModelReply(text="I do.", calls=calls)))
+    conversation.feed(ModelReplyInput(round_id=number.round_id, reply=ModelReply(text="I do.", calls=calls)))
     inspect = conversation.flying.pop(0)
     assert isinstance(inspect, InspectCall)
     facts = CallFacts(arguments=inspect.call.arguments)
-    conversation.feed(CallInspected(call_id=inspect.call.id, facts=facts))
+    conversation.feed(InspectionInput(call_id=inspect.call.id, facts=facts))
     return conversation, inspect.call.id
 
 
@@ -311,13 +311,13 @@ def test_a_denial_shows_who_and_why_and_does_not_look_run() -> None:
     assert "approval pending" in picture(conversation.screen.blocks)[-2]
     assert conversation.state is not None
     one = pending_calls(conversation.state)[0]
-    conversation.feed(CallDecided(call_id=call, digest=one.digest, decision=Rejected(reason="not now"), by=ANA))
+    conversation.feed(DecideCall(call_id=call, digest=one.digest, decision=Rejected(reason="not now"), by=ANA))
     assert 'not run, denied by ana: "not now"' in picture(conversation.screen.blocks)[-2]
 
 
 def test_a_call_that_was_stopped_before_it_ran_says_so() -> None:
     conversation, _ = waiting_call()
-    conversation.feed(TurnCancelled())
+    conversation.feed(CancelTurn())
     conversation.check()
     card = next(block for block in conversation.screen.blocks if isinstance(block, ToolCardBlock))
     assert "not run: stopped" in picture([card])[0]
@@ -327,15 +327,15 @@ def test_a_crash_in_a_call_is_shown_as_an_unknown_outcome() -> None:
     conversation, call = waiting_call()
     assert conversation.state is not None
     one = pending_calls(conversation.state)[0]
-    conversation.feed(CallDecided(call_id=call, digest=one.digest, decision=Approved(), by=ANA))
+    conversation.feed(DecideCall(call_id=call, digest=one.digest, decision=Approved(), by=ANA))
     while isinstance(conversation.flying[0], InspectCall):
         effect = conversation.flying.pop(0)
         assert isinstance(effect, InspectCall)
         facts = CallFacts(arguments=effect.call.arguments)
-        conversation.feed(CallInspected(call_id=effect.call.id, facts=facts))
+        conversation.feed(InspectionInput(call_id=effect.call.id, facts=facts))
     assert "running" in picture(conversation.screen.blocks)[-2]
     conversation.flying.clear()
-    conversation.feed(Recovered(grant=grant("coder")))
+    conversation.feed(Recover(grant=grant("coder")))
     conversation.check()
     assert "outcome unknown, decision pending" in picture(conversation.screen.blocks)[-2]
 
