@@ -22,9 +22,8 @@ from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
 from chatops.headless.formats import dumps
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
-from chatops.runtime.answered import answer_to, told
 from chatops.runtime.denials import sentence, under_rights_now
-from chatops.runtime.left_off import left_off
+from chatops.runtime.descriptions import answer_to, left_off, told
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
 from chatops.wiring import App

@@ -13,7 +13,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
-from chatops.runtime.answered import answer_to, told
+from chatops.runtime.descriptions import answer_to, told
 from chatops.store.base import QueuedCall, SessionInfo, Store
 from chatops.tools.threads import LooseThreads
 from chatops.wiring import App, Options, open_app

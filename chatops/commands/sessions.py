@@ -14,7 +14,7 @@ from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.headless.formats import dumps
 from chatops.headless.stream import plain
-from chatops.runtime.left_off import left_off
+from chatops.runtime.descriptions import left_off
 from chatops.store.base import SessionInfo, Store
 from chatops.store.export import ExportFormat, export, to_markdown
 from chatops.wiring import App

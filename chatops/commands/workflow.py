@@ -15,7 +15,7 @@ from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen
 from chatops.headless.workflow import drive, reviewed
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.answered import told_review
+from chatops.runtime.descriptions import told_review
 from chatops.wiring import App
 from chatops.wiring.workflows import check_here
 

@@ -10,7 +10,7 @@ from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.report import arguments_value, pending_json
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import sentence
-from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
 
 SHOWN_IN_LISTS = 100
 """Most characters of the arguments in a one-line mention."""

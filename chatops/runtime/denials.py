@@ -8,8 +8,7 @@ from chatops.domain.events import Denial, PendingCall
 from chatops.domain.rights import Verdict
 from chatops.engine.view import pending_calls
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.runtime.rights import Rights
-from chatops.runtime.standing import Standing, at_step, revoked_tools
+from chatops.runtime.settings import Rights, Standing, at_step, revoked_tools
 from chatops.store.base import QueuedCall, Store
 
 _MOST_ROLES = 3

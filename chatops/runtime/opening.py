@@ -6,10 +6,9 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.machine import start_run
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.rights import Rights
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.runtime.standing import Standing, at_step, revoked_tools
+from chatops.runtime.settings import Rights, Standing, at_step, revoked_tools
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.derive import TITLE_LENGTH
 

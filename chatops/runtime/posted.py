@@ -9,7 +9,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.state import Finished
 from chatops.engine.view import turn_status
-from chatops.runtime.answered import answer_to
+from chatops.runtime.descriptions import answer_to
 from chatops.runtime.runner import Runner
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import DecisionRow, Store

@@ -21,16 +21,13 @@ from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
-from chatops.runtime.answered import answer_to
-from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.denials import with_roles
-from chatops.runtime.lease import LOOK_S
-from chatops.runtime.record import Record
-from chatops.runtime.request import Handing, Request
-from chatops.runtime.rights import RegistryNews
+from chatops.runtime.descriptions import answer_to
+from chatops.runtime.ownership import LOOK_S, Handing, Request
+from chatops.runtime.runner import Bus, Listener
 from chatops.runtime.services import Services
-from chatops.runtime.snapshot import Snapshot
-from chatops.runtime.standing import Standing
+from chatops.runtime.settings import RegistryNews, Standing
+from chatops.runtime.view import Record, Snapshot
 from chatops.store.base import DecisionRow, Hold, SessionInfo, Store
 from chatops.store.derive import since
 

@@ -8,7 +8,7 @@ performed effects and from posted decisions all go through one inbox and are tak
 
 For each step, in this order:
 
-- Commit the step in one transaction (`runtime.saving`, `store.turns`). A step that starts a tool stores its intent in
+- Commit the step in one transaction (`store.turns`). A step that starts a tool stores its intent in
   the journal here.
 - Publish its events. A UI therefore shows no state that a crash would undo.
 - Perform its effects. A tool therefore never runs without a stored intent, so that recovery finds every attempt that
@@ -20,13 +20,17 @@ After a crash, the next process loads the checkpoint and sends `Recover`; nothin
 Invariants
 
 - `state` is the state as committed. The one exception is a step that may wait in memory while the store cannot be
-  written: see `runtime.saving`.
+  written: see below.
 - Taking an input runs to its end even if the caller is cancelled, so that store and memory never differ.
 - An input that does not apply leaves the state as it is and stores nothing.
 - An input whose step cannot be stored changes nothing. It is kept and taken again, so that a full disk loses no
   result: every RETRY_S seconds if the error is NotSavedError, and through `retry_unsaved`. Inputs sent with
   `take_or_fail`, such as a decision, are not kept: the caller gets the error.
 - A ConflictError means that another process has committed to this session. The runner then drops its state.
+
+While the store cannot be written (a full disk), a step that starts no tool and carries no result, decision or grant
+continues in memory, so that the user and the model can go on talking. It is stored as soon as that works. Nothing that
+must not happen twice ever depends on such a step.
 
 Handover (`yield_up`): wait for a step that leaves no tool running. That step is committed and published here, but its
 effects are withheld for the next owner. Inputs delivered later are put aside, and callers of `take` get False. If the
@@ -35,6 +39,9 @@ request is withdrawn (`stay`), the effects are performed and the inputs taken af
 
 import asyncio
 import logging
+import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -48,19 +55,96 @@ from chatops.domain.errors import (
     StoreError,
     unsaved_sentence,
 )
-from chatops.domain.events import Notice
-from chatops.engine.effects import Effect, Step
+from chatops.domain.events import Event, Notice, Published
+from chatops.engine.effects import Effect, ReconcileTool, RunTool, Step
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
-from chatops.runtime.bus import Bus
-from chatops.runtime.perform import Performer
-from chatops.runtime.saving import RETRY_S, Saving
+from chatops.runtime.performer import Performer
 from chatops.runtime.worker import Shield, WorkerThread
 from chatops.store.base import Store
 
 log = logging.getLogger(__name__)
+
+RETRY_S = 3.0
+"""Seconds between two attempts to write to the store again."""
+_TRIED = "saving was tried"
+"""Setting that is written to test the store when no step waits."""
+
+Listener = Callable[[Published], None]
+
+
+class Bus:
+    """Delivers events to listeners, in order, on the event loop. A UI takes a snapshot first and then subscribes.
+
+    An exception in a listener is logged and never stops the turn.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each event from now on. Returns a function that unsubscribes it."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def publish(self, event: Event) -> None:
+        """Deliver `event` to all listeners."""
+        published = Published(at=time.time(), event=event)
+        for listener in tuple(self._listeners):
+            try:
+                listener(published)
+            except Exception:
+                log.exception("a listener failed on %s", type(event).__name__)
+
+
+class Saving:
+    """Commits the steps of one session in order, and buffers them while the store cannot be written."""
+
+    def __init__(self, store: Store, worker: WorkerThread) -> None:
+        self._store = store
+        self._worker = worker
+        self._waiting: deque[Step] = deque()
+        self._turn = asyncio.Lock()
+
+    @property
+    def behind(self) -> bool:
+        """True if steps that are not stored yet continue in memory."""
+        return bool(self._waiting)
+
+    async def commit(self, step: Step) -> NotSavedError | None:
+        """Store a step after those that wait. Returns the error if the step may continue in memory, else None.
+
+        Raises StoreError if it must not take place.
+        """
+        async with self._turn:
+            try:
+                await self._store_waiting()
+                await self._worker(self._store.commit, step)
+            except NotSavedError as error:
+                if not may_wait(step):
+                    raise
+                self._waiting.append(step)
+                return error
+        return None
+
+    async def catch_up(self) -> None:
+        """Store the waiting steps, or test that storing works. Raises StoreError."""
+        async with self._turn:
+            if not self._waiting:
+                await self._worker(self._store.set_setting, _TRIED, "")
+            await self._store_waiting()
+
+    async def _store_waiting(self) -> None:
+        while self._waiting:
+            await self._worker(self._store.commit, self._waiting[0])
+            self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,3 +435,9 @@ def _tools_run(state: TurnState) -> bool:
     """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     return any(isinstance(one.status, Started) for one in calls)
+
+
+def may_wait(step: Step) -> bool:
+    """Return True if losing the step in a crash loses nothing but text."""
+    begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
+    return not (begins or step.results or step.decisions or step.grants)

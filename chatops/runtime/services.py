@@ -7,13 +7,21 @@ from typing import Protocol
 
 from chatops.domain.decisions import Principal
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
-from chatops.runtime.perform import Toolbox
-from chatops.runtime.rights import Rights
+from chatops.runtime.settings import Rights
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
+
+
+class Toolbox(Protocol):
+    """A lookup of tools by name."""
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool with that name, or None."""
+        ...
 
 
 class Contexts(Protocol):
@@ -48,3 +56,21 @@ class Services:
     workspace: Path
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
+
+
+def workspace_gone(workspace: Path) -> str:
+    """Return the message for the user and the model: no tool runs in another folder instead."""
+    return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it is there again."
+
+
+def workspace_back(workspace: Path) -> str:
+    """Return the message for when the folder is back."""
+    return f"The workspace {show_path(str(workspace))} is there again."
+
+
+def is_gone(workspace: Path) -> bool:
+    """Return True if the folder does not exist any more."""
+    try:
+        return not workspace.is_dir()
+    except OSError:
+        return True

@@ -31,21 +31,18 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
-from chatops.runtime.bus import Bus, Listener
 from chatops.runtime.denials import with_roles
-from chatops.runtime.handover import HandOver
 from chatops.runtime.kept import HOLDING, KeptTexts
-from chatops.runtime.perform import Performer
+from chatops.runtime.ownership import HandOver
+from chatops.runtime.performer import Performer
 from chatops.runtime.posted import PostedDecisions
-from chatops.runtime.rights import RegistryNews
-from chatops.runtime.runner import Runner
-from chatops.runtime.saving import refused_approval, unsaved_text
+from chatops.runtime.runner import Bus, Listener, Runner
 from chatops.runtime.services import Services
-from chatops.runtime.snapshot import Snapshot as Snapshot
-from chatops.runtime.standing import Standing
+from chatops.runtime.settings import RegistryNews, Standing
 from chatops.runtime.switching import Switching
 from chatops.runtime.turns import MakeStep, Turns
-from chatops.store.base import DecisionRow, Holder, SessionInfo
+from chatops.runtime.view import Snapshot
+from chatops.store.base import DecisionRow, Holder, SessionInfo, Store
 from chatops.tools.base import Tool, ToolContext
 
 
@@ -434,3 +431,22 @@ class ChatSession:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def unsaved_text(store: Store, trouble: ChatopsError | None) -> str:
+    """Return why the session is not being saved; empty if it is."""
+    if store.unsaved:
+        return f"Not saving: {store.unsaved}. What is said here is gone when chatops ends; no call can be approved."
+    if isinstance(trouble, NotSavedError):
+        reason = trouble.reason[:1].upper() + trouble.reason[1:]
+        return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."
+    return ""
+
+
+def refused_approval(store: Store) -> NotSavedError:
+    """Return the error for an approval that cannot be recorded."""
+    return NotSavedError(
+        f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",
+        advice="Deny it (d), or make saving possible and start chatops again.",
+        reason=store.unsaved,
+    )

@@ -14,12 +14,10 @@ from chatops.engine.inputs import NarrowGrant, SwitchRole
 from chatops.engine.view import may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
-from chatops.runtime.handover import HandOver
-from chatops.runtime.registry_note import note_on_registry, told_of_change
-from chatops.runtime.rights import RegistryNews
+from chatops.runtime.ownership import HandOver
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
-from chatops.runtime.standing import Standing, divider, role_gone
+from chatops.runtime.settings import RegistryNews, Standing, divider, note_on_registry, role_gone, told_of_change
 from chatops.runtime.turns import Turns
 
 

@@ -15,12 +15,12 @@ from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
 from chatops.policy.grant import Grant
-from chatops.runtime.aftermath import Aftermath
-from chatops.runtime.handover import HandOver
-from chatops.runtime.record import Record
+from chatops.runtime.crash_recovery import Aftermath
+from chatops.runtime.ownership import HandOver
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
-from chatops.runtime.standing import Standing
+from chatops.runtime.settings import Standing
+from chatops.runtime.view import Record
 from chatops.store.base import SessionInfo
 from chatops.store.derive import turn_after
 

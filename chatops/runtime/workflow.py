@@ -27,11 +27,11 @@ from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.answered import told_review
+from chatops.runtime.descriptions import told_review
 from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.runtime.standing import at_step
+from chatops.runtime.settings import at_step
 from chatops.runtime.worker import Shield
 from chatops.store.base import Store
 

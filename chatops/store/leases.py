@@ -21,7 +21,7 @@ Transitions
 Every commit checks the lease in its own transaction (`must_not_be_taken`). From the moment at which a session is
 seized, the old owner can store nothing more. Since the runner performs only what is stored, it starts nothing more
 either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
-the runtime asks again, and there a missing row counts as lost, see `runtime.lease`.
+the runtime asks again, and there a missing row counts as lost, see `runtime.ownership`.
 
 The rules that need no SQL are in `derive`, so that every store has the same ones.
 """

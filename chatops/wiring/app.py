@@ -29,12 +29,11 @@ from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import new_run, open_run, open_session
-from chatops.runtime.rights import RegistryNews, StepRights
-from chatops.runtime.services import Services
+from chatops.runtime.services import Services, is_gone, workspace_back, workspace_gone
 from chatops.runtime.session import ChatSession
+from chatops.runtime.settings import RegistryNews, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun
-from chatops.runtime.workspace import is_gone, workspace_back, workspace_gone
 from chatops.store.base import SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext

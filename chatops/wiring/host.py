@@ -15,7 +15,7 @@ from chatops.domain.ids import SessionId
 from chatops.policy.concerns import MISSING_TYPES
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.conversation import Conversation
-from chatops.runtime.left_off import left_off
+from chatops.runtime.descriptions import left_off
 from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover

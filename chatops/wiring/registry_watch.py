@@ -10,7 +10,7 @@ from dataclasses import replace
 from chatops.config.registry import Loaded
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry
-from chatops.runtime.rights import RegistryNews
+from chatops.runtime.settings import RegistryNews
 
 
 class RegistryWatch:

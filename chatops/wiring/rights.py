@@ -29,7 +29,7 @@ from chatops.policy.resolve import (
     role_names,
 )
 from chatops.policy.verdicts import Layer, Rule
-from chatops.runtime.rights import StepRights
+from chatops.runtime.settings import StepRights
 from chatops.wiring.prompts import BASE, SUMMARY, environment
 
 DEFAULT_PERSONA = "default"
@@ -47,7 +47,7 @@ class Limits:
 
 
 class RegistryRights:
-    """Implementation of `runtime.rights.Rights` over the current registries."""
+    """Implementation of `runtime.settings.Rights` over the current registries."""
 
     def __init__(
         self,

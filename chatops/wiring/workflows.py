@@ -8,7 +8,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.workflow import WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.policy.workflow_definition import Definition
-from chatops.runtime.rights import StepRights
+from chatops.runtime.settings import StepRights
 from chatops.wiring.app import App
 
 

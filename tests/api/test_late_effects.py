@@ -12,7 +12,7 @@ GAVE_UP = says('{"success": false, "result": null, "reasoning": "no word of the 
 
 
 def test_a_call_that_ran_out_of_time_may_have_taken_effect(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.runtime.attempt.GRACE_S", 0.0)
+    monkeypatch.setattr("chatops.runtime.performer.GRACE_S", 0.0)
     orders: list[str] = []
 
     @tool(verdict="allow", timeout_s=0.01)

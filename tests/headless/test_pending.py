@@ -6,7 +6,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.interruption import Interruption, Processes
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import describe, describe_json, mention, next_steps
-from chatops.runtime.interrupted import processes, since
+from chatops.runtime.descriptions import processes, since
 from tests.support.turns import CALL, paused
 
 

@@ -21,7 +21,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.run import NOBODY, NOWHERE, OnApproval, ask, go_on, show_end
 from chatops.headless.screen import Screen
 from chatops.runtime.session import ChatSession
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.view import Snapshot
 from tests.support.turns import CALL, ROUND, SESSION, TURN, asked, finished, paused
 
 

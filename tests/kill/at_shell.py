@@ -5,7 +5,7 @@ import re
 import time
 
 from chatops.domain.ids import SessionId
-from chatops.runtime.interrupted import UNKNOWN
+from chatops.runtime.descriptions import UNKNOWN
 from tests.kill.at_screen import HOLDS, approve_elsewhere
 from tests.kill.ledger import left_to_say, read, watching
 from tests.kill.scene import Hold

@@ -17,7 +17,7 @@ from chatops.engine.effects import RunTool
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
-from chatops.runtime.aftermath import Aftermath
+from chatops.runtime.crash_recovery import Aftermath
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs

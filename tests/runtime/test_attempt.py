@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
-from chatops.runtime.attempt import attempt
+from chatops.runtime.performer import attempt
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from tests.support.waiting import PATIENCE
@@ -76,7 +76,7 @@ async def test_a_call_that_is_stopped_tells_what_it_has_said_so_far(tmp_path: Pa
 async def test_one_that_does_not_stop_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    monkeypatch.setattr("chatops.runtime.attempt.STOP_S", 0.05)
+    monkeypatch.setattr("chatops.runtime.performer.STOP_S", 0.05)
     result = await stopped(will_not_stop, tmp_path, read_only=read_only)
     assert result.outcome is (Outcome.INTERRUPTED if read_only else Outcome.UNKNOWN)
     assert ("Nothing tells whether it took effect." in result.content) is not read_only
@@ -109,7 +109,7 @@ async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
 
 
 async def test_the_time_limit_holds_without_the_tools_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.runtime.attempt.GRACE_S", 0.0)
+    monkeypatch.setattr("chatops.runtime.performer.GRACE_S", 0.0)
     result = await attempt(made(says_and_waits), NO_ARGUMENTS, context_for(tmp_path, timeout_s=0.05))
     assert result.outcome is Outcome.UNKNOWN
     assert "Stopped after 0 s" in result.content

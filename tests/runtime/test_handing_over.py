@@ -18,8 +18,8 @@ from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.opening import new_run, open_run, open_session
+from chatops.runtime.ownership import Handing
 from chatops.runtime.reading import ReadAlong, read_along
-from chatops.runtime.request import Handing
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
 from chatops.store.base import Holder, SessionInfo
@@ -263,7 +263,7 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
     left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its holder may have stood still right after the intent to run it was stored; the other one may be gone again."""
-    monkeypatch.setattr("chatops.runtime.lease.LEASE_S", 0.0)
+    monkeypatch.setattr("chatops.runtime.ownership.LEASE_S", 0.0)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one`")
@@ -276,7 +276,7 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
                 if left:
                     second.app.store.release(session.session_id, SECOND)
 
-        monkeypatch.setattr("chatops.runtime.perform.reach", taken)
+        monkeypatch.setattr("chatops.runtime.performer.reach", taken)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await until(lambda: session.gone is not None)
         assert not (tmp_path / "one").exists()
@@ -349,7 +349,7 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
         second.app.store.want(session.session_id, third)
         first.app.store.heard(session.session_id, this_process())
         await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
-        monkeypatch.setattr("chatops.runtime.request.ANSWER_S", 0.0)
+        monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
         assert reader.handing is Handing.HELD
         assert len(told) == 1 and f"pid {third.pid}) has asked for this conversation too" in told[0]
         await reader.get()

@@ -6,8 +6,8 @@ import pytest
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
-from chatops.runtime import lease as module
-from chatops.runtime.lease import Lease
+from chatops.runtime import ownership as module
+from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Hold, Holder
 from chatops.store.derive import since

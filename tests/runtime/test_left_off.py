@@ -21,7 +21,7 @@ from chatops.engine.state import (
     Purpose,
     Stopping,
 )
-from chatops.runtime.left_off import how_it_stands, left_off
+from chatops.runtime.descriptions import how_it_stands, left_off
 from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
 from tests.store.memory_store import MemoryStore

@@ -5,8 +5,7 @@ from dataclasses import replace
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.state import RunningStep, WorkflowState
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.rights import StepRights
-from chatops.runtime.standing import Standing, at_step
+from chatops.runtime.settings import Standing, StepRights, at_step
 from tests.wiring.conftest import Bench
 
 STEP = StepSpec(name="build", system_prompt="Build it.", max_iterations=5)

@@ -9,7 +9,7 @@ import pytest
 from chatops.config.registry import packaged_registry
 from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
-from chatops.runtime.rights import StepRights
+from chatops.runtime.settings import StepRights
 from chatops.wiring import App, Options
 from chatops.wiring.workflows import check_here
 from tests.support.command_line import CommandLine

@@ -22,8 +22,8 @@ from chatops.domain.events import (
     TurnFinished,
 )
 from chatops.domain.sanitize import sanitize
-from chatops.runtime.answered import told
 from chatops.runtime.denials import sentence
+from chatops.runtime.descriptions import told
 from chatops.tui.dialogs.answers import arguments_question, exact_grant, reason_question, rule_question, scope
 from chatops.tui.dialogs.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
 from chatops.tui.dialogs.approval_list import ApprovalList, Item, Mark, mark_of

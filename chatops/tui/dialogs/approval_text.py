@@ -15,7 +15,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts
 from chatops.runtime.denials import sentence
-from chatops.runtime.interrupted import NO_OUTPUT, UNKNOWN, processes, since
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
 
 Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
 

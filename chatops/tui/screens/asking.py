@@ -6,7 +6,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.tui.screens import windows
 
 if TYPE_CHECKING:
-    from chatops.runtime.snapshot import Snapshot
+    from chatops.runtime.view import Snapshot
     from chatops.tui.screens.chat import ChatScreen
 
 SETTLE_S = 0.5

@@ -8,7 +8,7 @@ from chatops.tui.transcript.summary import approvals_pending
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
-    from chatops.runtime.snapshot import Snapshot
+    from chatops.runtime.view import Snapshot
     from chatops.tui.status.banner import Tone
 
 Said = tuple[str, "Tone"]

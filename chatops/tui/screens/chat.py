@@ -25,7 +25,7 @@ from chatops.tui.status.status_line import StatusLine
 if TYPE_CHECKING:
     from chatops.domain.events import Published
     from chatops.runtime.conversation import Conversation
-    from chatops.runtime.snapshot import Snapshot
+    from chatops.runtime.view import Snapshot
     from chatops.tui.host import Opened
     from chatops.tui.screens.reading_desk import ReadingDesk
     from chatops.tui.screens.run_board import RunBoard

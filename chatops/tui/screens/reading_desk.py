@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, RunFinished
-from chatops.runtime.request import Handing
+from chatops.runtime.ownership import Handing
 from chatops.tui.screens import windows
 from chatops.tui.screens.banner_text import Said, calls_waiting
 from chatops.tui.screens.run_board import RunBoard, Stand
@@ -15,7 +15,7 @@ from chatops.tui.transcript.run_blocks import TurnHead, heads_of
 
 if TYPE_CHECKING:
     from chatops.runtime.reading import ReadAlong
-    from chatops.runtime.snapshot import Snapshot
+    from chatops.runtime.view import Snapshot
     from chatops.tui.screens.chat import ChatScreen
     from chatops.tui.transcript.blocks import Block
 

@@ -16,7 +16,7 @@ from chatops.tui.transcript.summary import approvals_pending, count
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
-    from chatops.runtime.snapshot import Snapshot
+    from chatops.runtime.view import Snapshot
 
 _WORTH_COUNTING = 1_000
 """The number of characters received is shown from this many on."""

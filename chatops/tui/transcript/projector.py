@@ -65,7 +65,7 @@ from chatops.domain.events import (
     WorkflowStarted,
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,

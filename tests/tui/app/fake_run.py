@@ -13,7 +13,7 @@ from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Review
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.session import Snapshot
+from chatops.runtime.view import Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from tests.support.runs import RUN, Played
 from tests.tui.app.fakes import FakeSession

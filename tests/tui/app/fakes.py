@@ -33,8 +33,9 @@ from chatops.domain.tools import CallFacts, ToolCall
 from chatops.domain.usage import Usage
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.conversation import Conversation
-from chatops.runtime.session import ChatSession, Snapshot
-from chatops.runtime.standing import Standing
+from chatops.runtime.session import ChatSession
+from chatops.runtime.settings import Standing
+from chatops.runtime.view import Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
 from chatops.tui.host import ModelRow, Opened, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow

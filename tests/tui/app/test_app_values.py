@@ -222,7 +222,7 @@ def test_the_app_starts_without_anything_heavy() -> None:
         "store.base",
         "policy.grant",
         "domain.events",
-        "runtime.snapshot",
+        "runtime.view",
         "tui.transcript.blocks",
         "tui.commands.table",
         "tui.transcript.projector",

@@ -9,9 +9,9 @@ from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.runtime.conversation import Conversation
+from chatops.runtime.ownership import Handing
 from chatops.runtime.reading import ReadAlong
-from chatops.runtime.request import Handing
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.view import Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen

@@ -42,7 +42,7 @@ from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.view import Snapshot
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
     Append,

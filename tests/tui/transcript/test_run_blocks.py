@@ -10,7 +10,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Accept, Skip, Stop, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.view import Snapshot
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
     Append,

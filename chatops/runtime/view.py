@@ -1,19 +1,60 @@
-"""Messages and usage of a session before the current turn, and the snapshot that a UI draws."""
+"""The state that a UI draws before it follows the events, and the record that it is made from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from chatops.domain.events import PendingCall
-from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.rights import AccessLevel
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
 from chatops.engine.view import permitted_calls, settled_so_far, turn_status
 from chatops.policy.grant import Grant
-from chatops.runtime.rights import Rights
-from chatops.runtime.snapshot import Snapshot
+from chatops.runtime.settings import Rights
 from chatops.store.base import SessionInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A session at one moment. `session_id` is empty until the first message is submitted."""
+
+    session_id: SessionId
+    title: str
+    workspace: str
+    role: str
+    roles: tuple[str, ...]
+    level: AccessLevel
+    model: str
+    model_label: str
+    is_demo: bool
+    persona: str
+    """The persona that the user chose; empty: the role's."""
+    messages: tuple[Message, ...]
+    """All stored messages of the session, including those of the current turn and the results of its open round."""
+    status: TurnStatus | None
+    """Status of the last turn; None if there was none."""
+    detail: str
+    advice: str
+    pending: tuple[PendingCall, ...]
+    usage: Usage | None
+    """Usage of all turns of the session."""
+    context_used: int
+    """Estimated tokens of the next request."""
+    context_window: int
+    queued: tuple[str, ...]
+    """Messages to be sent after the current turn, oldest first."""
+    notices: tuple[str, ...]
+    queue_held: bool = False
+    """True if the queue is held for the user: the last turn failed or was interrupted."""
+    permitted: Mapping[CallId, str] = field(default_factory=dict)
+    """Calls that may run but wait for earlier ones of their round, each with who or what allowed it."""
+    concern: str = ""
+    """Problem of the store that the user should see; empty if there is none."""
+    registry: str = ""
+    """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""
 
 
 class Record:

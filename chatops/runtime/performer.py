@@ -14,8 +14,8 @@ A tool starts only after two checks. Its intent is committed before the runner p
 asks the store for the lease right before the start: this process may have been suspended in between. If the store
 cannot be read, the tool does not start and the call fails.
 
-A cancelled tool still has a result (`runtime.attempt`). If it is not known whether the tool took effect, the outcome is
-unknown.
+A cancelled tool still has a result (`attempt`): the outcome is unknown if it is not known whether it took effect.
+A tool that does not stop is abandoned: neither the turn nor the end of the program waits for it.
 
 Once closed, the performer starts and delivers nothing: the next process resumes from the stored state.
 """
@@ -28,11 +28,11 @@ from dataclasses import replace
 from typing import Protocol, assert_never
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.model import ModelRequest
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, definition_of
+from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -45,29 +45,15 @@ from chatops.engine.effects import (
     ReconcileTool,
     RunTool,
 )
-from chatops.engine.inputs import (
-    AnswerCheckInput,
-    Input,
-    InspectionInput,
-    ReconcileInput,
-    ToolResultInput,
-)
+from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
 from chatops.models.base import ModelClient
-from chatops.runtime.attempt import attempt, describe
-from chatops.runtime.model_call import ModelCall
-from chatops.runtime.workspace import is_gone, workspace_gone
+from chatops.runtime.model_call import ModelCall, describe_error
+from chatops.runtime.services import Toolbox, is_gone, workspace_gone
 from chatops.tools.base import Tool, ToolContext
+from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
-
-
-class Toolbox(Protocol):
-    """A lookup of tools by name."""
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool with that name, or None."""
-        ...
 
 
 class ContextFor(Protocol):
@@ -169,7 +155,9 @@ class Performer:
             facts = await in_thread(read_answer, effect.text, schema=effect.schema, patterns=effect.patterns)
         except Exception as error:
             log.exception("checking an answer failed")
-            facts = AnswerFacts(problems=(Problem(path="", message=f"it could not be checked ({describe(error)})"),))
+            facts = AnswerFacts(
+                problems=(Problem(path="", message=f"it could not be checked ({describe_error(error)})"),)
+            )
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
     async def _inspect(self, call: ToolCall) -> None:
@@ -194,7 +182,7 @@ class Performer:
                 return replace(found, definition=definition_of(tool.spec))
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
-            trouble = Problem(path="", message=f"it could not be inspected ({describe(error)})")
+            trouble = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")
             return CallFacts(arguments=call.arguments, problems=(trouble,))
 
     async def _run(self, effect: RunTool) -> None:
@@ -269,3 +257,86 @@ def _since(began: float) -> int:
 
 def _ignore(text: str) -> None:
     """Discard the output."""
+
+
+GRACE_S = 5.0
+"""Seconds that a tool may take beyond its own limit before the runtime stops it."""
+STOP_S = 1.8
+"""Seconds to wait for a tool after it was told to stop."""
+STOPPED = "Stopped by the person while it ran."
+
+_SO_FAR = 4_000
+"""Characters of output kept in the result of a stopped call."""
+
+
+async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolResult:
+    """Run `tool` and return its result. Never raises.
+
+    If cancelled, it stops the tool and returns the result all the same, with the output so far.
+    """
+    heard = _Heard(context)
+    began = time.monotonic()
+    work = asyncio.ensure_future(tool.run(facts, replace(context, output=heard.take)))
+    told_to_stop = False
+    try:
+        await asyncio.wait({work}, timeout=context.timeout_s + GRACE_S)
+    except asyncio.CancelledError:
+        told_to_stop = True
+    if work.done():
+        return _result(tool.spec, work)
+    work.cancel()
+    try:
+        await asyncio.wait({work}, timeout=STOP_S)
+    except asyncio.CancelledError:
+        told_to_stop = True
+    if _has_ended_by_itself(work):
+        return _result(tool.spec, work)
+    work.add_done_callback(_forget)
+    if not work.done():
+        log.warning("%s does not stop; nobody waits for it any more", tool.spec.name)
+    stopped = STOPPED if told_to_stop else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
+    outcome = Outcome.INTERRUPTED if told_to_stop else Outcome.FAILED
+    if not (tool.spec.read_only or tool.spec.idempotent or (told_to_stop and work.done() and work.cancelled())):
+        # The tool may still be running, as a thread does, or was half-way when its time was over.
+        outcome, stopped = Outcome.UNKNOWN, f"{stopped} Nothing tells whether it took effect."
+    so_far = heard.text()
+    return ToolResult(outcome=outcome, content=f"{stopped}\nOutput so far:\n{so_far}" if so_far else stopped)
+
+
+class _Heard:
+    """Passes output on and keeps the end of it."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._show = context.output
+        self._last = ""
+
+    def take(self, text: str) -> None:
+        self._last = (self._last + text)[-2 * _SO_FAR :]
+        self._show(text)
+
+    def text(self) -> str:
+        return cap(self._last, limit=_SO_FAR).text if self._last.strip() else ""
+
+
+def _has_ended_by_itself(work: "asyncio.Future[ToolResult]") -> bool:
+    return work.done() and not work.cancelled() and work.exception() is None
+
+
+def _forget(work: "asyncio.Future[ToolResult]") -> None:
+    """Log how an abandoned tool ended; its result is not used."""
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.info("a tool that was stopped ended with %s", type(error).__name__)
+
+
+def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
+    try:
+        return work.result()
+    except asyncio.CancelledError:
+        return ToolResult(outcome=Outcome.FAILED, content="Tool execution failed: it was cancelled from inside.")
+    except ToolRetryError as error:
+        return ToolResult(outcome=Outcome.INVALID, content=describe_error(error))
+    except ToolError as error:
+        return ToolResult(outcome=Outcome.FAILED, content=describe_error(error))
+    except Exception as error:
+        log.exception("%s failed", spec.name)
+        return ToolResult(outcome=Outcome.FAILED, content=f"Tool execution failed: {describe_error(error)}")

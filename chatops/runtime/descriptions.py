@@ -1,0 +1,204 @@
+"""Sentences about stored sessions: who decided a call, what a crash interrupted, what an unfinished turn waits for.
+
+They are derived from stored values alone, so they are correct before any process opens the session.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
+from chatops.domain.errors import UnreadableError
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.interruption import Interruption, Processes
+from chatops.domain.sanitize import reveal
+from chatops.domain.tools import CallFacts, ToolCall
+from chatops.engine.state import (
+    AwaitingDecision,
+    AwaitingModel,
+    CallState,
+    CheckingAnswer,
+    Finished,
+    InRound,
+    Permitted,
+    Rechecking,
+    Reconciling,
+    Settled,
+    Started,
+    Stopping,
+    TurnState,
+)
+from chatops.engine.workflow.inputs import ReviewStep
+from chatops.policy.grant import Grant
+from chatops.store.base import DecisionRow, SessionInfo, Store
+
+
+def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
+    """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
+    left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
+    taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
+    return next((one for one in left if one is not None), None) or next(taken, None)
+
+
+def told(answer: DecisionRow) -> str:
+    """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
+    return f"{word_for(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
+
+
+def told_review(word: ReviewStep, *, at: float | None = None) -> str:
+    """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
+
+    `at` is when the run took it, in seconds since the epoch; None leaves it out.
+    """
+    return f"{_REVIEWS[word.review.kind]} by {_who(word.by)}{'' if at is None else f' at {_when(at)}'}"
+
+
+_REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop": "stopped"}
+
+
+def _who(by: Principal) -> str:
+    place = ", ".join(part for part in (by.host, by.tty.removeprefix("/dev/")) if part)
+    return f"{by}{f' on {place}' if place else ''}"
+
+
+def _when(at: float) -> str:
+    when = datetime.fromtimestamp(at).astimezone()
+    day = "" if when.date() == datetime.now().astimezone().date() else f"{when:%Y-%m-%d} "
+    return f"{day}{when:%H:%M:%S}"
+
+
+def word_for(decision: Decision) -> str:
+    """Return the decision as one word or two, such as "approved"."""
+    match decision:
+        case Approved():
+            return "approved"
+        case Edited():
+            return "edited"
+        case Rejected():
+            return "denied"
+        case MarkedDone():
+            return "marked as done"
+
+
+UNKNOWN = "Outcome unknown: it was started and interrupted; it may have taken effect. Look before you answer."
+
+NO_OUTPUT = "none was kept"
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def since(interruption: Interruption, *, now: float) -> str:
+    """Return the start time in the user's time zone, and how long before `now` (seconds since the epoch) that was."""
+    if interruption.started_at is None:
+        return "not known"
+    at = datetime.fromtimestamp(interruption.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    ago = _ago(now - interruption.started_at)
+    return f"{at} ({ago})" if ago else at
+
+
+def processes(interruption: Interruption, facts: CallFacts) -> str:
+    """Return what became of the attempt's processes; empty for a call that starts none."""
+    many = interruption.count != 1
+    number = f"{interruption.count} {'were' if many else 'was'}"
+    match interruption.processes:
+        case Processes.GONE | Processes.UNSEEN if not facts.command:
+            return ""
+        case Processes.GONE:
+            return "stopped: none is left running"
+        case Processes.STOPPED:
+            return f"stopped now: {number} still running"
+        case Processes.RUNNING:
+            return f"{interruption.count} still running, and could not be stopped"
+        case Processes.ELSEWHERE if not interruption.count:
+            return "none was seen; the chatops that started it is still there, and was not touched"
+        case Processes.ELSEWHERE:
+            return f"{interruption.count} still running in another chatops, which was not touched"
+        case Processes.RESTARTED:
+            return "none here: this machine has been restarted since, or it ran on another one, or in another container"
+        case Processes.UNSEEN:
+            return "cannot be looked at on this machine"
+
+
+def _ago(seconds: float) -> str:
+    """Return a duration in the largest unit that fits; empty if negative, as after a change of the clock."""
+    if seconds < 0:
+        return ""
+    for size, name in _UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+_LONGEST = 60
+"""Maximum characters of a command or path in the summary."""
+
+
+def left_off(store: Store, info: SessionInfo) -> str:
+    """Return one line on a session whose turn is unfinished; empty if it has none.
+
+    It does not tell if a process owns the session now: see `Store.held`. Raises StoreError.
+    """
+    if info.active_turn is None:
+        return ""
+    try:
+        state = store.load_turn(info.active_turn)
+    except UnreadableError:
+        return "not finished, and what is stored of its turn cannot be read"
+    decided = {one.pending.call.id: one.decided for one in store.queue(session_id=info.id) if one.decided is not None}
+    return how_it_stands(state, decided)
+
+
+def how_it_stands(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
+    """Return the summary of a turn that no process runs.
+
+    `decided`: posted decisions that the turn has not taken yet.
+    """
+    match state.phase:
+        case AwaitingModel():
+            return "reply cut off"
+        case CheckingAnswer():
+            return "interrupted before the reply was checked"
+        case InRound(calls=calls, proposed_under=grant):
+            told = (_call(one, grant, decided.get(one.call.id)) for one in calls)
+            return "; ".join(dict.fromkeys(text for text in told if text)) or "interrupted between two requests"
+        case Stopping(calls=calls):
+            running = [_named(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
+            return f"interrupted while stopping {', '.join(running)}: outcome unknown"
+        case Finished():
+            return ""
+
+
+def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
+    match one.status:
+        case Settled():
+            return ""
+        case AwaitingDecision(facts=facts) if decided is not None:
+            return f"{word_for(decided.decision)} in another terminal and not gone on with: {_named(one.call, facts)}"
+        case AwaitingDecision(facts=facts) as waiting if waiting.in_doubt:
+            return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
+        case AwaitingDecision(facts=facts):
+            return f"waiting for your approval of {_named(one.call, facts)}"
+        case Started(facts=facts) | Reconciling(facts=facts):
+            return f"interrupted while running {_named(one.call, facts)}: {_outcome(one.call, grant)}"
+        case Permitted(facts=facts) | Rechecking(facts=facts):
+            return f"interrupted before it started {_named(one.call, facts)}"
+        case _:
+            return f"interrupted before it checked {_named(one.call, None)}"
+
+
+def _outcome(call: ToolCall, grant: Grant) -> str:
+    spec = grant.tool(call.name)
+    if spec is not None and (spec.read_only or spec.idempotent):
+        return "it is run again when you go on"
+    if spec is not None and spec.reconcilable:
+        return "what came of it is looked up when you go on"
+    return "outcome unknown"
+
+
+def _named(call: ToolCall, facts: CallFacts | None) -> str:
+    about = "" if facts is None else facts.command or " ".join(facts.paths) or " ".join(facts.hosts)
+    return f"{_shown(call.name)} ({_shown(about)})" if about else _shown(call.name)
+
+
+def _shown(text: str) -> str:
+    return reveal(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", newlines=False)

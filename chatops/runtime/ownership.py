@@ -1,0 +1,353 @@
+"""Session lease of this process: take it, keep it, hand it over, release it.
+
+Theory of operation
+
+A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
+take it. This module is the owner's side.
+
+- Taken: `take` stores the lease and starts a task that keeps it. The task renews the lease every LEASE_S / 3 seconds
+  and looks at the store every LOOK_S seconds.
+- Requested: another process has written its name into the row. The task reports it through `asked`. The owner finishes
+  what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if there is
+  none.
+- Lost: the row names another holder, or is gone. The task reports it through `lost`, once, and ends. A lease that is
+  gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
+  state in memory may be outdated. It is never taken again.
+- Released: `release` deletes the row if it still names this process.
+
+The task only reports. What makes the rule hold is that the store checks the lease in the transaction of every commit,
+and that the performer calls `is_ours` right before a tool starts. A process that was suspended and lost its lease can
+therefore neither store a step nor start a tool. A look that fails proves nothing and is repeated.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Any
+
+from chatops.domain.errors import ChatopsError, ConflictError, StoreError
+from chatops.domain.ids import SessionId
+from chatops.runtime.runner import Runner
+from chatops.runtime.services import Services
+from chatops.runtime.worker import WorkerThread
+from chatops.store.base import Hold, Holder, Store
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 30.0
+"""Seconds after the last renewal until other hosts, which cannot see the process, may take the lease."""
+LOOK_S = 0.5
+"""Seconds between two looks for a process that requests the session, or has seized it."""
+
+
+class Lease:
+    """The lease of one session. On the same host, a dead holder is replaced at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerThread,
+        holder: Holder,
+        *,
+        asked: Callable[[Holder | None], None],
+        lost: Callable[[Holder | None], None],
+        looked: Callable[[], None],
+    ) -> None:
+        """Set up the lease of one session, without taking it.
+
+        `asked` is called with each process that requests the session, and with None when the request is withdrawn.
+        `lost` is called once, with the new holder, or None if that has left again. `looked` is called after each look
+        at the store, since the store may have noticed a problem of its own.
+        """
+        self._store = store
+        self._worker = worker
+        self._holder = holder
+        self._asked = asked
+        self._lost = lost
+        self._looked = looked
+        self._session: SessionId | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def take(self, session: SessionId) -> None:
+        """Take the lease of `session` and keep it. Raises SessionHeldError."""
+        await self._worker(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+        self._forget()
+        self._session = session
+        self._keeping = asyncio.create_task(self._keep(session), name="lease")
+
+    async def is_ours(self) -> bool:
+        """Return True if the store still names this process as the holder.
+
+        A missing lease counts as lost: another process may have owned the session and left it again.
+
+        Raises StoreError if the store cannot be read.
+        """
+        session = self._session
+        if session is None:
+            return False
+        hold = await self._worker(self._store.held, session)
+        return hold is not None and hold.holder == self._holder
+
+    async def answer(self) -> None:
+        """Tell the requesting process that the session will be handed over.
+
+        The handover does not depend on this message.
+        """
+        if self._session is None:
+            return
+        try:
+            await self._worker(self._store.heard, self._session, self._holder)
+        except StoreError as error:
+            log.warning("whoever asks for the session was not answered: %s", error)
+
+    async def hand_over(self) -> Holder | None:
+        """Pass the lease to the process that requests it by now, else release it. Returns the new holder, if any.
+
+        Has no effect if this process does not hold the lease any more.
+        """
+        session, to = self._session, None
+        if session is None:
+            return None
+        try:
+            hold = await self._worker(self._store.held, session)
+            if hold is not None and hold.holder == self._holder and hold.wanted_by is not None:
+                self._forget()
+                await self._worker(self._store.take_over, session, hold.wanted_by, of=self._holder, ttl_s=LEASE_S)
+                to = hold.wanted_by
+        except StoreError:
+            log.exception("the session was not handed over")
+        await self.release()
+        return to
+
+    async def release(self) -> None:
+        """Release the lease. Has no effect if it was never taken."""
+        session = self._forget()
+        if session is None:
+            return
+        try:
+            await self._worker(self._store.release, session, self._holder)
+        except StoreError:
+            log.exception("the session's lease was not released")
+
+    def _forget(self) -> SessionId | None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+        session, self._session = self._session, None
+        return session
+
+    async def _keep(self, session: SessionId) -> None:
+        clock = asyncio.get_running_loop().time
+        renewed, seen = clock(), -1
+        asker: Holder | None = None
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if clock() - renewed >= LEASE_S / 3:
+                    # If it is lost by now, the look below tells to whom.
+                    await self._worker(self._store.renew, session, self._holder, ttl_s=LEASE_S)
+                    renewed = clock()
+                version = await self._worker(self._store.version)
+                self._looked()
+                if version == seen:
+                    continue
+                hold = await self._worker(self._store.held, session)
+                seen = version
+            except StoreError as error:
+                log.warning("the lease was not looked at: %s", error)
+                continue
+            if hold is None or hold.holder != self._holder:
+                self._lost(hold.holder if isinstance(hold, Hold) else None)
+                return
+            if hold.wanted_by != asker:
+                asker = hold.wanted_by
+                self._asked(asker)
+
+
+ANSWER_S = 3.0
+"""Seconds without an answer after which the owner counts as silent."""
+
+
+class Handing(StrEnum):
+    """Progress of a request for a session."""
+
+    HELD = "held"
+    """Another process owns the session."""
+    ASKED = "asked"
+    """The owner was asked to hand over."""
+    COMING = "coming"
+    """The owner has answered, and hands over when its current step is done."""
+    SILENT = "silent"
+    """The owner was asked and does not answer."""
+    FREE = "free"
+    """No process owns the session."""
+    OURS = "ours"
+    """This process holds the lease and can open the session."""
+
+
+class Request:
+    """Request for one session. The caller follows the session and passes in the current lease."""
+
+    def __init__(self, services: Services, session_id: SessionId, *, tell: Callable[..., None]) -> None:
+        self._services = services
+        self._session_id = session_id
+        self._tell = tell
+        self._asked_at: float | None = None
+        self._asking = False
+        """True while the request may not be in the store yet."""
+
+    def handing(self, hold: Hold | None) -> Handing:
+        """Return the progress of the request, given the current lease."""
+        if hold is None:
+            return Handing.FREE
+        if hold.holder == self._services.holder:
+            return Handing.OURS
+        if self._asked_at is None or hold.wanted_by != self._services.holder:
+            # The request is void once another process has asked as well, or has got the lease.
+            return Handing.HELD
+        if hold.heard:
+            return Handing.COMING
+        return Handing.SILENT if time.monotonic() - self._asked_at >= ANSWER_S else Handing.ASKED
+
+    async def press(self, hold: Hold | None) -> None:
+        """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
+
+        Raises SessionHeldError, StoreError.
+        """
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
+        match self.handing(hold):
+            case Handing.HELD:
+                self._asked_at, self._asking = time.monotonic(), True
+                try:
+                    await worker(store.want, self._session_id, me)
+                except StoreError:
+                    self._asked_at = None
+                    raise
+                finally:
+                    self._asking = False
+            case Handing.COMING | Handing.SILENT if hold is not None:
+                await worker(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
+            case Handing.FREE:
+                await worker(store.hold, self._session_id, me, ttl_s=LEASE_S)
+                # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
+                self._asked_at = time.monotonic()
+            case _:
+                pass
+
+    def heed(self, hold: Hold | None) -> None:
+        """Notify the user if the request is void because another process has asked since, or has got the lease."""
+        me = self._services.holder
+        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.wanted_by):
+            return
+        self._asked_at = None
+        other = hold.wanted_by or hold.holder
+        self._tell(
+            f"Another chatops (host {other.host}, pid {other.pid}) has asked for this conversation too, and is the one "
+            "that gets it.",
+            advice="F2 asks again.",
+        )
+
+    async def withdraw(self) -> None:
+        """Withdraw the request, and release the lease if it has arrived."""
+        if self._asked_at is None:
+            return
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
+        try:
+            await worker(store.release, self._session_id, me)
+            await worker(store.want_no_more, self._session_id, me)
+        except StoreError:
+            log.exception("a request for a conversation was not taken back")
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class HandOver:
+    """Owns the lease of a session, and gives the session up when another process requests or seizes it."""
+
+    def __init__(
+        self,
+        services: Services,
+        runner: Runner,
+        *,
+        taking: asyncio.Lock,
+        spawn: Spawn,
+        tell: Callable[..., None],
+        looked: Callable[[], None],
+    ) -> None:
+        """Set up the handover of one session.
+
+        `taking` is held while a message is submitted. `looked` is called after each look at the store.
+        """
+        self._runner = runner
+        self._taking = taking
+        self._spawn = spawn
+        self._tell = tell
+        self._coming: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+        """Held while the session is handed over."""
+        self.closed = False
+        """True once this process no longer owns the session, for whatever reason."""
+        self.wanted_by: Holder | None = None
+        """The process that requests the session. It gets it as soon as nothing runs here."""
+        self.gone: ChatopsError | None = None
+        """Set once another process owns the session."""
+        self.lease = Lease(
+            services.store,
+            services.worker,
+            services.holder,
+            asked=self._asked_for,
+            lost=self._taken_by,
+            looked=looked,
+        )
+
+    def must_be_here(self) -> None:
+        """Raise the error for the user if another process owns the session."""
+        if self._runner.gone is not None:
+            raise self._runner.gone
+
+    async def close(self) -> None:
+        """Hand over no more from now on; a handover that is in progress ends first."""
+        async with self._changing:
+            self.closed = True
+
+    def _asked_for(self, by: Holder | None) -> None:
+        if self.closed:
+            return
+        self.wanted_by = by
+        if self._coming is not None and self._coming.cancel():
+            self._runner.stay()
+        self._coming = self._spawn(self._hand_over(by)) if by is not None else None
+
+    def _taken_by(self, by: Holder | None) -> None:
+        self._spawn(self._let_go(by))
+
+    async def _hand_over(self, by: Holder) -> None:
+        await self.lease.answer()
+        if not self._runner.idle:
+            self._tell(f"Another chatops (host {by.host}, pid {by.pid}) takes this over when the present step is done.")
+        await self._runner.yield_up()
+        await self._let_go(by)
+
+    async def _let_go(self, by: Holder | None) -> None:
+        """Stop what runs here, since the stored session now belongs to the other process.
+
+        A message that is just being submitted is stored first.
+        """
+        async with self._taking, self._changing:
+            if self.closed:
+                return
+            self.closed = True
+            await self._runner.give_up(_taken_over(by))
+            if by is not None:
+                # Another process may have asked in the meantime.
+                by = await self.lease.hand_over() or by
+            # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
+            self.gone = gone = _taken_over(by)
+            self._tell(str(gone), advice=gone.advice)
+
+
+def _taken_over(by: Holder | None) -> ConflictError:
+    who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
+    return ConflictError(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")
