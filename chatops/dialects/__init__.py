@@ -24,7 +24,7 @@ from chatops.dialects.reading import (
 )
 
 if TYPE_CHECKING:
-    from chatops.dialects.markers import FORMATS
+    from chatops.dialects.formats.marked import FORMATS
     from chatops.dialects.reader import CallReader, read_calls
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 # Imported on first use: the readers of all formats are slow to import, and a caller that reads only JSON does not need
 # them.
 _LATE = {
-    "FORMATS": "chatops.dialects.markers",
+    "FORMATS": "chatops.dialects.formats.marked",
     "CallReader": "chatops.dialects.reader",
     "read_calls": "chatops.dialects.reader",
 }

@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from chatops.dialects.literals import MAX_DEPTH, Reader
-from chatops.dialects.repairs import Repair, UnreadableValueError
-from chatops.dialects.spellings import JSON
+from chatops.dialects.literals import JSON, MAX_DEPTH, Reader
+from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
 __all__ = ["JsonRead", "Repair", "UnreadableValueError", "read_value", "read_whole", "unwrap"]

@@ -1,13 +1,42 @@
-"""Text in which nothing is a call, whatever it looks like: code, quotations, comments, and echoes of tool output.
+"""Text in which nothing is a call, whatever it looks like: code, quotations, echoes of tool output, unknown tags.
 
 Inline code follows CommonMark: a run of backticks opens a span if a run of the same length follows in the same
 paragraph. Otherwise it is text.
+
+Theory of open tags
+
+Models wrap what they think or quote in tags of their own choice, so the reader cannot list every word that they use. It
+decides by the pair instead: a call inside a pair of tags is text, unless the tag announces calls (`<next_action>`) or
+wraps the answer (`<answer>`). Tags are written `<x>`, `[x]` and, as tokens, `<|x|>`.
+
+States of a call, see `Enclosure`:
+
+- FREE: no tag that matters is open, or an open one begins within a line and is never closed. Such a tag is often no tag
+  at all (`List<T>`, `<name>` as a placeholder), so it changes nothing.
+- DOUBTFUL: a tag on a line of its own is open to the end of the message, the enclosing pair announces calls, or more
+  than 1000 tags are open. The call is kept with low confidence, so the user decides.
+- QUOTED: a pair of tags that does not announce calls encloses it. The call is text.
+
+Rules:
+
+- While the message still arrives, only a closing tag that has been seen proves QUOTED. Otherwise the answer is
+  TOO_EARLY and the reader waits: without a closing tag, only the end of the message can tell.
+- A closing tag also closes all tags that were opened after its opening tag.
+- Tags are not counted if calls in them count as calls: tags of known call formats, answer wrappers, void HTML elements,
+  and tokens around all that a model says (`<|assistant|>`).
+- A closing tag that is alone in inline code or in quotes does not close anything.
+- The opening tag may have been in the prompt. A closing tag without one therefore lowers the confidence of the calls
+  before it (see `unknown_tag` in `quoting.py`).
+
+The closing tags after a call are searched once per state of the text (`_searched`) and kept as the last index per name,
+so that many calls in a row take linear time.
 """
 
 import re
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from chatops.dialects.scanner import TOO_EARLY, Early
+from chatops.dialects.formats.base import CLOSER, TOO_EARLY, Early
 
 _BLANK = re.compile(r"\n[ \t\r]{0,16}\n")
 _RUN = re.compile(r"`+")
@@ -64,7 +93,7 @@ SQUARE_QUOTING = {
 
 
 def fence_ends(number: str) -> re.Pattern[str]:
-    """Return the pattern of the end of a result's fence, see `chatops.dialects.fence`."""
+    """Return the pattern of the end of a result's fence, see `chatops.dialects.writing`."""
     return re.compile(re.escape(f"[end of result {number}]"))
 
 
@@ -181,3 +210,165 @@ def paragraph_end(text: str, at: int) -> int:
     reach = at + _LONGEST_QUOTE
     blank = _BLANK.search(text, at, reach)
     return blank.start() if blank else min(len(text), reach)
+
+
+_LONGEST_NAME = 128
+_NAME = rf"[^\s<>/|｜\"'`=!?]{{1,{_LONGEST_NAME}}}"
+_OPENS = re.compile(
+    rf"<[ ]?(?P<name>{_NAME})|\[(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>[\w▁]{{1,80}})[|｜]>"
+)
+_CLOSES = re.compile(
+    rf"<\s?/\s?(?P<name>{_NAME})[^<>]{{0,16}}>|\[/(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>/?[\w▁]{{1,80}})[|｜]>"
+)
+_TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})?\Z|<[|｜]/?[\w▁]{{0,80}}[|｜]?\Z")
+_BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
+"""Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
+_MOST = 1000
+"""Number of tags that are counted. With more of them open, every call is doubtful."""
+_VOID = frozenset("br hr img s wbr".split())
+"""HTML tags in prose that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it.
+
+Others, such as `<input>` and `<meta>`, are words that models put around what they quote.
+"""
+_WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
+"""Names of tokens that wrap everything a model says."""
+_ANSWERS = frozenset({"answer", "response", "output"})
+_ANNOUNCING = frozenset(
+    "tool tools call calls function functions action actions act command commands execute exec invoke invocation"
+    " use run request requests next step block list".split()
+)
+"""Parts of names that announce calls, such as `next_action` or `tool_use`: these may be a misspelled format."""
+_PARTS = re.compile(r"[_:.▁-]")
+
+
+class Enclosure(Enum):
+    """Relation of a call to the open tags around it."""
+
+    FREE = auto()
+    DOUBTFUL = auto()
+    """It may have been thought or quoted, so the user decides."""
+    QUOTED = auto()
+    """It is between a pair of tags, so it is text."""
+
+
+class OpenTags:
+    """The tags that are open at one position of a message, outermost first."""
+
+    __slots__ = ("_closings", "_counts", "_names", "_own_line", "_searched", "_too_many")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._counts: dict[str, int] = {}
+        self._own_line: list[bool] = []
+        self._too_many = False
+        self._closings: dict[str, int] = {}
+        self._searched = (0, 0, False)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def open(self, name: str, *, begins_line: bool) -> None:
+        """Add a tag, unless calls inside it count as calls."""
+        if _is_harmless(name):
+            return
+        if len(self._names) == _MOST:
+            self._too_many = True
+            return
+        self._names.append(name)
+        self._own_line.append(begins_line)
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def close(self, name: str) -> bool:
+        """Drop the innermost tag `name` and all tags opened inside it.
+
+        Return False if it was never opened, unless calls inside such a tag count anyway.
+        """
+        if name not in self._counts:
+            return _is_harmless(name)
+        while True:
+            dropped = self._names.pop()
+            self._own_line.pop()
+            self._counts[dropped] -= 1
+            if not self._counts[dropped]:
+                del self._counts[dropped]
+            if dropped == name:
+                return True
+
+    def around(self, text: str, at: int, *, base: int, final: bool) -> Enclosure | Early:
+        """Return the enclosure of a call whose opening tag ends at `at`.
+
+        `base` is the index of `text` in the message. Return TOO_EARLY if only the end of the message can tell.
+        """
+        self._search(text, at, base, final)
+        closed = [name for name in self._counts if self._closings.get(name, -1) >= base + at]
+        if not all(map(_announces, closed)):
+            return Enclosure.QUOTED
+        if not final:
+            return TOO_EARLY
+        return Enclosure.DOUBTFUL if closed or self._too_many or any(self._own_line) else Enclosure.FREE
+
+    def _search(self, text: str, at: int, base: int, final: bool) -> None:
+        """Record the last closing tag of each name after `at`, unless that was done for this text."""
+        start, end, to_the_end = self._searched
+        if start <= base + at and end == base + len(text) and to_the_end == final:
+            return
+        self._searched = (base + at, base + len(text), final)
+        self._closings = {
+            key: base + tag.start()
+            for tag in _CLOSES.finditer(text, at)
+            if (key := _closing_key(tag)) and not is_spoken_of(text, tag, final=final)
+        }
+
+
+def read_tag(text: str, start: int, *, final: bool) -> tuple[str, bool] | Early | None:
+    """Return the key of the tag of no known format at `start`, and True if it is a closing tag.
+
+    Both tags of a pair have the same key. Return None if there is no tag, or a closing one that is only mentioned.
+    """
+    if (closing := _CLOSES.match(text, start)) and (key := _closing_key(closing)):
+        spoken_of = is_spoken_of(text, closing, final=final)
+        return spoken_of if isinstance(spoken_of, Early) else None if spoken_of else (key, True)
+    opening = _OPENS.match(text, start)
+    if opening is None or (opening["name"] and opening.end() == len(text) and len(opening["name"]) < _LONGEST_NAME):
+        if not final and _TAG_BEGINS.match(text, start):
+            return TOO_EARLY
+    if opening is None:
+        return None
+    if opening["token"]:
+        return _token_key(opening["token"]), False
+    return (opening["name"] or f"[{opening['bracket']}").lower(), False
+
+
+def _closing_key(tag: re.Match[str]) -> str:
+    """Return the key of the pair that `tag` closes, or "" if it is a token that closes nothing."""
+    if tag["token"]:
+        parts = _PARTS.split(tag["token"].lower())
+        return _token_key(tag["token"]) if tag["token"].startswith("/") or "end" in parts else ""
+    return (tag["name"] or f"[{tag['bracket']}").lower()
+
+
+def _token_key(name: str) -> str:
+    return "|" + "_".join(part for part in _PARTS.split(name.lower().lstrip("/")) if part not in _BOUNDARIES)
+
+
+def is_spoken_of(text: str, tag: re.Match[str], *, final: bool) -> bool | Early:
+    """Return True if a tag is alone in inline code or in quotes."""
+    closing = "`" if text[tag.start() - 1] == "`" else QUOTES.get(text[tag.start() - 1], "")
+    if closing and tag.end() == len(text) and not final:
+        return TOO_EARLY
+    return bool(closing) and text.startswith(closing, tag.end())
+
+
+def _is_harmless(name: str) -> bool:
+    """Return True for tags inside which a call counts as a call."""
+    bare = name.lstrip("[|")
+    return (
+        bare in _ANSWERS
+        or name in _VOID
+        or (name[0] == "|" and bare in _WHOLE_MESSAGES)
+        or CLOSER.fullmatch(f"</{bare}>") is not None
+    )
+
+
+def _announces(name: str) -> bool:
+    return all(part in _ANNOUNCING for part in _PARTS.split(name.lstrip("[|")))

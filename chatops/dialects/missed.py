@@ -6,11 +6,10 @@ here is run or hidden.
 
 import re
 
-from chatops.dialects.formats.closing import CLOSER, END_OF_TEXT, only_closers_follow
-from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import UnreadableValueError, read_value
-from chatops.dialects.offers import Offers
-from chatops.dialects.reading import Confidence, Diagnostic, DiagnosticKind, Reading
+from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, Offers, only_closers_follow
+from chatops.dialects.formats.json_objects import Shape
+from chatops.dialects.json_reader import read_value
+from chatops.dialects.reading import Confidence, Diagnostic, DiagnosticKind, Reading, UnreadableValueError
 
 _LONGEST_TAIL = 300
 _REACH = 400

@@ -1,12 +1,28 @@
-"""Modes for text in which nothing is a call: fenced code, and text between tags that quote."""
+"""Modes for text in which nothing is a call: code, quoted lines, fences, and text between tags that quote."""
 
 import re
 
-from chatops.dialects.formats.base import Found, skip_space
-from chatops.dialects.formats.closing import only_closers_follow
-from chatops.dialects.formats.fenced import begins_like_a_call, read_fenced
-from chatops.dialects.masks import LONGEST_END, Fence, fence_ends, may_hold_a_call, open_fence
+from chatops.dialects.formats.base import (
+    CLOSER,
+    Early,
+    Found,
+    only_closers_follow,
+    skip_space,
+    text_follows,
+)
+from chatops.dialects.formats.unmarked import begins_like_a_call, read_fenced
+from chatops.dialects.masks import (
+    CUE_REACH,
+    LONGEST_END,
+    QUOTING,
+    Fence,
+    fence_ends,
+    may_hold_a_call,
+    open_fence,
+    read_tag,
+)
 from chatops.dialects.message import ANYTHING, Message, Mode
+from chatops.dialects.settle import Step, Went, decline, masked, wait
 
 _END_BEGINS = re.compile(r"[<\[-]")
 _FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
@@ -164,3 +180,130 @@ class HeldFence:
             message.skip(found.end)
         message.skip(len(text))
         return False
+
+
+_MAY_BEGIN = re.compile(
+    r"[ \t\r]{0,16}(?:`{1,40}|~{1,40}|>{1,3}|A(?:c(?:t(?:i(?:o(?:n ?)?)?)?)?)?)?\Z|[ \t\r]{0,16}\n {0,3}\Z"
+)
+_LINE_ENDS = re.compile(r"(?=\n)")
+_GOES_ON = re.compile(r"\n(?:[ \t\r]{0,64}\n)?(?: {4}|\t)")
+_MAY_GO_ON = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
+
+
+def line_may_begin(text: str, at: int) -> bool:
+    """Return True if all text from `at` on could still become a construct that begins a line."""
+    return at < len(text) and _MAY_BEGIN.match(text, at) is not None
+
+
+class Indented:
+    """Mode for indented code: its lines are content."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Mode) -> None:
+        self._then = then
+
+    def __call__(self, message: Message) -> bool:
+        """Pass lines until the indented block ends."""
+        text = message.text
+        end = text.find("\n", message.at)
+        if end < 0:
+            message.pass_content(len(text))
+            return False if message.final else message.pause(ANYTHING)
+        message.pass_content(end)
+        if more := _GOES_ON.match(text, end):
+            message.pass_content(more.end())
+            return True
+        if not message.final and _MAY_GO_ON.match(text, end):
+            return message.pause(ANYTHING)
+        message.mode = self._then
+        return True
+
+
+def indented_code(message: Message, found: re.Match[str]) -> Went:
+    """Begin indented code."""
+    message.runs.clear()
+    message.pass_content(found.end())
+    message.mode = Indented(message.plain)
+    return Went.ON
+
+
+def quote(message: Message, found: re.Match[str]) -> Went:
+    """Begin a quoted line."""
+    message.runs.clear()
+    message.pass_content(found.end())
+    message.mode = Quoting(_LINE_ENDS, message.plain)
+    return Went.ON
+
+
+def fence(message: Message, found: re.Match[str]) -> Step:
+    """Begin a fenced block, which may hold a call, or inline code."""
+    text = message.text
+    run, after = found.span("fence")
+    if text.find("\n", after) < 0 and not message.final:
+        return wait(message, found.start(), "\n")
+    fence = open_fence(text, run, after)
+    if fence is None:
+        message.runs.append(after - run)
+        return after
+    message.runs.clear()
+    message.pass_content(found.start())
+    before = message.ledger.recent(CUE_REACH)
+    if message.offers.are_read and not message.ledger.has_calls and may_hold_a_call(fence, before):
+        message.mode = HeldFence(run - message.at, after - run, message.plain)
+    else:
+        message.pass_content(fence.body)
+        message.mode = InFence(fence.ends, message.plain)
+    return Went.ON
+
+
+_LIST_OF_TOOLS = "tools"
+
+
+def quoting_tag(message: Message, found: re.Match[str], word: str) -> Step:
+    """Handle a tag around tool output, declarations or code."""
+    text = message.text
+    after = text[found.end() : found.end() + 1]
+    if after not in (">", " ", "\n", ""):
+        return found.end()
+    if after == ">" and message.ledger.removed and not text_follows(text, found.end() + 1):
+        # Servers stop where results would follow.
+        if not message.final:
+            return wait(message, found.start())
+        if only_closers_follow(text, found.end() + 1):
+            message.pass_content(found.start())
+            message.skip(len(text))
+            return Went.NOWHERE
+    if word == _LIST_OF_TOOLS and masked(message, found.start()) is None:
+        decline(message, found.start())
+    return quoted(message, found, QUOTING[word])
+
+
+def unknown_tag(message: Message, found: re.Match[str]) -> Step:
+    """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
+    text, start = message.text, found.start()
+    tag = read_tag(text, start, final=message.final)
+    if isinstance(tag, Early):
+        return wait(message, start)
+    if tag is None:
+        return found.end()
+    name, closes = tag
+    if closes:
+        if not message.tags.close(name) and name[0] not in "[|" and not message.led_by_call:
+            # The opening tag may have been in the prompt. What came before was thought in that case.
+            message.ledger.doubt()
+        return found.end()
+    if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
+        decline(message, start)
+    message.tags.open(name, begins_line=text[start - 1] == "\n")
+    return found.end()
+
+
+def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Step:
+    """Begin a quotation: nothing up to `ends` is a call."""
+    hidden = masked(message, found.start())
+    if hidden is not None:
+        return hidden
+    message.pass_content(found.end())
+    message.mode = Quoting(ends, message.plain)
+    return Went.ON

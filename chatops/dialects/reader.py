@@ -24,7 +24,7 @@ Hold-back. Text is given out as soon as it is certain:
 
 What is text, whatever it looks like: calls in code spans, fences that are followed by other text, indented code,
 quotations, comments, echoes of tool output, invented turns of other roles, the framed answer to the user, and pairs of
-unknown tags (`enclosing.py`).
+unknown tags (`masks.py`).
 
 Confidence. A call is HIGH unless it may have been an example: it is in a fence that is not the whole message, was
 introduced as an example, is in an unclosed unknown tag, or is code after a marker that named no tool. A LOW call is
@@ -39,16 +39,41 @@ pieces together are the content and reasoning of the `Reading`, and time is line
 (`Message.arrive`).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from chatops.dialects.message import Message
+from chatops.dialects.chat_template import end_of_text, frame, frame_ends, part, read_frame, turn
+from chatops.dialects.formats.base import Call, Found, Nothing, Offers, Opening, ReadCalls, skip_space
+from chatops.dialects.formats.json_objects import read_objects
+from chatops.dialects.formats.marked import MARKS, OPENS
+from chatops.dialects.formats.named import read_action, read_prompt
+from chatops.dialects.formats.unmarked import begins, read_whole_message
+from chatops.dialects.masks import COMMENT_ENDS, SQUARE_QUOTING, fence_ends
+from chatops.dialects.message import ANYTHING, NEVER, Message, Saying
 from chatops.dialects.missed import missed_call, thought_call
-from chatops.dialects.offers import Offers
-from chatops.dialects.prose import in_text
+from chatops.dialects.quoting import fence, indented_code, line_may_begin, quote, quoted, quoting_tag, unknown_tag
 from chatops.dialects.reading import Diagnostic, Piece, Reading, Tools
-from chatops.dialects.start import at_start
+from chatops.dialects.scanner import BEGINNINGS, KINDS, LINE_START, SCAN, SCAN_IN_SPAN, Kind, hold_from
+from chatops.dialects.settle import Step, Went, masked, settle, take
+from chatops.dialects.thought import ARROWS, SQUARE, closing_thought_tag, think, thought_ended, thought_tag
 
+_HEADERS = (
+    "to=",
+    "assistant to=",
+    "assistant<|channel|>",
+    "assistant<|message|>",
+    "analysis<|message|>",
+    "commentary<|message|>",
+    "final<|message|>",
+    "commentary to=",
+    "analysis to=",
+)
+_BLANKS = re.compile(r"[\s\ufeff\u200b]*+")
+"""White space, and the invisible characters that editors put at the beginning of files."""
+_FUNCTION_CALL = "function call<|role_sep|>"
+_LONGEST = max(map(len, (*_HEADERS, _FUNCTION_CALL)))
+_CHANNEL_STARTS = "|start|"
 _CUT_BY_THE_SERVER = "length"
 
 
@@ -106,3 +131,201 @@ class CallReader:
         thought.final = True
         thought.go_on()
         return thought_call(reading.reasoning, thought.ledger.reading(cut=False))
+
+
+def at_start(message: Message) -> bool:
+    """Decide whether the whole message may be a call. Until then, nothing of it is given out."""
+    text = message.text
+    at = _after_blanks(text, message.at)
+    if at == len(text):
+        if message.final:
+            message.pass_content(at)
+            return False
+        return message.pause(ANYTHING)
+    beginning = text[at : at + _LONGEST]
+    if beginning.startswith((*_HEADERS, _FUNCTION_CALL)):
+        return _header(message, at, beginning)
+    if not message.final and any(each.startswith(beginning) for each in (*_HEADERS, _FUNCTION_CALL)):
+        return message.pause(ANYTHING)
+    # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
+    whole = begins(text, at, message.offers) if message.offers.are_read and text[at] != "<" else False
+    if whole is None and not message.final:
+        return message.pause(ANYTHING)
+    message.mode = _held if whole and not message.ledger.has_calls else message.plain
+    message.pass_content(at)
+    message.fresh = True
+    return True
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
+
+
+def _header(message: Message, at: int, beginning: str) -> bool:
+    """Handle a header whose first part was in the prompt."""
+    text = message.text
+    message.pass_content(at)
+    if beginning.startswith(_FUNCTION_CALL):
+        begin = skip_space(text, at + len(_FUNCTION_CALL))
+        if begin == len(text) and not message.final:
+            return message.pause(ANYTHING)
+        if text.startswith(("{", "["), begin):
+            found = read_objects(text, at, begin, message.offers, format="gigachat3")
+            return settle(message, at, at, found) is Went.ON
+        step: Step = at
+    else:
+        step = read_frame(message, at, at)
+    if isinstance(step, Went):
+        return step is Went.ON
+    message.fresh = True
+    message.mode = message.plain
+    return True
+
+
+def _held(message: Message) -> bool:
+    """Hold everything back until the message ends."""
+    if not message.final:
+        return message.pause(NEVER)
+    found = read_whole_message(message.text, message.at, message.offers)
+    if isinstance(found, Found):
+        if any(isinstance(each, Call) for each in found.items):
+            take(message, found)
+            return False
+        message.ledger.note(found, message.text, message.base)
+        found = len(message.text)
+    message.fresh = found == message.at
+    message.pass_content(found)
+    message.mode = message.plain
+    return True
+
+
+def in_text(message: Message) -> bool:
+    """Pass text as content up to the next construct, and handle that."""
+    text = message.text
+    if message.hold < 0:
+        message.hold = len(text) + 1 if message.final else hold_from(text, message.at, BEGINNINGS)
+    step: Step = message.at
+    if message.fresh:
+        if not message.final and line_may_begin(text, message.at):
+            return message.pause(ANYTHING)
+        line = LINE_START.match(text, message.at)
+        if line and not message.said:
+            step = _line(message, line)
+    while isinstance(step, int):
+        found = (SCAN_IN_SPAN if message.runs else SCAN).search(text, step)
+        if found is None or found.start() >= message.hold:
+            message.pass_content(min(message.hold, len(text)))
+            return False if message.final else message.pause(ANYTHING)
+        step = _at(message, found)
+    return step is Went.ON
+
+
+def _at(message: Message, found: re.Match[str]) -> Step:
+    """Handle a match of `SCAN`."""
+    if found["word"]:
+        return _tag(message, found)
+    if found["run"]:
+        if not message.said:
+            _count_run(message, len(found["run"]))
+        return found.end()
+    if found[0][0] == "\n":
+        if found.re is SCAN_IN_SPAN and found["blank"] is not None:
+            message.runs.clear()
+            return found.end() - 1
+        return found.end() if message.said else _line(message, found)
+    if message.said:
+        return found.end()
+    if found["other"]:
+        return unknown_tag(message, found)
+    if found[0] == "<!--":
+        return quoted(message, found, COMMENT_ENDS)
+    return _mark(message, found)
+
+
+def _count_run(message: Message, length: int) -> None:
+    """Close the code span that a run of the same length opened, or note that this run may open one."""
+    if length in message.runs:
+        del message.runs[message.runs.index(length) :]
+    else:
+        message.runs.append(length)
+
+
+def _mark(message: Message, found: re.Match[str]) -> Step:
+    """Handle marks that are not tags."""
+    mark = found[0]
+    if mark in ("[THINK]", "◁think▷"):
+        return think(message, found, SQUARE if mark == "[THINK]" else ARROWS, found.end())
+    if mark in ("[/THINK]", "◁/think▷"):
+        return thought_ended(message, found, found.end())
+    if mark in SQUARE_QUOTING:
+        return quoted(message, found, SQUARE_QUOTING[mark])
+    if mark.startswith("[result "):
+        return quoted(message, found, fence_ends(mark.split()[1]))
+    return _call(message, found.start(), found.end(), MARKS[mark])
+
+
+def _tag(message: Message, found: re.Match[str]) -> Step:
+    word = found["word"].lower().removesuffix(":opensource")
+    kind = KINDS.get(word)
+    if kind is None:
+        return found.end() if message.said else unknown_tag(message, found)
+    if message.said and not _may_leave(message.said, kind, word):
+        return found.end()
+    match kind:
+        case Kind.CALL:
+            return _call(message, found.start(), found.end(), OPENS[word])
+        case Kind.THOUGHT:
+            return thought_tag(message, found, word)
+        case Kind.QUOTED:
+            return quoting_tag(message, found, word)
+        case _:
+            return _STEPS[kind](message, found)
+
+
+def _may_leave(said: Saying, kind: Kind, word: str) -> bool:
+    """Return True if a tag may end the answer to the user."""
+    if said is Saying.RESPONSE:
+        return kind is Kind.PART
+    return kind is Kind.FRAME_ENDS or word == _CHANNEL_STARTS
+
+
+def _call(message: Message, start: int, after: int, read: ReadCalls) -> Step:
+    if not message.offers.are_read:
+        return after
+    hidden = masked(message, start)
+    if hidden is not None:
+        return hidden
+    opening = Opening(text=message.text, start=start, after=after, offers=message.offers, wrapper=message.wrapper)
+    return settle(message, start, after, read(opening))
+
+
+def _line(message: Message, found: re.Match[str]) -> Step:
+    """Handle the beginning of a line that `LINE_START` or `SCAN` found."""
+    if found["indented"] is not None:
+        return indented_code(message, found)
+    if found["fence"]:
+        return fence(message, found)
+    if found["quote"]:
+        return quote(message, found)
+    start = found.start("prompt") if found["prompt"] else found.start("action")
+    opening = Opening(text=message.text, start=start, after=found.end(), offers=message.offers)
+    outcome = read_action(opening) if found["action"] else read_prompt(opening)
+    if found["prompt"] and isinstance(outcome, Nothing) and (outcome.sure or message.final):
+        return quote(message, found)
+    hidden = masked(message, start)
+    step = settle(message, start, found.end(), outcome) if hidden is None else hidden
+    if step is Went.NOWHERE and message.at == start:
+        message.fresh = True
+    return step
+
+
+_STEPS: Mapping[Kind, Callable[[Message, re.Match[str]], Step]] = {
+    Kind.THOUGHT_ENDS: closing_thought_tag,
+    Kind.FRAME: frame,
+    Kind.FRAME_ENDS: frame_ends,
+    Kind.END_OF_TEXT: end_of_text,
+    Kind.TURN: turn,
+    Kind.PART: part,
+}
+"""The function that handles a tag, by kind."""

@@ -1,21 +1,18 @@
-"""Finding where something may begin: one pattern over the text, the words of tags, and the tail to hold back.
+"""Find where something may begin: one pattern over the text, the words of tags, and the tail to hold back.
 
 The pattern finds tags, runs of backticks and the beginnings of lines that matter; everything between is text. The word
 of a tag says what it is (`tool_call`, `/think`, `|channel|`). Tags with an unknown word are text.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 
-
-class Early(Enum):
-    """Answer for a position that cannot be decided before more text has come."""
-
-    TOO_EARLY = auto()
-
-
-TOO_EARLY = Early.TOO_EARLY
+from chatops.dialects.chat_template import TURNS
+from chatops.dialects.formats.channels import FRAME_ENDS
+from chatops.dialects.formats.marked import OPENS
+from chatops.dialects.masks import QUOTING
+from chatops.dialects.thought import CLOSING, OPENING
 
 _WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _SPACES = r"[ \t\r]{0,16}"
@@ -73,12 +70,6 @@ def beginnings(words: Iterable[str]) -> frozenset[str]:
     return frozenset(word[:end] for word in words for end in range(1, len(word) + 1))
 
 
-def word_of(found: re.Match[str]) -> str:
-    """Return the word of a tag that `SCAN` found, in lower case, without the suffix that some checkpoints add."""
-    word = found["word"]
-    return word.lower().removesuffix(":opensource") if word else ""
-
-
 class Kind(Enum):
     """Role of a tag, by its word."""
 
@@ -95,3 +86,45 @@ class Kind(Enum):
     """The mark of a part in a message of Kimi K3."""
     TURN = auto()
     """The header of a turn, which may name a role."""
+
+
+_ENDS_OF_TEXT = (
+    "|im_end|",
+    "|eot_id|",
+    "|eom_id|",
+    "|endoftext|",
+    "|end_of_text|",
+    "|end_of_turn|",
+    "|role_end|",
+    "/s",
+    "end_of_turn",
+    "｜end▁of▁sentence｜",
+    "|end_message|",
+    "|content_model_end_sampling|",
+    "|end_of_msg|",
+    "|end_response|",
+    "seed:eos",
+    "turn|",
+)
+
+
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(_ENDS_OF_TEXT, Kind.END_OF_TEXT),
+    **dict.fromkeys(TURNS, Kind.TURN),
+    **dict.fromkeys(FRAME_ENDS, Kind.FRAME_ENDS),
+    "|open|": Kind.PART,
+    "|close|": Kind.PART,
+    "|start|": Kind.FRAME,
+    "|channel|": Kind.FRAME,
+    **dict.fromkeys(QUOTING, Kind.QUOTED),
+    **dict.fromkeys(CLOSING, Kind.THOUGHT_ENDS),
+    **dict.fromkeys(OPENING, Kind.THOUGHT),
+    **dict.fromkeys(OPENS, Kind.CALL),
+}
+"""The role of a tag, by its word."""
+
+
+BEGINNINGS = beginnings(
+    [*KINDS, "!--", *(f"{word}:opensource" for word in ("tool_call", "tool_calls", "think", "/think"))]
+)
+"""All prefixes of known words."""

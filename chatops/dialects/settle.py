@@ -3,11 +3,23 @@
 from dataclasses import replace
 from enum import Enum, auto
 
-from chatops.dialects.enclosing import Enclosure
-from chatops.dialects.formats.base import MAX_CALL, Found, Nothing, Outcome, Trouble, doubtful, skip_space
-from chatops.dialects.formats.closing import CLOSER, CLOSER_BEGINS, END_OF_TEXT, only_closers_follow
+from chatops.dialects.formats.base import (
+    CLOSER,
+    CLOSER_BEGINS,
+    END_OF_TEXT,
+    MAX_CALL,
+    Early,
+    Found,
+    Nothing,
+    Outcome,
+    Trouble,
+    doubtful,
+    only_closers_follow,
+    skip_space,
+)
 from chatops.dialects.masks import (
     CUE_REACH,
+    Enclosure,
     introduces_an_example,
     paragraph_end,
     quotation_around,
@@ -16,7 +28,6 @@ from chatops.dialects.masks import (
 )
 from chatops.dialects.message import ANYTHING, Message
 from chatops.dialects.reading import DiagnosticKind
-from chatops.dialects.scanner import Early
 
 
 class Went(Enum):

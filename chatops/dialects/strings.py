@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chatops.dialects.repairs import Repair, UnreadableValueError
+from chatops.dialects.reading import Repair, UnreadableValueError
 
 QUOTES = "\"'“”„‘’"
 _SINGLE = "'‘’"

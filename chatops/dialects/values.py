@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from chatops.dialects.json_reader import read_whole, unwrap
-from chatops.dialects.reading import Schema
-from chatops.dialects.repairs import Repair, UnreadableValueError
+from chatops.dialects.reading import Repair, Schema, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
 _TYPE_NAMES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from chatops.dialects import CallReader, Confidence, Diagnostic, DiagnosticKind, Piece, ReadCall, Reading, Schema
 from chatops.dialects.families import Family
-from chatops.dialects.formats.shapes import ARGUMENT_KEYS
+from chatops.dialects.formats.json_objects import ARGUMENT_KEYS
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
 from chatops.models.calls import NAME_LIMIT
 from chatops.models.wire import scrub

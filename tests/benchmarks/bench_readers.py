@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from chatops.dialects.formats.pythonic import read_call_list
 from chatops.dialects.json_reader import read_value
-from chatops.dialects.pythonic import read_call_list
-from chatops.dialects.repairs import UnreadableValueError
+from chatops.dialects.reading import UnreadableValueError
 
 pytestmark = pytest.mark.bench
 

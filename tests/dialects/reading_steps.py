@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from chatops.dialects.repairs import UnreadableValueError
+from chatops.dialects.reading import UnreadableValueError
 
 
 def steps(read: Callable[[str], object], text: str) -> int:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import CallReader, ContentPiece, Piece, Reading, ReasoningPiece, read_calls
-from chatops.dialects.markers import KINDS, MARKS
+from chatops.dialects.formats.marked import MARKS
+from chatops.dialects.scanner import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
 from tests.dialects.test_corpus import put_together
 

@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatops.dialects.json_reader import Repair, UnreadableValueError, read_value, read_whole, unwrap
-from chatops.dialects.literals import Reader, same
-from chatops.dialects.spellings import JSON
+from chatops.dialects.literals import JSON, Reader, same
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
 

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.dialects.formats.pythonic import read_call, read_call_list
 from chatops.dialects.literals import same
-from chatops.dialects.pythonic import read_call, read_call_list
-from chatops.dialects.repairs import Repair, UnreadableValueError
+from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
 from chatops.dialects.literals import same
-from chatops.dialects.reading import Schema
-from chatops.dialects.repairs import Repair, UnreadableValueError
+from chatops.dialects.reading import Repair, Schema, UnreadableValueError
 from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue, canonical
 

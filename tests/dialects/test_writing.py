@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
-from chatops.dialects.fence import fenced, nonce_of
-from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, fenced, nonce_of
 from chatops.domain.model import ToolChoice
 
 READ = WrittenCall(name="file_read", arguments='{"path": "a.txt", "lines": 3, "deep": {"a": [null, true]}}')
@@ -206,7 +205,7 @@ def test_the_number_of_a_fence_never_stands_in_its_content(monkeypatch: pytest.M
         def hexdigest(self) -> str:
             return next(digests)
 
-    monkeypatch.setattr("chatops.dialects.fence.hmac.new", lambda *_: Digest())
+    monkeypatch.setattr("chatops.dialects.writing.hmac.new", lambda *_: Digest())
     assert nonce_of("s", "it knows " + "0" * 16, "and " + "1" * 16) == "2" * 16
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatops.dialects import read_calls
 from chatops.dialects.families import family_of
 from chatops.dialects.reading import Confidence
-from chatops.dialects.writers.inline import object_of
+from chatops.dialects.writers import object_of
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
 from chatops.domain.canonical import JsonValue, canonical
 from tests.support.properties import examples

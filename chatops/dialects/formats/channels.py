@@ -1,23 +1,41 @@
-"""Messages in channels: Harmony (gpt-oss) and Muse, where a header names the recipient.
+"""Messages in channels and parts: Harmony (gpt-oss), Muse and Kimi K3.
 
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
     <|start|>assistant to=user<|message|>text<|eom|>
+    <|open|>call tool="NAME"<|sep|><|open|>argument key="k" type="string"<|sep|>v<|close|>argument<|sep|>
+    <|close|>call<|sep|>
 
-The first part of a reply lacks the text that was already in the prompt, so it may begin with ` to=`. Only a message
-addressed to a tool can be a call: not the final answer, not thought, not a message to the user.
+In Harmony and Muse, a header names the recipient. The first part of a reply lacks the text that was already in the
+prompt, so it may begin with ` to=`. Only a message addressed to a tool can be a call: not the final answer, not
+thought, not a message to the user. In Kimi K3, the answer is in `response`, thought in `think`, calls in `tools`;
+values are raw text with their type as an attribute.
 """
 
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from chatops.dialects.formats.base import Found, Item, unreadable
-from chatops.dialects.formats.closing import closer_may_come
-from chatops.dialects.formats.objects import read_arguments
-from chatops.dialects.formats.shapes import Shape
-from chatops.dialects.json_reader import UnreadableValueError
-from chatops.dialects.offers import Offers
-from chatops.dialects.scanner import TOO_EARLY, Early
+from chatops.dialects.formats.base import (
+    NOT_HERE,
+    TOO_EARLY,
+    Early,
+    Found,
+    Item,
+    Offers,
+    Opening,
+    Outcome,
+    Trouble,
+    closer_may_come,
+    cut_off,
+    skip_space,
+    unreadable,
+)
+from chatops.dialects.formats.json_objects import Shape, read_arguments
+from chatops.dialects.formats.tagged import Collected
+from chatops.dialects.json_reader import read_whole
+from chatops.dialects.reading import Schema, UnreadableValueError
+from chatops.dialects.values import typed
+from chatops.domain.canonical import JsonValue
 
 _PART = r"[^<\n]{0,200}"
 _HEADER = re.compile(
@@ -100,3 +118,138 @@ def read_channel_call(text: str, start: int, header: Header, offers: Offers) -> 
     if ended := _ENDS.match(text, end):
         return Found(end=ended.end(), format="harmony", items=(item,), sure=sure)
     return Found(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
+
+
+_PART_MARK = re.compile(
+    r"<\|(?P<side>open|close)\|>\s?(?P<name>response|think|tools|call|message)\b(?P<more>[^<]{0,400})<\|sep\|>"
+)
+_PART_BEGINS = re.compile(r"<\|(?:open|close)\|>\s?\w{0,12}[^<]{0,400}(?:<(?:\|(?:s(?:e(?:p\|?)?)?)?)?)?\Z")
+_TOOL = re.compile(r'\btool="([^"]{1,256})"')
+_ARGUMENT = re.compile(r"<\|open\|>\s?(?P<what>argument|json)\b(?P<more>[^<]{0,600})<\|sep\|>")
+_KEY = re.compile(r'\bkey="([^"]{1,256})"')
+_TYPE = re.compile(r'\btype="(\w{1,16})"')
+_INSIDE = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
+_CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The opening or closing mark of a part."""
+
+    name: str
+    opens: bool
+    attributes: str
+    end: int
+
+
+def read_part(text: str, start: int) -> Part | Early | None:
+    """Return the mark that begins at `start`; None if there is none."""
+    found = _PART_MARK.match(text, start)
+    if found is None:
+        return TOO_EARLY if _PART_BEGINS.match(text, start) else None
+    return Part(name=found["name"], opens=found["side"] == "open", attributes=found["more"], end=found.end())
+
+
+def read_part_call(opening: Opening, part: Part) -> Outcome:
+    """Return the call whose opening mark is `part`."""
+    text, start, offers = opening.text, opening.start, opening.offers
+    tool = _TOOL.search(part.attributes)
+    if tool is None:
+        return NOT_HERE
+    written = _unescaped(tool[1])
+    reading = _PartCall(text, start, Collected(written, start, offers), offers)
+    end = reading.read(part.end)
+    if end < 0:
+        return Found(end=len(text), format="kimi_k3", items=(cut_off(written, start),), sure=False)
+    return Found(end=end, format="kimi_k3", items=(reading.item(end),))
+
+
+class _PartCall:
+    """State of one call while it is read."""
+
+    __slots__ = ("_call", "_offers", "_start", "_text", "_whole")
+
+    def __init__(self, text: str, start: int, call: Collected, offers: Offers) -> None:
+        self._text = text
+        self._start = start
+        self._call = call
+        self._offers = offers
+        self._whole: JsonValue = None
+        """All arguments, if they were written as one object."""
+
+    def read(self, at: int) -> int:
+        """Read the arguments from `at` on; return the index after the call, -1 if it does not end."""
+        text = self._text
+        while True:
+            at = skip_space(text, at)
+            if end := _CALL_ENDS.match(text, at):
+                return end.end()
+            opened = _ARGUMENT.match(text, at)
+            if opened is None:
+                if at == len(text) or text.startswith("<|", at):
+                    return -1
+                closing = _CALL_ENDS.search(text, at)
+                if closing is None:
+                    return -1
+                self._call.refuse(f"has text outside its arguments: {text[at : min(at + 40, closing.start())]!r}")
+                return closing.end()
+            found = self._value_end(opened.end())
+            if found is None:
+                return -1
+            self._put(opened, text[opened.end() : found[0]])
+            at = found[1]
+
+    def item(self, end: int) -> Item:
+        """Return the call, or its error."""
+        item = self._call.item(end)
+        if self._whole is None or isinstance(item, Trouble):
+            return item
+        return Shape(self._offers, self._start, end, item.repairs).call(item.name, self._whole)
+
+    def _value_end(self, at: int) -> tuple[int, int] | None:
+        """Return the end of the value at `at`, and the index from which to continue; quoted arguments are counted."""
+        depth = 0
+        for mark in _INSIDE.finditer(self._text, at):
+            if mark["side"] == "open":
+                depth += 1
+            elif not depth:
+                return mark.start(), mark.end()
+            else:
+                depth -= 1
+        return None
+
+    def _put(self, opened: re.Match[str], raw: str) -> None:
+        if opened["what"] == "json":
+            self._put_whole(raw)
+            return
+        kind = _TYPE.search(opened["more"])
+        key = _KEY.search(opened["more"])
+        if key is None:
+            self._call.refuse("has an argument without a name")
+            return
+        is_text = kind is None or kind[1] == "string"
+        self._call.put(_unescaped(key[1]), lambda schema: _value(raw, schema, is_text))
+
+    def _put_whole(self, raw: str) -> None:
+        try:
+            read = read_whole(raw)
+        except UnreadableValueError as error:
+            self._call.refuse(f"has arguments that could not be read: {error.message}")
+            return
+        self._whole = read.value
+        self._call.repairs += read.repairs
+
+
+def _value(raw: str, schema: Schema, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:
+    """Return the value of an argument and its repairs.
+
+    Raises UnreadableValueError if it is not of its type.
+    """
+    if not is_text:
+        read = read_whole(raw)
+        return read.value, read.repairs
+    return typed(raw, schema)
+
+
+def _unescaped(attribute: str) -> str:
+    return attribute.replace("&quot;", '"').replace("&amp;", "&")

@@ -1,0 +1,338 @@
+"""Grammars of one model family each, with nested values in their own spelling: Gemma and MiniMax M3.
+
+Gemma writes `call:NAME{key:<|"|>text<|"|>,n:3}`, with bare keys and special delimiters of strings; FunctionGemma spells
+the delimiter `<escape>`. Strings have no escapes, so calls quoted inside a string are counted, and only a delimiter
+outside of them ends it.
+
+MiniMax M3 writes tags named after the parameters, nested, each after `]<]minimax[>[`. Only the schema of the tool says
+whether a tag holds text or further tags, and of what types.
+"""
+
+import re
+
+from chatops.dialects.formats.base import (
+    CLOSER,
+    MAX_DEPTH,
+    NOT_HERE,
+    NOT_YET,
+    Call,
+    Found,
+    Item,
+    Opening,
+    Outcome,
+    Trouble,
+    cut_off,
+    skip_space,
+    unknown,
+    unreadable,
+)
+from chatops.dialects.formats.json_objects import Shape, closed_block
+from chatops.dialects.json_reader import read_value, read_whole
+from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
+from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
+from chatops.domain.canonical import JsonValue
+
+_NAMED = re.compile(r">\s*(?:call)?\s*:?\s*(?P<name>[^\s<>{}\[\]\"'`:,]{1,256})\s*\{")
+_BEGINS = re.compile(r">\s*(?:c|ca|cal|call)?\s*:?\s*[^\s<>{}\[\]\"'`,]{0,256}\s*\Z")
+_DELIMITER = r"<\|\"\|>|<escape>"
+_TEXT_OPENS = re.compile(_DELIMITER)
+_INSIDE = re.compile(
+    rf"(?P<delimiter>{_DELIMITER})|(?P<opens><\|tool_call>|<start_function_call>)|<tool_call\|>|<end_function_call>"
+)
+_KEY = re.compile(rf"(?:{_DELIMITER})?\s*[\"']?(?P<key>[^\s:{{}}\[\],<>\"']{{1,256}})[\"']?\s*(?:{_DELIMITER})?\s*:\s*")
+_BARE = re.compile(r"[^,{}\[\]<\n]{1,4000}")
+_BARE_TEXT = "text without delimiters was read as text"
+_LOST_BRACE = "the closing brace of the arguments is missing"
+
+
+def read_gemma(opening: Opening, *, format: str) -> Outcome:
+    """Read the call after `<|tool_call` or `<start_function_call`."""
+    text, start, offers = opening.text, opening.start, opening.offers
+    if opening.after == len(text):
+        return NOT_YET
+    named = _NAMED.match(text, opening.after)
+    if named is None:
+        if _BEGINS.match(text, opening.after):
+            return NOT_YET
+        closer = CLOSER.search(text, opening.after, opening.after + _PROSE)
+        if closer is None:
+            return NOT_YET if len(text) - opening.after < _PROSE else NOT_HERE
+        trouble = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
+        return Found(end=closer.end(), format=format, items=(trouble,))
+    written = named["name"]
+    name = offers.named(written)
+    reader = _GemmaReader(text, offers.schema(name) if name else {})
+    try:
+        arguments, end = reader.pairs(named.end(), reader.schema, 0)
+    except UnreadableValueError as error:
+        closer = None if error.cut else CLOSER.search(text, error.position)
+        return Found(
+            end=closer.end() if closer else len(text),
+            format=format,
+            items=(unreadable(error, written, start),),
+            sure=closer is not None,
+        )
+    item: Item
+    if name is None:
+        item = unknown(written, offers, start)
+    else:
+        item = Shape(offers, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
+    return closed_block(text, end, [item], format=format)
+
+
+_PROSE = 240
+
+
+class _GemmaReader:
+    """Reader of the pairs of one call."""
+
+    __slots__ = ("repairs", "schema", "text")
+
+    def __init__(self, text: str, schema: Schema) -> None:
+        self.text = text
+        self.schema = schema
+        self.repairs: list[str] = []
+
+    def pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
+        """Read `key:value,...}` from `at` on; return the pairs and the index after the brace."""
+        text = self.text
+        found: dict[str, JsonValue] = {}
+        while True:
+            at = skip_space(text, at)
+            if text.startswith("}", at):
+                return found, at + 1
+            if depth == 0 and found and CLOSER.match(text, at):
+                self.repairs.append(_LOST_BRACE)
+                return found, at
+            key = _KEY.match(text, at)
+            if key is None:
+                raise self._fail("a key is missing", at)
+            value, at = self._value(key.end(), property_schema(schema, key["key"]), depth + 1)
+            if key["key"] in found and found[key["key"]] != value:
+                raise UnreadableValueError(f"{key['key']!r:.80} is given twice", at)
+            found[key["key"]] = value
+            at = self._comma(at, "}", closers=depth == 0)
+
+    def _items(self, at: int, schema: Schema, depth: int) -> tuple[list[JsonValue], int]:
+        text = self.text
+        each = item_schema(schema)
+        found: list[JsonValue] = []
+        while True:
+            at = skip_space(text, at)
+            if text.startswith("]", at):
+                return found, at + 1
+            value, at = self._value(at, each, depth + 1)
+            found.append(value)
+            at = self._comma(at, "]")
+
+    def _comma(self, at: int, closing: str, *, closers: bool = False) -> int:
+        """Return the index after a comma; stay before a closing bracket."""
+        at = skip_space(self.text, at)
+        if self.text.startswith(",", at):
+            return at + 1
+        if self.text.startswith(closing, at) or (closers and CLOSER.match(self.text, at)):
+            return at
+        raise self._fail("a comma or a closing bracket is missing", at)
+
+    def _value(self, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+        text = self.text
+        if depth > MAX_DEPTH:
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
+        if opened := _TEXT_OPENS.match(text, at):
+            end, after = self._text_end(opened.end())
+            return text[opened.end() : end], after
+        char = text[at : at + 1]
+        if char == "{":
+            return self.pairs(at + 1, schema, depth)
+        if char == "[":
+            return self._items(at + 1, schema, depth)
+        if char in ('"', "'") and char:
+            read = read_value(text, at)
+            self.repairs += read.repairs
+            return read.value, read.end
+        return self._bare(at, schema)
+
+    def _bare(self, at: int, schema: Schema) -> tuple[JsonValue, int]:
+        """Read a number, a word, or a string without its delimiters."""
+        found = _BARE.match(self.text, at)
+        if found is None or found.end() == len(self.text):
+            raise self._fail("no value stands here", found.end() if found else at)
+        raw = found[0].strip()
+        try:
+            read = read_whole(raw)
+        except UnreadableValueError:
+            return self._bare_text(raw, schema, at), found.end()
+        self.repairs += read.repairs
+        return read.value, found.end()
+
+    def _bare_text(self, raw: str, schema: Schema, at: int) -> JsonValue:
+        try:
+            value, repairs = typed(raw, schema)
+        except UnreadableValueError as error:
+            raise UnreadableValueError(error.message, at) from None
+        self.repairs += (_BARE_TEXT, *repairs)
+        return value
+
+    def _text_end(self, at: int) -> tuple[int, int]:
+        """Return the end of the string that begins at `at`, and the index after its delimiter."""
+        depth = 0
+        for mark in _INSIDE.finditer(self.text, at):
+            if mark["opens"]:
+                depth += 1
+            elif mark["delimiter"]:
+                if not depth:
+                    return mark.start(), mark.end()
+            elif depth:
+                depth -= 1
+        raise UnreadableValueError("the text ends before its closing delimiter", at, cut=True)
+
+    def _fail(self, message: str, at: int) -> UnreadableValueError:
+        if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _LONGEST_MARK):
+            return UnreadableValueError("the text ends in the middle of it", at, cut=True)
+        return UnreadableValueError(message, at)
+
+
+_LONGEST_MARK = 24
+
+
+_MARK = "]<]minimax[>["
+_M = re.escape(_MARK)
+_WRAPPER = re.compile(rf"\s*<tool_call>\s*(?=(?:{_M})?<invoke)")
+_WRAPPER_BEGINS = re.compile(r"\s*(?:<[\w]{0,10}>?\s*[^\s]{0,24})?\Z")
+_CALL = re.compile(r"""\s*<invoke\s+name\s*=\s*["']?(?P<name>[^"'<>\s]{1,256})["']?\s*>""")
+_CALL_BEGINS = re.compile(r"\s*<(?:i[^<>]{0,280})?\Z")
+_CALL_ENDS = re.compile(rf"(?:{_M})?</invoke>")
+_OPENS = re.compile(rf"(?:{_M})?<(?P<tag>[^\s<>/\"']{{1,256}})>")
+_NEXT_CALL = re.compile(rf"(?:{_M})(?:<invoke\s|</tool_call>)")
+_LOST_MARK = "the mark before a closing tag is missing"
+_LOST_CALL_END = "the closing tag of the call is missing"
+
+
+def read_minimax(opening: Opening) -> Outcome:
+    """Read the text after the mark: the wrapper of calls, or a call."""
+    text, start = opening.text, opening.start
+    if wrapper := _WRAPPER.match(text, opening.after):
+        return Found(end=wrapper.end(), format="minimax_m3", wraps=True)
+    call = _CALL.match(text, opening.after)
+    if call is None:
+        begun = _WRAPPER_BEGINS.match(text, opening.after) or _CALL_BEGINS.match(text, opening.after)
+        return NOT_YET if begun else NOT_HERE
+    written = call["name"]
+    name = opening.offers.named(written)
+    reader = _MinimaxReader(text)
+    try:
+        arguments, end = reader.arguments(call.end(), opening.offers.schema(name) if name else {})
+    except UnreadableValueError as error:
+        if error.cut:
+            return Found(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
+        closer = _CALL_ENDS.search(text, error.position)
+        trouble = Trouble(
+            kind=DiagnosticKind.UNREADABLE,
+            message=f"could not be read: {error.message}",
+            start=start,
+            name=written,
+        )
+        if name is None:
+            trouble = unknown(written, opening.offers, start)
+        return Found(
+            end=closer.end() if closer else len(text), format="minimax_m3", items=(trouble,), sure=closer is not None
+        )
+    item: Item
+    if name is None:
+        item = unknown(written, opening.offers, start)
+    else:
+        item = Call(name=name, arguments=arguments, start=start, end=end, repairs=tuple(dict.fromkeys(reader.repairs)))
+    return Found(end=end, format="minimax_m3", items=(item,))
+
+
+class _MinimaxReader:
+    """Reader of the tags of one call."""
+
+    __slots__ = ("repairs", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.repairs: list[str] = []
+
+    def arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
+        """Read the arguments from `at` on; return them and the index after the closing tag of the call."""
+        found: dict[str, JsonValue] = {}
+        while True:
+            at = skip_space(self.text, at)
+            if end := _CALL_ENDS.match(self.text, at):
+                return found, end.end()
+            if found and _NEXT_CALL.match(self.text, at):
+                self.repairs.append(_LOST_CALL_END)
+                return found, at
+            at = self._member(at, schema, found, 0)
+
+    def _member(self, at: int, schema: Schema, into: dict[str, JsonValue], depth: int) -> int:
+        """Read one tag into `into`; a repeated name makes a list. Return the index after it."""
+        opened = _OPENS.match(self.text, at)
+        if opened is None:
+            rest = self.text[at : at + 300]
+            cut = not rest or (rest[0] in "]<" and ">" not in rest.removeprefix(_MARK) and len(rest) < _LONGEST_TAG)
+            raise UnreadableValueError("a tag is missing", at, cut=cut)
+        tag = opened["tag"]
+        value, end = self._value(tag, opened.end(), property_schema(schema, tag), depth + 1)
+        if tag not in into:
+            into[tag] = value
+        elif depth == 0:
+            if into[tag] != value:
+                raise UnreadableValueError(f"{tag!r:.80} is given twice", at)
+        else:
+            before = into[tag]
+            into[tag] = [*before, value] if isinstance(before, list) else [before, value]
+        return end
+
+    def _value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+        """Return the content of the tag, which begins at `at`, and the index after its closing tag."""
+        if depth > MAX_DEPTH:
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
+        inner = skip_space(self.text, at)
+        if self.text.startswith(f"{_MARK}<", inner) and not self.text.startswith(f"{_MARK}</", inner):
+            if "string" not in types_of(schema):
+                return self._parts(tag, inner, schema, depth)
+        return self._text(tag, at, schema)
+
+    def _parts(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+        closing = re.compile(rf"(?:{_M})?</{re.escape(tag)}>")
+        is_list = "array" in types_of(schema)
+        listed: list[JsonValue] = []
+        keyed: dict[str, JsonValue] = {}
+        while True:
+            at = skip_space(self.text, at)
+            if end := closing.match(self.text, at):
+                return (listed if is_list else keyed), end.end()
+            if is_list:
+                one: dict[str, JsonValue] = {}
+                at = self._member(at, {"additionalProperties": item_schema(schema)}, one, depth)
+                listed += one.values()
+            else:
+                at = self._member(at, schema, keyed, depth)
+
+    def _text(self, tag: str, at: int, schema: Schema) -> tuple[JsonValue, int]:
+        end, after = self._text_end(tag, at)
+        try:
+            value, repairs = typed(strip_newlines(self.text[at:end]), schema)
+        except UnreadableValueError as error:
+            raise UnreadableValueError(f"{tag!r:.80}: {error.message}", end) from None
+        self.repairs += repairs
+        return value, after
+
+    def _text_end(self, tag: str, at: int) -> tuple[int, int]:
+        """Return the end of the text in `tag`, and the index after its closing tag, whose mark may be missing."""
+        closing = f"</{tag}>"
+        begin = at
+        while (at := self.text.find(closing, at)) >= 0:
+            after = at + len(closing)
+            if self.text.endswith(_MARK, begin, at):
+                return at - len(_MARK), after
+            if self.text.startswith(_MARK, skip_space(self.text, after)):
+                self.repairs.append(_LOST_MARK)
+                return at, after
+            at = after
+        raise UnreadableValueError("the text ends before its closing tag", begin, cut=True)
+
+
+_LONGEST_TAG = 280

@@ -1,1 +1,0 @@
-"""Writers of calls, by format."""
