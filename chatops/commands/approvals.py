@@ -20,7 +20,6 @@ from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import DecideCall
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
-from chatops.headless.formats import dumps
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
 from chatops.runtime.denials import sentence, under_rights_now
 from chatops.runtime.descriptions import answer_to, left_off, told
@@ -132,7 +131,7 @@ def _list(arguments: Namespace) -> int:
         interrupted = list(_interrupted(opened.store))
     view = screen()
     if arguments.output_format == "json":
-        view.line(dumps([_queued_json(one) for one in queue], indent=2))
+        view.json([_queued_json(one) for one in queue])
     for session, state in interrupted:
         view.say(f"Session {session} was {state}. What is to become of it is asked by: chatops resume {session}")
     if arguments.output_format == "json":
@@ -172,7 +171,7 @@ def _show(arguments: Namespace) -> int:
         queued = _as_of_now(opened, find_call(opened.store, arguments.id))
     view = screen()
     if arguments.output_format == "json":
-        view.line(dumps(_queued_json(queued), indent=2))
+        view.json(_queued_json(queued))
         return 0
     view.exactly(describe(queued.pending))
     call = queued.pending.call.id

@@ -6,8 +6,7 @@ from chatops.commands.context import Storage, app, find_session, screen
 from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
-from chatops.headless.formats import dumps
-from chatops.headless.stream import plain
+from chatops.headless.json_values import dumps, plain
 from chatops.store.base import DecisionRow
 
 EVERYTHING = 1_000_000_000
@@ -26,7 +25,7 @@ def run(arguments: Namespace) -> int:
             view.line(dumps(_row_json(row)))
         return 0
     if arguments.output_format == "json":
-        view.line(dumps([_row_json(row) for row in rows], indent=2))
+        view.json([_row_json(row) for row in rows])
         return 0
     if not rows:
         view.say("No decisions yet.")

@@ -5,8 +5,7 @@ from argparse import Namespace
 from chatops.commands.context import Storage, screen, with_app
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Check, Grade, failed, lines
-from chatops.headless.formats import dumps
-from chatops.headless.stream import plain
+from chatops.headless.json_values import plain
 from chatops.wiring import App
 from chatops.wiring.doctor import look
 
@@ -34,7 +33,7 @@ def run(arguments: Namespace) -> int:
 def _print(checks: list[Check], output: str) -> int:
     view = screen()
     if output == "json":
-        view.line(dumps([plain(check) for check in checks], indent=2))
+        view.json([plain(check) for check in checks])
     else:
         view.answer(lines(checks))
     return 1 if failed(checks) else 0

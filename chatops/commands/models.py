@@ -7,7 +7,6 @@ from typing import assert_never
 from chatops.commands.context import screen, with_app
 from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
-from chatops.headless.formats import dumps
 from chatops.headless.reach import Reach, Standing, reach
 from chatops.models.hosts import where
 from chatops.wiring import App
@@ -35,7 +34,7 @@ def run(arguments: Namespace) -> int:
         default = opened.rights.default_model()
         view = screen()
         if arguments.output_format == "json":
-            view.line(dumps([_json(one, default) for one in found], indent=2))
+            view.json([_json(one, default) for one in found])
             return 0
         rows = [
             (

@@ -28,8 +28,7 @@ from chatops.dialects import read_calls
 from chatops.dialects.reading import Confidence, Reading, Tools
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.formats import dumps
-from chatops.headless.report import arguments_value
+from chatops.headless.json_values import arguments_value, dumps
 from chatops.headless.screen import Screen
 
 

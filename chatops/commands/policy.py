@@ -6,8 +6,7 @@ from chatops.commands.context import app, check_role, screen, with_app
 from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.formats import dumps
-from chatops.headless.stream import plain
+from chatops.headless.json_values import plain
 from chatops.policy.patterns import show_rule
 from chatops.wiring import App
 from chatops.wiring.explain import Explained, explain_call
@@ -30,7 +29,7 @@ async def _explain(opened: App, arguments: Namespace) -> int:
     found = await explain_call(opened, opened.grant_for(role), arguments.tool, arguments.call)
     view = screen()
     if arguments.output_format == "json":
-        view.line(dumps(_json(arguments.tool, role, found), indent=2))
+        view.json(_json(arguments.tool, role, found))
         return 0
     view.answer("\n".join(found.lines))
     for remark in found.remarks:
@@ -67,7 +66,7 @@ def _list(opened: App, arguments: Namespace) -> int:
     view = screen()
     if arguments.output_format == "json":
         found: list[JsonValue] = [{"role": role, "rule": rule, "source": source} for role, rule, source in rows]
-        view.line(dumps(found, indent=2))
+        view.json(found)
     elif rows:
         view.answer(table(("ROLE", "RULE", "SOURCE"), rows))
     else:

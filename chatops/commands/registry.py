@@ -11,7 +11,6 @@ from chatops.config.registry import SITE_REGISTRY, json_schema, load_registry, r
 from chatops.config.registry_read import MAX_BYTES
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.formats import dumps
 from chatops.policy.registry import Registry
 from chatops.wiring.checking import concerns_of, unusable_models
 
@@ -26,9 +25,7 @@ def run(arguments: Namespace) -> int:
         registry = read_registry(_read(path), source=str(path), site=path == SITE_REGISTRY)
     except ConfigError as error:
         if arguments.output_format == "json":
-            screen().line(
-                dumps({"path": str(path), "ok": False, "error": str(error), "advice": error.advice}, indent=2)
-            )
+            screen().json({"path": str(path), "ok": False, "error": str(error), "advice": error.advice})
             return 2
         raise
     concerns = concerns_of(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
@@ -72,7 +69,7 @@ def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: st
             "warnings": list(warnings),
             "unusable_models": list(unusable_models(registry)),
         }
-        view.line(dumps(found, indent=2))
+        view.json(found)
         return
     for warning in warnings:
         view.answer(f"warning: {warning}")

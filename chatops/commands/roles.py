@@ -7,7 +7,6 @@ from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
-from chatops.headless.formats import dumps
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
@@ -56,7 +55,7 @@ def _list(opened: App, output: str) -> int:
         )
     view = screen()
     if output == "json":
-        view.line(dumps(values, indent=2))
+        view.json(values)
         return 0
     view.answer(table(("ROLE", "MODEL", "TOOLS"), rows))
     view.say(f"Your access level here: {opened.rights.level.word}.")
@@ -71,7 +70,7 @@ async def _show(opened: App, arguments: Namespace) -> int:
     layers = session.prompt_layers()
     view = screen()
     if arguments.output_format == "json":
-        view.line(dumps(_json(opened, grant, layers), indent=2))
+        view.json(_json(opened, grant, layers))
     else:
         view.answer(_text(opened, grant, layers))
     return 0

@@ -12,8 +12,7 @@ from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from chatops.headless.formats import dumps
-from chatops.headless.stream import plain
+from chatops.headless.json_values import plain
 from chatops.runtime.descriptions import left_off
 from chatops.store.base import SessionInfo, Store
 from chatops.store.export import ExportFormat, export, to_markdown
@@ -53,7 +52,7 @@ def _list(opened: App, arguments: Namespace) -> int:
     view = screen()
     found = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
-        view.line(dumps([{**_info_json(one), "state": _state(opened.store, one)} for one in found], indent=2))
+        view.json([{**_info_json(one), "state": _state(opened.store, one)} for one in found])
         return 0
     if not found:
         view.say("No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all")
@@ -88,7 +87,7 @@ def _show(opened: App, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
-        view.line(dumps({**_info_json(info), "message_list": [plain(one) for one in messages]}, indent=2))
+        view.json({**_info_json(info), "message_list": [plain(one) for one in messages]})
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
     if info.run is not None:
@@ -121,7 +120,7 @@ def _search(opened: App, arguments: Namespace) -> int:
             {"session_id": info.id, "title": info.title, "message_id": message_id, "text": text}
             for info, message_id, text in hits
         ]
-        view.line(dumps(found, indent=2))
+        view.json(found)
     elif hits:
         rows = [(info.id, info.title, _excerpt(text, wanted)) for info, _, text in hits]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))

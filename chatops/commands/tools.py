@@ -8,7 +8,6 @@ from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import ToolSpec, tool_name
 from chatops.engine.signature import parameters
-from chatops.headless.formats import dumps
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import effective_verdict
 from chatops.wiring import App
@@ -26,7 +25,7 @@ def run(arguments: Namespace) -> int:
             return 0
         found = [(spec, *_standing(opened, grant, spec)) for spec in opened.catalog.specs]
         if arguments.output_format == "json":
-            view.line(dumps([_json(spec, verdict, reason) for spec, verdict, reason in found], indent=2))
+            view.json([_json(spec, verdict, reason) for spec, verdict, reason in found])
             return 0
         rows = [
             (spec.name, verdict.value, spec.min_access.word, reason or spec.description)
@@ -47,7 +46,7 @@ def _show(opened: App, grant: Grant, name: str, output: str) -> None:
     verdict, reason = _standing(opened, grant, spec)
     view = screen()
     if output == "json":
-        view.line(dumps({**_json(spec, verdict, reason), "schema": json_or_text(spec.schema)}, indent=2))
+        view.json({**_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
         return
     rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
     described = f"{spec.name}: {spec.description.strip()}"

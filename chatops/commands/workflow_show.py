@@ -7,10 +7,9 @@ from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, NoSuchSessionError
 from chatops.engine.workflow.state import WorkflowState
-from chatops.headless.formats import dumps
+from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
-from chatops.headless.run_report import RunReport, run_json, run_report
-from chatops.headless.stream import plain
+from chatops.headless.report import RunReport, as_json, run_report
 from chatops.headless.workflow import review_steps
 from chatops.policy.workflow import CommandGate, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.policy.workflow_definition import Definition
@@ -25,7 +24,7 @@ def schema() -> int:
     from chatops.config.workflow_read import workflow_schema  # loads pydantic
 
     value: JsonValue = workflow_schema()  # type: ignore[assignment]  # a JSON Schema is JSON
-    screen().line(dumps(value, indent=2))
+    screen().json(value)
     return 0
 
 
@@ -35,15 +34,12 @@ def listing(opened: App, arguments: Namespace) -> int:
     known = opened.workflows()
     runs = opened.store.runs(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
-        view.line(
-            dumps(
-                {
-                    "workflows": [_definition_json(one.spec) for one in known.found],
-                    "unusable": [{"name": one.name, "error": str(one.error)} for one in known.unusable],
-                    "runs": [plain(one) for one in runs],
-                },
-                indent=2,
-            )
+        view.json(
+            {
+                "workflows": [_definition_json(one.spec) for one in known.found],
+                "unusable": [{"name": one.name, "error": str(one.error)} for one in known.unusable],
+                "runs": [plain(one) for one in runs],
+            }
         )
         return 0
     for notice in known.notices:
@@ -99,7 +95,7 @@ def _show_definition(opened: App, definition: Definition, arguments: Namespace) 
             "errors": list(checked.errors),
             "warnings": list(checked.warnings),
         }
-        view.line(dumps(value, indent=2))
+        view.json(value)
         return 0
     view.answer(_definition_text(definition.spec))
     for problem in (*checked.errors, *checked.warnings):
@@ -151,7 +147,7 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
     view = screen()
     result = run_report(run, turns_of(opened.store, run), workspace=info.workspace)
     if arguments.output_format == "json":
-        view.line(dumps(run_json(result), indent=2))
+        view.json(as_json(result))
         return 0
     view.answer(_run_text(result))
     if result.review is not None:

@@ -1,23 +1,45 @@
-"""The three output formats. A reporter follows the events of a turn and prints its result."""
+"""The three output formats. A reporter follows the events of a turn or a workflow run and prints its result."""
 
 import json
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol, assert_never
 
-from chatops.domain.canonical import MOST_NESTED, JsonValue
+from chatops.domain.canonical import json_or_text
 from chatops.domain.endings import ending_of
-from chatops.domain.events import CallDecided, Notice, Published, Status, ToolFinished, ToolStarted, TurnStatus
-from chatops.engine.state import TurnState
-from chatops.engine.workflow.state import WorkflowState
-from chatops.headless.report import Report, as_json
+from chatops.domain.events import (
+    AnswerRefused,
+    CallDecided,
+    Event,
+    GateChecked,
+    Notice,
+    Published,
+    ReviewRequested,
+    RoundStarted,
+    Status,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStatus,
+    WorkflowFinished,
+    WorkflowStarted,
+)
+from chatops.domain.fields import as_fields
+from chatops.domain.usage import Usage, total
+from chatops.engine import findings
+from chatops.engine.state import Finished, TurnState
+from chatops.engine.tracker import Stand, standings
+from chatops.engine.workflow.state import RunFinished, WorkflowState
+from chatops.headless.json_values import dumps
+from chatops.headless.report import RunReport, TurnReport, as_json
 from chatops.headless.screen import Screen
-from chatops.headless.stream import Tree
+from chatops.headless.stream import Line, Tree
 
-SHOWN_ARGUMENTS = 200
-"""Most characters of a call's arguments in a progress line."""
+SHOWN = 200
+"""Most characters of a call's arguments, or of a reason, in a progress line."""
 
 
 class OutputFormat(StrEnum):
@@ -29,18 +51,18 @@ class OutputFormat(StrEnum):
 
 
 class Reporter(Protocol):
-    """Prints a turn."""
+    """Prints a turn or a workflow run."""
 
-    def resumed(self, state: TurnState) -> None:
-        """Handle that a stored turn is resumed."""
+    def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
+        """Handle that a stored turn or run is resumed; `turn` is the one that a run waits for, if it was started."""
         ...
 
     def event(self, published: Published) -> None:
         """Handle an event."""
         ...
 
-    def finished(self, result: Report) -> None:
-        """Print the result of a turn that is paused or over."""
+    def finished(self, result: TurnReport | RunReport) -> None:
+        """Print the result of what is paused or over."""
         ...
 
     def broke(self, reason: str) -> None:
@@ -51,137 +73,214 @@ class Reporter(Protocol):
 class Text:
     """The answer on stdout, once it is complete; progress on stderr."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, progress: "Progress | None") -> None:
         self._screen = screen
+        self._progress = progress
 
-    def resumed(self, state: TurnState) -> None:
-        """Print nothing."""
+    def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
+        """Restore the progress counts of a run."""
+        if self._progress is not None and run is not None:
+            self._progress.resumed(run)
 
     def event(self, published: Published) -> None:
-        """Print tools, decisions and notices as they happen, one line each, to stderr."""
-        progress(self._screen, published)
+        """Print a line to stderr, or nothing."""
+        if self._progress is not None:
+            self._progress.event(published)
 
-    def finished(self, result: Report) -> None:
-        """Print the answer, if there is one. It goes to stderr if the turn failed or was stopped."""
-        if result.answer and result.status in (TurnStatus.ANSWERED, TurnStatus.LIMIT):
+    def finished(self, result: TurnReport | RunReport) -> None:
+        """Print the answer, if there is one.
+
+        The answer of a turn that failed or was stopped goes to stderr. The object that a run ends with is printed as
+        lines, one for each field.
+        """
+        if not result.answer:
+            return
+        if isinstance(result, RunReport):
+            if result.status is TurnStatus.ANSWERED:
+                self._screen.answer(as_fields(result.answer))
+        elif result.status in (TurnStatus.ANSWERED, TurnStatus.LIMIT):
             self._screen.answer(result.answer)
-        elif result.answer:
+        else:
             self._screen.say(result.answer)
 
     def broke(self, reason: str) -> None:
         """Print nothing: every format reports the reason on stderr."""
 
 
-class Json:
-    """One JSON object at the end."""
+class Json(Text):
+    """One JSON object at the end; progress as in text format."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def resumed(self, state: TurnState) -> None:
-        """Print nothing."""
-
-    def event(self, published: Published) -> None:
-        """Print progress to stderr, as in text format."""
-        progress(self._screen, published)
-
-    def finished(self, result: Report) -> None:
+    def finished(self, result: TurnReport | RunReport) -> None:
         """Print the documented object."""
-        self._screen.line(dumps(as_json(result), indent=2))
-
-    def broke(self, reason: str) -> None:
-        """Print nothing: there is no turn to describe."""
+        self._screen.json(as_json(result))
 
 
 class StreamJson:
-    """One JSON line per event."""
+    """One JSON line per event: the tree of workflow, step, turn and round."""
 
     def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.time) -> None:
         self._screen = screen
         self._clock = clock
         self._tree = Tree()
 
-    def resumed(self, state: TurnState) -> None:
-        """Open the nodes of the stored turn again."""
-        self._write(self._tree.resumed(state, self._clock()))
-
-    def resumed_run(self, run: WorkflowState) -> None:
-        """Open the nodes of a stored workflow run again."""
-        self._write(self._tree.resumed_run(run, self._clock()))
+    def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
+        """Open the nodes of what is stored again."""
+        if run is not None:
+            self._write(self._tree.resumed_run(run, self._clock()))
+        if turn is not None and (run is None or not isinstance(turn.phase, Finished)):
+            self._write(self._tree.resumed(turn, self._clock()))
 
     def event(self, published: Published) -> None:
         """Print the lines of an event."""
         self._write(self._tree.lines(published))
 
-    def finished(self, result: Report) -> None:
-        """Close all open nodes, except for a paused turn, whose nodes a later command continues."""
-        if result.status != TurnStatus.PAUSED:
-            self.broke(result.detail or f"the turn ended: {result.status}")
+    def finished(self, result: TurnReport | RunReport) -> None:
+        """Close all open nodes, unless it is paused: a later command continues those."""
+        if result.status is not TurnStatus.PAUSED:
+            what = "run" if isinstance(result, RunReport) else "turn"
+            self.broke(result.detail or f"the {what} ended: {result.status}")
 
     def broke(self, reason: str) -> None:
         """Close all open nodes with ``error``."""
         self._write(self._tree.close(self._clock(), reason=reason))
 
-    def _write(self, lines: list[dict[str, JsonValue]]) -> None:
+    def _write(self, lines: list[Line]) -> None:
         for line in lines:
             self._screen.line(dumps(line))
 
 
-def reporter(kind: OutputFormat, screen: Screen) -> Reporter:
-    """Return the reporter for a format."""
+def reporter(
+    kind: OutputFormat,
+    screen: Screen,
+    *,
+    summary: bool = False,
+    turn: Callable[[], TurnState | None] = lambda: None,
+) -> Reporter:
+    """Return the reporter for a format.
+
+    `summary`: print the result without progress. `turn` returns the current turn of a run.
+    """
+    progress = None if summary else Progress(screen, turn=turn)
     match kind:
         case OutputFormat.TEXT:
-            return Text(screen)
+            return Text(screen, progress)
         case OutputFormat.JSON:
-            return Json(screen)
+            return Json(screen, progress)
         case OutputFormat.STREAM_JSON:
             return StreamJson(screen)
     assert_never(kind)
 
 
-def dumps(value: JsonValue, *, indent: int | None = None) -> str:
-    """Return JSON that is safe on any stream and any terminal: ASCII only, never ``NaN``.
+class Progress:
+    """Prints tools, decisions and notices as they happen, one line each.
 
-    A value that JSON cannot hold (a number out of range, endless nesting) is left out instead of failing the command.
+    For a run also where it is: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``.
     """
-    try:
-        return json.dumps(value, indent=indent, allow_nan=False)
-    except (ValueError, RecursionError):
-        return json.dumps(_holdable(value, MOST_NESTED), indent=indent, allow_nan=False)
+
+    def __init__(self, screen: Screen, *, turn: Callable[[], TurnState | None]) -> None:
+        """Create the progress printer. `turn` returns the current turn as committed."""
+        self._screen = screen
+        self._turn = turn
+        self._steps: tuple[str, ...] = ()
+        self._at = ""
+        self._spent: Usage | None = None
+
+    def resumed(self, run: WorkflowState) -> None:
+        """Restore steps and token counts of a stored run that is resumed."""
+        self._steps = tuple(step.name for step in run.spec.steps)
+        for record in run.attempts:
+            self._spent = total(self._spent, record.usage)
+        if not isinstance(run.phase, RunFinished):
+            self._go_to(run.phase.step)
+
+    def event(self, published: Published) -> None:
+        """Print one line for an event, or nothing."""
+        match published.event:
+            case WorkflowStarted(workflow=workflow, steps=steps, id=run_id):
+                self._steps = steps
+                self._screen.say(f"workflow {workflow}: {', '.join(steps)} (run {run_id})")
+            case StepStarted(step=step, attempt=attempt, attempts=attempts):
+                self._go_to(step)
+                self._say(f"attempt {attempt}" + (f" of {attempts}" if attempt <= attempts else ""))
+            case RoundStarted():
+                self._round()
+            case AnswerRefused(why=why):
+                self._say(f"the answer is not accepted: {one_line(why)}")
+            case GateChecked(gate=gate, status=status, detail=detail):
+                word = "passed" if status is Status.SUCCESS else f"did not pass: {one_line(detail)}"
+                self._say(f"gate {gate} {word}")
+            case StepFinished(result=result, detail=detail):
+                self._say(result.value + (f": {one_line(detail)}" if detail else ""))
+            case ReviewRequested(reason=reason):
+                self._say(f"waits for a person ({reason})")
+            case WorkflowFinished(result=result):
+                self._screen.say(f"workflow {result}, {tokens(self._spent)}")
+            case ToolFinished(tool=tool, status=Status.ERROR, content=content) if content.startswith(findings.HEADING):
+                found = "; ".join(f"{one.property}: {one.message}" for one in findings.told(tool, content))
+                self._screen.say(f"{tool}: failed: {one_line(found)}")
+            case TurnFinished(usage=usage):
+                self._spent = total(self._spent, usage)
+            case event:
+                line = _tool_line(event)
+                if line:
+                    self._screen.say(line)
+
+    def _go_to(self, step: int) -> None:
+        self._at = f"step {step + 1}/{len(self._steps)} {self._steps[step]}"
+
+    def _say(self, text: str) -> None:
+        self._screen.say(f"{self._at}: {text}")
+
+    def _round(self) -> None:
+        turn = self._turn()
+        if turn is None or turn.contract is None or not self._at:
+            return
+        most = turn.grant.max_rounds
+        number = turn.counters.rounds + 1
+        parts = [f"iteration {number}/{most}" if number <= most else "closing call"]
+        stands = [one.stand for one in standings(turn.contract, turn.messages, turn.grant)]
+        if stands:
+            passed, never = stands.count(Stand.PASSED), stands.count(Stand.NEVER)
+            parts.append(f"validations {passed} passed, {len(stands) - passed - never} failing, {never} not called")
+        spent = total(self._spent, turn.usage)
+        self._say(", ".join([*parts, tokens(spent)]))
 
 
-def _holdable(value: JsonValue, levels: int) -> JsonValue:
-    """Return `value` with null for parts that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
-        return value
-    if levels == 0:
-        return None
-    if isinstance(value, Mapping):
-        return {name: _holdable(one, levels - 1) for name, one in value.items()}
-    return [_holdable(one, levels - 1) for one in value]
-
-
-def progress(screen: Screen, published: Published) -> None:
-    """Print the events that a user at the terminal wants to see while waiting."""
-    match published.event:
+def _tool_line(event: Event) -> str:
+    """Return the line about an event that a user at the terminal wants to see; empty if there is none."""
+    match event:
         case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox):
-            shown = arguments if len(arguments) <= SHOWN_ARGUMENTS else f"{arguments[:SHOWN_ARGUMENTS]}…"
+            shown = arguments if len(arguments) <= SHOWN else f"{arguments[:SHOWN]}…"
             unconfined = f"; sandbox: {sandbox}" if sandbox.startswith("off") else ""
-            screen.say(f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined)
+            return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = ending_of(tool, content)
             cause = ending.cause and f"likely cause: {ending.cause}"
             told = [ending.how or content.strip().partition("\n")[0], ending.stopped, cause]
-            screen.say(": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": "))
+            return ": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": ")
         case ToolFinished(tool=tool, content=content, truncated=truncated):
             told = [ending_of(tool, content).stopped, "result shortened" if truncated else ""]
-            if any(told):
-                screen.say(f"{tool}: {', '.join(filter(None, told))}")
+            return f"{tool}: {', '.join(filter(None, told))}" if any(told) else ""
         case CallDecided(id=call, by=by, decision=decision):
-            screen.say(f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind}, nobody asked")
+            return f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind}, nobody asked"
         case Notice(text=text, advice=advice):
-            screen.say(f"{text} {advice}".strip())
+            return f"{text} {advice}".strip()
         case _:
-            return
+            return ""
+
+
+def tokens(usage: Usage | None) -> str:
+    """Return the number of tokens spent, in words."""
+    return "no tokens counted" if usage is None else f"{usage.input_tokens + usage.output_tokens:,} tokens"
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text, on one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= SHOWN else f"{flat[:SHOWN]}…"
+
+
+def readable(answer: str) -> str:
+    """Return a result for review without loss: an object or list as indented JSON, anything else unchanged."""
+    value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

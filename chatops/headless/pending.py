@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
+from chatops.domain.interruption import Interruption
 from chatops.domain.sanitize import reveal, sanitize, show_path
-from chatops.headless.report import arguments_value, pending_json
+from chatops.headless.json_values import arguments_value
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
@@ -82,6 +83,28 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "network": facts.network or bool(facts.hosts),
         "said": pending.said,
         "denial": _denial_json(pending.denial) if pending.denial is not None else None,
+    }
+
+
+def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
+    """Return a pending call as the JSON format lists it."""
+    return {
+        "id": pending.call.id,
+        "tool": pending.call.name,
+        "arguments": arguments_value(pending.facts.arguments),
+        "why": pending.why,
+        **({"interrupted": _interrupted_json(pending.interruption)} if pending.interruption is not None else {}),
+    }
+
+
+def _interrupted_json(known: Interruption) -> JsonValue:
+    """Return what is known about an attempt whose outcome is unknown."""
+    return {
+        "attempt": known.attempt,
+        "started_at": known.started_at,
+        "output": known.output,
+        "processes": known.processes.value,
+        "process_count": known.count,
     }
 
 

@@ -1,4 +1,7 @@
-"""The JSON object that `--output-format json` prints of a turn, built from its state (surface, section 1)."""
+"""Results of turns and workflow runs for scripts: the objects that `--output-format json` prints.
+
+`report` and `run_report` build them from the stored state, `as_json` gives their documented form.
+"""
 
 import os.path
 from collections.abc import Mapping, Sequence
@@ -9,11 +12,10 @@ from typing import assert_never
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
-from chatops.domain.interruption import Interruption
 from chatops.domain.messages import ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
+from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stands_in
 from chatops.engine.state import (
     AwaitingDecision,
@@ -32,6 +34,19 @@ from chatops.engine.state import (
 )
 from chatops.engine.unanswered import failure_of, kind_of
 from chatops.engine.view import answer_so_far, pending_calls, turn_status
+from chatops.engine.workflow.progress import failed_steps
+from chatops.engine.workflow.state import (
+    AwaitingReview,
+    CheckingGate,
+    ReviewReason,
+    RunFinished,
+    RunningStep,
+    RunResult,
+    StepOutput,
+    WorkflowState,
+)
+from chatops.headless.json_values import arguments_value, usage_json
+from chatops.headless.pending import pending_json
 
 WRITERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"file_write": ("path", "{}"), "file_edit": ("path", "{}"), "component_deploy": ("name", "flows/{}.json")}
@@ -65,28 +80,67 @@ class RoundReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """One step of a workflow run."""
+
+    name: str
+    status: str
+    """``pending`` (not started), ``running``, ``paused`` (a call is pending), ``review`` (the user is asked),
+    ``answered``, ``failed``, ``skipped`` or ``cancelled``.
+    """
+    attempts: int = 0
+    """Attempts started so far."""
+    iterations: int = 0
+    """Model calls of all attempts."""
+    output: str = ""
+    """The accepted result, as the run stores it."""
+    has_schema: bool = False
+    detail: str = ""
+    """Why there is no result, or why the last attempt was not accepted."""
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Result of a turn, for scripts."""
+    """Result of a turn or of a workflow run."""
 
     session_id: str
-    turn_id: str
     role: str
-    model: str
-    status: str
-    """``answered``, ``paused``, ``limit``, ``failed`` or ``cancelled``."""
+    status: TurnStatus
+    """A run that waits for a review is paused, too."""
     answer: str
     calls: tuple[CallReport, ...]
     usage: Usage | None
-    rounds: tuple[RoundReport, ...]
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
     reason: str = ""
-    """Why there is no answer, as one word; empty if there is one, or if the turn is paused."""
+    """Why there is no answer, as one word; empty if there is one, or if it is paused or goes on."""
     detail: str = ""
     advice: str = ""
 
 
-def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | None = None) -> Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnReport(Report):
+    """Result of a turn, which is never ``running``."""
+
+    turn_id: str
+    model: str
+    rounds: tuple[RoundReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport(Report):
+    """State of a workflow run."""
+
+    workflow: str
+    query: str
+    steps: tuple[StepSummary, ...]
+    review: AwaitingReview | None
+    failed_steps: tuple[str, ...] = ()
+    """Names of the steps without a result: failed, or skipped by the user."""
+
+
+def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | None = None) -> TurnReport:
     """Report a turn that is paused or over. A turn that was left running counts as cancelled.
 
     `trouble` is the storage error that blocks the next step: a turn that is not over has failed then.
@@ -98,12 +152,12 @@ def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | Non
         status = TurnStatus.FAILED
     elif status is TurnStatus.RUNNING:
         status = TurnStatus.CANCELLED
-    return Report(
+    return TurnReport(
         session_id=state.session_id,
         turn_id=state.turn_id,
         role=state.grant.role,
         model=state.rounds[-1].model if state.rounds else state.grant.models[0].name,
-        status=status.value,
+        status=status,
         answer=answer_so_far(state),
         calls=calls,
         usage=state.usage,
@@ -138,88 +192,6 @@ def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) 
 
 def _finish_reason(said: str) -> str:
     return said if kind_of(said) is None else "error"
-
-
-def error_json(reason: str, *, detail: str, advice: str) -> dict[str, JsonValue]:
-    """Return the member ``error`` of the JSON formats; nothing if there is an answer or still may be one."""
-    return {"error": {"reason": reason, "message": detail, "advice": advice}} if reason else {}
-
-
-def as_json(value: Report) -> dict[str, JsonValue]:
-    """Return the documented object. Every key except ``error`` is always present; unknown values are null."""
-    return {
-        "session_id": value.session_id,
-        "turn_id": value.turn_id,
-        "role": value.role,
-        "model": value.model,
-        "status": value.status,
-        "answer": value.answer,
-        "calls": calls_json(value.calls),
-        "usage": usage_json(value.usage),
-        "rounds": [
-            {"model": one.model, "finish_reason": one.finish_reason, "usage": usage_json(one.usage)}
-            for one in value.rounds
-        ],
-        "files": list(value.files),
-        "pending": [pending_json(one) for one in value.pending],
-        **error_json(value.reason, detail=value.detail, advice=value.advice),
-    }
-
-
-def calls_json(calls: Sequence[CallReport]) -> list[JsonValue]:
-    """Return calls as the JSON format lists them."""
-    return [
-        {
-            "id": call.id,
-            "tool": call.tool,
-            "arguments": arguments_value(call.arguments),
-            "verdict": call.verdict or None,
-            "decided_by": call.decided_by or None,
-            "outcome": call.outcome or None,
-            "duration_ms": call.duration_ms,
-        }
-        for call in calls
-    ]
-
-
-def usage_json(usage: Usage | None) -> dict[str, JsonValue]:
-    """Return tokens and cost; values that the server did not report are null, not zero."""
-    return {
-        "input_tokens": usage.input_tokens if usage else None,
-        "output_tokens": usage.output_tokens if usage else None,
-        "reasoning_tokens": usage.reasoning_tokens if usage else None,
-        "cost": usage.cost if usage else None,
-        # Scripts rely on the four keys above. This one exists only if the server has a prompt cache.
-        **({"cached_tokens": usage.cached_tokens} if usage and usage.cached_tokens else {}),
-    }
-
-
-def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
-    """Return a pending call as the JSON format lists it."""
-    return {
-        "id": pending.call.id,
-        "tool": pending.call.name,
-        "arguments": arguments_value(pending.facts.arguments),
-        "why": pending.why,
-        **({"interrupted": _interrupted_json(pending.interruption)} if pending.interruption is not None else {}),
-    }
-
-
-def _interrupted_json(known: Interruption) -> JsonValue:
-    """Return what is known about an attempt whose outcome is unknown."""
-    return {
-        "attempt": known.attempt,
-        "started_at": known.started_at,
-        "output": known.output,
-        "processes": known.processes.value,
-        "process_count": known.count,
-    }
-
-
-def arguments_value(text: str) -> JsonValue:
-    """Return arguments as the object that they encode; as text if they encode none that JSON can hold."""
-    value = json_or_text(text)
-    return value if isinstance(value, Mapping) else text
 
 
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
@@ -299,3 +271,213 @@ def _inside(path: str, workspace: str) -> str:
         return plain
     relative = os.path.relpath(plain, workspace)
     return plain if relative.startswith("..") else relative
+
+
+def run_report(
+    run: WorkflowState, turns: Sequence[TurnState], *, workspace: str = "", trouble: ChatopsError | None = None
+) -> RunReport:
+    """Report a run and its turns as they are stored.
+
+    `trouble` is the error that keeps the run from continuing.
+    """
+    told = [report(turn, workspace=workspace) for turn in turns]
+    phase = run.phase
+    present = _present(run, turns)
+    pending = pending_calls(present) if present is not None else ()
+    return RunReport(
+        session_id=run.session_id,
+        workflow=run.spec.name,
+        query=run.query,
+        role=run.role,
+        status=_run_status(run, paused=bool(pending), trouble=trouble),
+        answer=phase.answer if isinstance(phase, RunFinished) else "",
+        steps=tuple(_step(run, index, turns, paused=bool(pending)) for index in range(len(run.spec.steps))),
+        calls=tuple(call for one in told for call in one.calls),
+        usage=total(*(turn.usage for turn in turns)),
+        files=tuple(dict.fromkeys(file for one in told for file in one.files)),
+        pending=pending,
+        review=phase if isinstance(phase, AwaitingReview) else None,
+        failed_steps=failed_steps(run),
+        reason=_run_reason(run, turns, trouble),
+        detail=_detail(run, trouble),
+        advice=trouble.advice if trouble is not None else "",
+    )
+
+
+def _run_status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | None) -> TurnStatus:
+    match run.phase:
+        case RunFinished(result=RunResult.FAILED):
+            last = run.attempts[-1].status if run.attempts else TurnStatus.FAILED
+            return TurnStatus.LIMIT if last is TurnStatus.LIMIT else TurnStatus.FAILED
+        case RunFinished(result=result):
+            return TurnStatus(result.value)
+        case AwaitingReview(reason=ReviewReason.UNANSWERED):
+            return TurnStatus.FAILED
+        case AwaitingReview():
+            return TurnStatus.PAUSED
+        case RunningStep() | CheckingGate():
+            if paused:
+                return TurnStatus.PAUSED
+            return TurnStatus.FAILED if trouble is not None else TurnStatus.RUNNING
+        case never:
+            assert_never(never)
+
+
+def _detail(run: WorkflowState, trouble: ChatopsError | None) -> str:
+    """Return why the run is over, or why it does not continue."""
+    match run.phase:
+        case RunFinished(detail=detail) | AwaitingReview(reason=ReviewReason.UNANSWERED, detail=detail):
+            return detail
+        case _:
+            return str(trouble or "")
+
+
+def _run_reason(run: WorkflowState, turns: Sequence[TurnState], trouble: ChatopsError | None) -> str:
+    match run.phase:
+        case RunFinished(result=RunResult.ANSWERED):
+            return ""
+        case RunFinished(result=RunResult.CANCELLED):
+            return "cancelled"
+        case RunFinished():
+            return "limit" if run.attempts and run.attempts[-1].status is TurnStatus.LIMIT else "step_failed"
+        case AwaitingReview(reason=ReviewReason.UNANSWERED):
+            failure = failure_of(turns[-1]) if turns else None
+            return failure.value if failure is not None else ReviewReason.UNANSWERED.value
+        case AwaitingReview():
+            return ""
+        case _:
+            return "not_going_on" if trouble is not None else ""
+
+
+def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:
+    """Return the turn that the run waits for, if it was started and the run has not recorded its end."""
+    phase = run.phase
+    if not isinstance(phase, RunningStep | CheckingGate):
+        return None
+    return next((turn for turn in turns if turn.turn_id == phase.turn_id), None)
+
+
+def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], *, paused: bool) -> StepSummary:
+    phase = run.phase
+    made = [one for one in run.attempts if one.step == index]
+    ids = {one.turn_id for one in made}
+    attempts = [one.attempt for one in made]
+    if not isinstance(phase, RunFinished) and phase.step == index:
+        attempts.append(phase.attempt)
+        ids.update({phase.turn_id} if isinstance(phase, RunningStep | CheckingGate) else ())
+    mine = [turn for turn in turns if turn.turn_id in ids]
+    known = StepSummary(
+        name=run.spec.step(index).name,
+        status="pending",
+        attempts=max(attempts, default=0),
+        iterations=sum(turn.counters.requests for turn in mine),
+        has_schema=bool(run.spec.step(index).output_schema),
+        detail=made[-1].detail if made else "",
+        usage=total(*(turn.usage for turn in mine)),
+    )
+    output = next((one for one in run.outputs if one.step == index), None)
+    if output is not None:
+        return _over(known, output)
+    match phase:
+        case RunFinished(result=result) if index == len(run.outputs):
+            # The run ended at this step, which has no result.
+            return replace(known, status=result.value)
+        case AwaitingReview(step=step, detail=detail) if step == index:
+            return replace(known, status="review", detail=detail)
+        case RunningStep(step=step) | CheckingGate(step=step) if step == index:
+            return replace(known, status=TurnStatus.PAUSED.value if paused else TurnStatus.RUNNING.value)
+        case _:
+            return known
+
+
+def _over(known: StepSummary, output: StepOutput) -> StepSummary:
+    if output.skipped:
+        return replace(known, status="skipped", detail=output.detail)
+    if output.failed:
+        return replace(known, status=TurnStatus.FAILED.value, detail=output.detail)
+    return replace(known, status=TurnStatus.ANSWERED.value, output=output.text, detail="")
+
+
+def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
+    """Return the documented object. Every key except ``error`` is always present; values may be null."""
+    error: JsonValue = {"reason": value.reason, "message": value.detail, "advice": value.advice}
+    members = _turn_json(value) if isinstance(value, TurnReport) else _run_json(value)
+    return {**members, "error": error} if value.reason else members
+
+
+def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
+    return {
+        "session_id": value.session_id,
+        "turn_id": value.turn_id,
+        "role": value.role,
+        "model": value.model,
+        "status": value.status.value,
+        "answer": value.answer,
+        "calls": [_call_json(one) for one in value.calls],
+        "usage": usage_json(value.usage),
+        "rounds": [
+            {"model": one.model, "finish_reason": one.finish_reason, "usage": usage_json(one.usage)}
+            for one in value.rounds
+        ],
+        "files": list(value.files),
+        "pending": [pending_json(one) for one in value.pending],
+    }
+
+
+def _run_json(value: RunReport) -> dict[str, JsonValue]:
+    return {
+        "session_id": value.session_id,
+        "workflow": value.workflow,
+        "query": value.query,
+        "role": value.role,
+        "status": value.status.value,
+        "answer": value.answer,
+        "detail": value.detail,
+        "steps": [
+            {
+                "name": one.name,
+                "status": one.status,
+                "attempts": one.attempts,
+                "iterations": one.iterations,
+                "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
+                "detail": one.detail,
+                "usage": usage_json(one.usage),
+            }
+            for one in value.steps
+        ],
+        "failed_steps": list(value.failed_steps),
+        "calls": [_call_json(one) for one in value.calls],
+        "usage": usage_json(value.usage),
+        "files": list(value.files),
+        "pending": [pending_json(one) for one in value.pending],
+        "review": None if value.review is None else _review_json(value, value.review),
+    }
+
+
+def _call_json(call: CallReport) -> JsonValue:
+    return {
+        "id": call.id,
+        "tool": call.tool,
+        "arguments": arguments_value(call.arguments),
+        "verdict": call.verdict or None,
+        "decided_by": call.decided_by or None,
+        "outcome": call.outcome or None,
+        "duration_ms": call.duration_ms,
+    }
+
+
+def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
+    return {
+        "step": value.steps[review.step].name,
+        "attempt": review.attempt,
+        "reason": review.reason.value,
+        "answer": review.answer,
+        "detail": review.detail,
+    }
+
+
+def output_value(step: StepSummary) -> JsonValue:
+    """Return a step's result as the value that it encodes: with a schema always, otherwise an object or list."""
+    if not step.has_schema and step.output[:1] not in ("{", "["):
+        return step.output
+    return json_or_text(step.output)

@@ -16,7 +16,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.headless.formats import OutputFormat, Reporter, reporter
 from chatops.headless.pending import next_steps
-from chatops.headless.report import Report, report
+from chatops.headless.report import TurnReport, report
 from chatops.headless.screen import Screen
 from chatops.headless.stop import Stop
 from chatops.runtime.session import ChatSession
@@ -206,9 +206,9 @@ def _end(
     return exit_code(result.status)
 
 
-def _explain(result: Report, screen: Screen, *, unsaved: bool) -> None:
+def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
     """Print what the user has to know besides the answer and was not printed as it happened."""
-    match TurnStatus(result.status):
+    match result.status:
         case TurnStatus.ANSWERED:
             return
         case TurnStatus.PAUSED:
@@ -225,9 +225,9 @@ def _explain(result: Report, screen: Screen, *, unsaved: bool) -> None:
             screen.say(f"Stopped. The conversation is session {result.session_id}.")
 
 
-def exit_code(status: str) -> ExitCode:
+def exit_code(status: TurnStatus) -> ExitCode:
     """Return the exit code for the status of a turn or a workflow run."""
-    match TurnStatus(status):
+    match status:
         case TurnStatus.ANSWERED:
             return ExitCode.ANSWERED
         case TurnStatus.PAUSED:

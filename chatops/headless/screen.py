@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import TextIO
 from weakref import WeakSet
 
+from chatops.domain.canonical import JsonValue
 from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
+from chatops.headless.json_values import dumps
 
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
@@ -46,6 +48,10 @@ class Screen:
     def line(self, text: str) -> None:
         """Print machine-readable text, safe by its encoding, to stdout."""
         self._print(self.out, text)
+
+    def json(self, value: JsonValue) -> None:
+        """Print a JSON value, indented, to stdout."""
+        self.line(dumps(value, indent=2))
 
     def say(self, text: str) -> None:
         """Print a message to stderr."""

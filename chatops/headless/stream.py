@@ -6,7 +6,6 @@ closes it has ``success`` or ``error``, `started_at` and `duration_ms`.
 
 import dataclasses
 from collections.abc import Mapping
-from enum import Enum
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import (
@@ -31,13 +30,11 @@ from chatops.domain.events import (
     event_type,
 )
 from chatops.domain.messages import UserMessage
-from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.engine.state import InRound, Settled, Stopping, TurnState
 from chatops.engine.workflow.progress import opened
 from chatops.engine.workflow.state import WorkflowState
-from chatops.headless.report import arguments_value, usage_json
+from chatops.headless.json_values import plain
 
 Line = dict[str, JsonValue]
 
@@ -184,25 +181,6 @@ def _line(event: Event, at: float) -> Line:
     fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
     head: Line = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
     return head | {name: plain(value, name=name) for name, value in fields.items() if name not in head}
-
-
-def plain(value: object, *, name: str = "") -> JsonValue:
-    """Return a domain value as JSON: enumerations as their value, arguments as the object that they encode."""
-    if isinstance(value, str) and name == "arguments":
-        return arguments_value(value)
-    if name == "usage" and (value is None or isinstance(value, Usage)):
-        return usage_json(value)
-    if isinstance(value, AccessLevel):
-        return value.word
-    if isinstance(value, Enum):
-        return str(value.value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name), name=field.name) for field in dataclasses.fields(value)}
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _name(kind: type[Event]) -> str:

@@ -11,12 +11,10 @@ from chatops.domain.events import TurnStatus
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.inputs import Review, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewReason, WorkflowState
-from chatops.headless.formats import OutputFormat
+from chatops.headless.formats import OutputFormat, Reporter, one_line, readable, reporter
 from chatops.headless.pending import next_steps
-from chatops.headless.progress import one_line
+from chatops.headless.report import RunReport, run_report
 from chatops.headless.run import ExitCode, OnApproval, deny_all, exit_code
-from chatops.headless.run_formats import RunReporter, readable, run_reporter
-from chatops.headless.run_report import RunReport, run_report
 from chatops.headless.screen import Screen
 from chatops.headless.stop import Stop
 from chatops.runtime.workflow import WorkflowRun
@@ -37,9 +35,9 @@ async def drive(
     `review` is the user's review of what the run waits for; `about` limits it to one step and attempt, both counted
     from 1. Without `review`, a stopped run is resumed, and a run that waits for a review is printed again.
     """
-    printer = run_reporter(output, screen, summary=summary, turn=lambda: run.session.state)
+    printer = reporter(output, screen, summary=summary, turn=lambda: run.session.state)
     if run.begun:
-        printer.resumed(run.state, run.session.state)
+        printer.resumed(run.session.state, run=run.state)
     stop = Stop()
     unsubscribe = run.session.subscribe(printer.event)
     try:
@@ -116,12 +114,12 @@ def _implied(wanted: AwaitingReview | None) -> Review | None:
     return TryAgain() if wanted is not None and wanted.reason in again else None
 
 
-def _stopped(result: RunReport, screen: Screen, printer: RunReporter) -> int:
+def _stopped(result: RunReport, screen: Screen, printer: Reporter) -> int:
     """Print the run as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     stopped = replace(
         result,
-        status=TurnStatus.CANCELLED.value,
+        status=TurnStatus.CANCELLED,
         reason="stopped",
         detail="Stopped by a signal.",
         advice=_go_on(result),
@@ -137,7 +135,7 @@ def _go_on(result: RunReport) -> str:
 
 def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
     """Print what the user has to know besides the result."""
-    match TurnStatus(result.status):
+    match result.status:
         case TurnStatus.ANSWERED:
             if result.detail:
                 screen.say(result.detail)

@@ -23,7 +23,8 @@ from chatops.engine.state import (
     Settled,
     Started,
 )
-from chatops.headless.report import arguments_value, as_json, report
+from chatops.headless.json_values import arguments_value
+from chatops.headless.report import as_json, report
 from tests.support.turns import CALL, ROUND, SESSION, TURN, asked, finished, grant, paused, tool_message, turn
 
 KEYS = {
