@@ -10,7 +10,7 @@ its code has run already, and all that is left is to stop and to say how to star
 import os
 import sys
 
-_ADVICE = "Start the program as `chatops`, or as `python -P -m chatops`."
+_ADVICE = "Take the current folder out of PYTHONPATH, and start the program as `chatops` or `python -P -m chatops`."
 
 
 def is_program() -> bool:

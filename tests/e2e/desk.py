@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.e2e import zygote
 from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import SeenRequest
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 APPROVE = "a approve once"
 """On the screen once the dialog takes keys and the end of the call has been seen."""
@@ -24,6 +26,8 @@ ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
 CODER_SAYS = "You are in code-specialist mode. Say what you would run."
 RESEARCHER_SAYS = "You are in research mode. Name your sources."
 EFFECT = "printf x >> count.txt"
+_PRESSED_AGAIN_S = 5.0
+"""Seconds after which a deciding key is pressed again if nothing came of it."""
 _READ_AT_THE_START = frozenset({"LANG", "LC_ALL", "LC_CTYPE", "TERM", "COLORTERM", "NO_COLOR", "PYTHONUTF8"})
 """Variables that a program which was forked would have read too early."""
 
@@ -141,36 +145,33 @@ class ChatTerminal(Terminal):
         return dialog_of(self.wait_until(lambda text: offers in dialog_of(text), what=f"the dialog to offer {offers}"))
 
     def decide(self, key: str, offers: str = APPROVE) -> str:
-        """Press a deciding key once the dialog offers `offers`, and again if the dialog did not accept it.
+        """Press a deciding key once the dialog offers `offers`, and again while the dialog does not accept it.
 
         A key can be swallowed although it is offered: the screen may be an older one than the program has, and after
-        the terminal lagged no key decides. The dialog then pauses over the same call. Returns the dialog that was
-        decided, without its frame. Not for calls that change while they wait, nor where the next round asks the same.
+        the terminal lagged no key decides. Returns the dialog that was decided, without its frame. Not for calls that
+        change while they wait, nor where the next round asks the same.
         """
         shown = self.dialog(offers)
         question = _question(shown)
+        give_up = time.monotonic() + PATIENCE
         while _question(self.dialog(offers)) == question:
-            with self._changed:
-                written = len(self._raw)
+            assert time.monotonic() < give_up, f"The dialog did not accept {key}:\n{self.text()}"
             super().press(key)
-            if not self._paused_over(question, offers, since=written):
+            if self._reacts(question, within=_PRESSED_AGAIN_S):
+                # Another question, or none; or a pause over the same one.
+                self.wait_until(lambda text: PAUSES not in text, what="the pause to end")
+            if _question(dialog_of(self.text())) != question:
                 break
         return shown
 
-    def _paused_over(self, question: list[str], offers: str, *, since: int) -> bool:
-        """Wait until the dialog reacts, and return True if it pauses over the same question.
-
-        What was written is searched, not the screen alone: the pause may be over before anyone looks.
-        """
-
-        def pauses() -> bool:
-            return self._raw.find(PAUSES.encode(), since) >= 0
-
-        def reacts(text: str) -> bool:
-            return offers not in dialog_of(text) or _question(dialog_of(text)) != question or pauses()
-
-        after = dialog_of(self.wait_until(reacts, what="the dialog to react to the key"))
-        return pauses() and _question(after) == question
+    def _reacts(self, question: list[str], *, within: float) -> bool:
+        give_up = time.monotonic() + within
+        while time.monotonic() < give_up:
+            shown = dialog_of(self.text())
+            if PAUSES in shown or _question(shown) != question:
+                return True
+            time.sleep(0.02)
+        return False
 
     def ready(self, role: str) -> None:
         """Wait until the conversation is open in that role."""

@@ -70,7 +70,7 @@ def at_shell(phase: Phase, kind: str, point: str = "", moment: Moment | None = N
 
 DEATHS = (
     at_screen(Phase.TYPED, "note", moment=Moment.TYPED, delay_s=1.1),
-    at_screen(Phase.TYPED, "note", moment=Moment.KEPT),
+    at_screen(Phase.TYPED, "note", point="in_commit:8", moment=Moment.KEPT),
     at_screen(Phase.ASKED, "edit", moment=Moment.ASKED),
     at_screen(Phase.STREAMING, "shell", moment=Moment.TEXT),
     at_screen(Phase.PROPOSED, "note", point="in_commit:2"),

@@ -86,10 +86,10 @@ def _keeps_another(case: Case, terminal: ForkedChat) -> bool:
     if not terminal.reaches(lambda text: APPROVE in text, what="the dialog"):
         return False
     terminal.press("escape")
-    if not terminal.reaches(lambda text: "waiting – ctrl+g" in text, what="the banner"):
+    if not terminal.reaches(lambda text: "pending – ctrl+g" in text, what="the banner"):
         return False
     terminal.say(f"effect {case.number + 1} by {case.kind}")
-    if not terminal.reaches(lambda text: "Kept:" in text, what="the message to be kept"):
+    if not terminal.reaches(lambda text: "Queued until" in text, what="the message to be queued"):
         return False
     terminal.press("ctrl+g")
     if not terminal.reaches(lambda text: APPROVE in text, what="the dialog again"):

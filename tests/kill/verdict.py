@@ -65,7 +65,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     if now is None:
         return
     case.lost += seen.missing_in(now)
-    said = {text.strip() for text in now.said}
+    said = {text.strip() for text in now.said | now.kept}
     case.lost += [text for text in re.findall(r"❯ (effect \d+ by \w+)$", shown, re.MULTILINE) if text not in said]
     told = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
     stored = {*now.steps, *(call for call, _ in now.ended)}

@@ -287,10 +287,15 @@ class Terminal:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"Still running after {timeout:g} s. The screen:\n{_framed(self.text())}") from None
-        if not self._deaf and not self.processes():
-            # Nobody else holds the terminal: the last words are on the screen once the reader is through.
-            self._reader.join(PATIENCE)
+        if not self._deaf:
+            # All that the program wrote is in the terminal's buffer by now.
+            while self._has_unread_output():
+                time.sleep(0.01)
         return status
+
+    def _has_unread_output(self) -> bool:
+        with self._changed:
+            return not self._ended and bool(select.select([self._master], [], [], 0)[0])
 
     def close(self) -> None:
         """Kill what is left of the program and of what it started, and give the terminal back."""
@@ -322,11 +327,11 @@ class Terminal:
             readable, _, _ = select.select([self._master], [], [], 0.2)
             if not readable:
                 continue
-            try:
-                data = os.read(self._master, 1 << 16)
-            except OSError:
-                data = b""
             with self._changed:
+                try:
+                    data = os.read(self._master, 1 << 16)
+                except OSError:
+                    data = b""
                 self._raw += data
                 self._written_at = time.monotonic()
                 answers = self._emulator.feed(data)

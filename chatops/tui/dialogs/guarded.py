@@ -204,6 +204,9 @@ class GuardedDialog(Modal[None]):
     def arm(self) -> None:
         """Start the grace period, because the present content has not been read yet."""
         self._guard.rearm()
+        self._look_again()
+
+    def _look_again(self) -> None:
         if self._rearmed is not None:
             self._rearmed.stop()
         if self.can_draw:
@@ -213,6 +216,9 @@ class GuardedDialog(Modal[None]):
         """End the grace period, unless the terminal showed the dialog later than it was drawn."""
         if self._shown_for < GRACE_S:
             self.arm()
+        elif not self._guard.armed:
+            # The guard's clock decides, not the timer's.
+            self._look_again()
         else:
             self._typing = False
             self.show_frame()
