@@ -8,18 +8,18 @@ from chatops.domain.events import Denial, PendingCall
 from chatops.domain.rights import Verdict
 from chatops.engine.view import pending_calls
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.runtime.settings import Rights, Standing, at_step, revoked_tools
+from chatops.runtime.settings import Rights, SessionSettings, parse_revoked
 from chatops.store.base import QueuedCall, Store
 
 _MOST_ROLES = 3
 
 
-def with_roles(pending: Sequence[PendingCall], standing: Standing, rights: Rights) -> tuple[PendingCall, ...]:
+def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights: Rights) -> tuple[PendingCall, ...]:
     """Add to each denied call the roles that could run it. A workflow step's role is fixed, so there are none."""
     return tuple(
         one
-        if one.denial is None or standing.step is not None
-        else replace(one, denial=replace(one.denial, could_run=_could_run(one, standing, rights)))
+        if one.denial is None or settings.step is not None
+        else replace(one, denial=replace(one.denial, could_run=_could_run(one, settings, rights)))
         for one in pending
     )
 
@@ -33,22 +33,22 @@ def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> Pendin
     """
     info = store.session(queued.session_id)
     state = store.load_turn(queued.turn_id)
-    standing = Standing(
+    settings = SessionSettings(
         role=state.grant.role,
         model_pin=info.model_pin,
         persona=info.persona,
-        revoked=revoked_tools(store.setting(f"revoked:{info.id}")),
+        revoked=parse_revoked(store.setting(f"revoked:{info.id}")),
     )
     elsewhere = store.held(info.id) is not None
     if info.run is not None and not info.run.result:
         run = store.load_run(info.id)
-        standing = at_step(standing, run)
+        settings = settings.at_step(run)
         elsewhere = elsewhere or run.spec.source == PYTHON_PROGRAM
     if not elsewhere:
-        now, _ = standing.grant_for(state.grant, rights)
+        now, _ = settings.grant_for(state.grant, rights)
         state = replace(state, grant=state.grant.met(now))
     found = [one for one in pending_calls(state) if one.call.id == queued.pending.call.id]
-    return with_roles(found, standing, rights)[0] if found else queued.pending
+    return with_roles(found, settings, rights)[0] if found else queued.pending
 
 
 def sentence(denial: Denial) -> str:
@@ -60,13 +60,13 @@ def sentence(denial: Denial) -> str:
     return f"{reason} Role{'s' if len(roles) > 1 else ''} {' or '.join(roles)} could run it."
 
 
-def _could_run(pending: PendingCall, standing: Standing, rights: Rights) -> tuple[str, ...]:
+def _could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) -> tuple[str, ...]:
     found = []
     in_force = pending.denial.role if pending.denial is not None else ""
     # A turn keeps the restrictions that were put on its role, so only switching to another role helps.
     for role in (role for role in rights.roles() if role != in_force):
         try:
-            grant = replace(standing, role=role).grant(rights)
+            grant = replace(settings, role=role).grant(rights)
         except ConfigError:
             continue
         if grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY:

@@ -8,7 +8,7 @@ from chatops.engine.workflow.machine import start_run
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.runtime.settings import Rights, Standing, at_step, revoked_tools
+from chatops.runtime.settings import Rights, SessionSettings, parse_revoked
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.derive import TITLE_LENGTH
 
@@ -30,25 +30,25 @@ async def open_session(
     Raises NoSuchSessionError, SessionHeldError, UnreadableError, ConfigError.
     """
     if session_id is None:
-        return ChatSession(services, None, Standing(role=role or default_role, model_pin=model_pin))
+        return ChatSession(services, None, SessionSettings(role=role or default_role, model_pin=model_pin))
     info = await services.worker(services.store.session, session_id)
     stored = info.role if info.role in services.rights.roles() else default_role
     taken = await services.worker(services.store.setting, f"revoked:{info.id}")
-    standing = Standing(
+    settings = SessionSettings(
         role=stored,
         model_pin=model_pin or info.model_pin,
         persona=info.persona,
-        revoked=revoked_tools(taken),
+        revoked=parse_revoked(taken),
     )
-    standing, gone = _without_what_is_gone(standing, services.rights, chosen=bool(model_pin))
-    session = ChatSession(services, info, standing)
+    settings, gone = _drop_missing(settings, services.rights, chosen=bool(model_pin))
+    session = ChatSession(services, info, settings)
     for text in gone:
         session.tell_when_heard(text)
     try:
         await session.load()
         if info.run is not None and not info.run.result:
             run = await services.worker(services.store.load_run, info.id)
-            session.lead(run.spec.name, at_step(standing, run))
+            session.lead(run.spec.name, settings.at_step(run))
         # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
         if role and role != stored and (services.attended or not session.unfinished):
             await session.switch_role(role)
@@ -58,31 +58,31 @@ async def open_session(
     return session
 
 
-def _without_what_is_gone(standing: Standing, rights: Rights, *, chosen: bool) -> tuple[Standing, list[str]]:
+def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) -> tuple[SessionSettings, list[str]]:
     """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
 
     A model that was `chosen` just now stays. The session opens all the same, because pending calls wait in it for the
     user.
     """
     said: list[str] = []
-    for kind, pin, persona in (("model", "" if chosen else standing.model_pin, ""), ("persona", "", standing.persona)):
+    for kind, pin, persona in (("model", "" if chosen else settings.model_pin, ""), ("persona", "", settings.persona)):
         try:
-            Standing(role=standing.role, model_pin=pin, persona=persona).grant(rights)
+            SessionSettings(role=settings.role, model_pin=pin, persona=persona).grant(rights)
         except ConfigError as error:
-            standing = replace(standing, model_pin="") if pin else replace(standing, persona="")
+            settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
             said.append(f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another.")
-    return standing, said
+    return settings, said
 
 
 async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
     """Create a run of `workflow` in a new session: call `go_on` when a UI listens. Raises ConfigError, StoreError."""
     store, worker = services.store, services.worker
-    standing = Standing(role=role, model_pin=model)
-    standing.grant(services.rights)
+    settings = SessionSettings(role=role, model_pin=model)
+    settings.grant(services.rights)
     title = " ".join(f"{workflow.name}: {query}".split())[:TITLE_LENGTH].rstrip()
     info = await worker(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
     await worker(store.update_session, info.id, model_pin=model)
-    session = ChatSession(services, info, standing)
+    session = ChatSession(services, info, settings)
     await session.load()
     first = start_run(session_id=info.id, spec=workflow, query=query, role=role, model=model)
     return WorkflowRun(services, session, first.state, first=first)

@@ -26,7 +26,7 @@ from chatops.runtime.descriptions import answer_to
 from chatops.runtime.ownership import LOOK_S, Handing, Request
 from chatops.runtime.runner import Bus, Listener
 from chatops.runtime.services import Services
-from chatops.runtime.settings import RegistryNews, Standing
+from chatops.runtime.settings import RegistryNews, SessionSettings
 from chatops.runtime.view import Record, Snapshot
 from chatops.store.base import DecisionRow, Hold, SessionInfo, Store
 from chatops.store.derive import since
@@ -91,7 +91,7 @@ class ReadAlong:
         """Calls that wait for a decision."""
         if self.state is None:
             return ()
-        return with_roles(pending_calls(self.state), self.standing, self._services.rights)
+        return with_roles(pending_calls(self.state), self.settings, self._services.rights)
 
     @property
     def trouble(self) -> ChatopsError | None:
@@ -124,16 +124,16 @@ class ReadAlong:
         return self._request.handing(self._found.hold)
 
     @property
-    def standing(self) -> Standing:
+    def settings(self) -> SessionSettings:
         """The session settings, as stored."""
         info = self._found.info
-        return Standing(role=info.role, model_pin=info.model_pin, persona=info.persona)
+        return SessionSettings(role=info.role, model_pin=info.model_pin, persona=info.persona)
 
     def grant(self) -> Grant:
         """Return what the session's role may do. Raises ConfigError if this process's registry lacks the role."""
         if self.state is not None and not isinstance(self.state.phase, Finished):
             return self.state.grant
-        return self.standing.grant(self._services.rights)
+        return self.settings.grant(self._services.rights)
 
     def snapshot(self) -> Snapshot:
         """Return the session as of the last look at the store."""
@@ -152,8 +152,7 @@ class ReadAlong:
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, according to this process's registry."""
-        now = self.standing
-        return self._services.rights.prompt_layers(now.role, model_pin=now.model_pin, persona=now.persona)
+        return self._services.rights.prompt_layers(self.settings)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Subscribe to this view's own notices. For changes of the session, use `on_change`."""
@@ -285,7 +284,7 @@ class ReadAlong:
         try:
             return self.grant()
         except ConfigError:
-            return Standing(role=rights.roles()[0]).grant(rights)
+            return SessionSettings(role=rights.roles()[0]).grant(rights)
 
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""

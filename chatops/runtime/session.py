@@ -38,7 +38,7 @@ from chatops.runtime.performer import Performer
 from chatops.runtime.posted import PostedDecisions
 from chatops.runtime.runner import Bus, Listener, Runner
 from chatops.runtime.services import Services
-from chatops.runtime.settings import RegistryNews, Standing
+from chatops.runtime.settings import RegistryNews, SessionSettings
 from chatops.runtime.switching import Switching
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.view import Snapshot
@@ -52,7 +52,7 @@ class ChatSession:
     Methods raise ChatopsError with a message for the user. A model's mistakes raise nothing.
     """
 
-    def __init__(self, services: Services, info: SessionInfo | None, standing: Standing) -> None:
+    def __init__(self, services: Services, info: SessionInfo | None, settings: SessionSettings) -> None:
         """Use `runtime.opening.open_session` instead, which takes the lease and loads the stored state."""
         self._services = services
         self._loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class ChatSession:
         self._hands = HandOver(
             services, self._runner, taking=self._taking, spawn=self._spawn, tell=self.tell, looked=self._heed_store
         )
-        self._turns = Turns(services, self._runner, self._hands, info=info, standing=standing, tell=self.tell)
+        self._turns = Turns(services, self._runner, self._hands, info=info, settings=settings, tell=self.tell)
         self._switching = Switching(
             services,
             self._runner,
@@ -103,9 +103,9 @@ class ChatSession:
         return self._runner.state
 
     @property
-    def standing(self) -> Standing:
+    def settings(self) -> SessionSettings:
         """The session settings: role, pinned model, persona and revoked tools."""
-        return self._turns.standing
+        return self._turns.settings
 
     @property
     def session_id(self) -> SessionId:
@@ -123,7 +123,7 @@ class ChatSession:
         """Calls that wait for a decision."""
         if self.state is None:
             return ()
-        return with_roles(pending_calls(self.state), self._turns.standing, self._services.rights)
+        return with_roles(pending_calls(self.state), self._turns.settings, self._services.rights)
 
     @property
     def unfinished(self) -> bool:
@@ -162,7 +162,7 @@ class ChatSession:
             info=self._turns.info,
             workspace=str(self.workspace),
             grant=self._turns.grant,
-            persona=self._turns.standing.persona,
+            persona=self._turns.settings.persona,
             rights=self._services.rights,
             pending=self.pending,
             queued=self._kept.texts,
@@ -177,10 +177,7 @@ class ChatSession:
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt in order, as the next model call would get them."""
-        now = self._turns.standing
-        return self._services.rights.prompt_layers(
-            now.role, model_pin=now.model_pin, persona=now.persona, step=now.step
-        )
+        return self._services.rights.prompt_layers(self._turns.settings)
 
     def grant(self) -> Grant:
         """Return what the current role may do now."""
@@ -240,7 +237,7 @@ class ChatSession:
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
-        await self._switching.to(replace(self._turns.standing, role=name))
+        await self._switching.to(replace(self._turns.settings, role=name))
         await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
@@ -251,13 +248,13 @@ class ChatSession:
         """
         if name:
             self._services.rights.check_model(name)
-        await self._switching.to(replace(self._turns.standing, model_pin=name or ""))
+        await self._switching.to(replace(self._turns.settings, model_pin=name or ""))
         if name and not self._services.rights.is_demo(name):
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
         """Use another persona from the next model call on."""
-        await self._switching.to(replace(self._turns.standing, persona=name))
+        await self._switching.to(replace(self._turns.settings, persona=name))
 
     async def revoke_tool(self, name: str) -> None:
         """Revoke a tool for the rest of this session, whatever the role."""
@@ -279,7 +276,7 @@ class ChatSession:
         if await self._runner.retry_unsaved():
             return True
         self._kept.held = False
-        self._turns.grant = self._turns.standing.grant(self._services.rights)
+        self._turns.grant = self._turns.settings.grant(self._services.rights)
         return await self._runner.take(RetryTurn(grant=self._turns.grant))
 
     async def resume(self) -> None:
@@ -360,21 +357,21 @@ class ChatSession:
 
     # For `runtime.workflow`, while a run determines the turns
 
-    def lead(self, workflow: str, standing: Standing) -> None:
-        """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `standing`."""
+    def lead(self, workflow: str, settings: SessionSettings) -> None:
+        """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `settings`."""
         self._turns.leader = workflow
-        self._turns.standing = standing
+        self._turns.settings = settings
 
-    async def free(self, standing: Standing) -> None:
-        """End the lead of a run: the session is a chat under `standing` again, and queued messages are sent."""
+    async def free(self, settings: SessionSettings) -> None:
+        """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
         self._turns.leader = ""
-        self._turns.standing, self._turns.grant = standing, standing.grant(self._services.rights)
+        self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
         await self._kept.send_next()
 
-    async def begin(self, standing: Standing, make: MakeStep) -> None:
-        """Start the turn that `make` returns for the grant of `standing`. Raises ConfigError, StoreError."""
+    async def begin(self, settings: SessionSettings, make: MakeStep) -> None:
+        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
         async with self._taking:
-            await self._turns.begin(await self._turns.stored(), standing, make)
+            await self._turns.begin(await self._turns.stored(), settings, make)
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, even one that waits for the user. One left by another process is recovered first."""

@@ -1,4 +1,8 @@
-"""Session settings, and the interface to policy and configuration that turns them into a grant."""
+"""Session settings (role, model, persona, revoked tools), and the rights that policy and configuration give for them.
+
+A grant is resolved again for every turn, because the registry may have changed. A changed registry file takes rights
+away at once and adds rights only after a reload; the notices below say which.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -31,11 +35,63 @@ class StepRights:
         return StepPlace(workflow=self.workflow.name, step=self.step.name)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The settings that determine a session's grant."""
+
+    role: str
+    model_pin: str = ""
+    """The model that the user chose; empty: the role's."""
+    persona: str = ""
+    """The persona that the user chose; empty: the role's."""
+    step: StepRights | None = None
+    """The current step, while a workflow run determines the session's turns."""
+    revoked: tuple[str, ...] = ()
+    """Tools that the user revoked for this session, whatever the role."""
+
+    def grant(self, rights: "Rights") -> Grant:
+        """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
+        grant = rights.grant(self)
+        return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
+
+    def change(self, rights: "Rights") -> tuple[Grant, Grant] | None:
+        """Return the grant under the registry in force and under a changed one; None if it has not changed."""
+        both = rights.change(self)
+        if both is None:
+            return None
+        layer = revoked(self.revoked)
+        return both[0].narrowed(layer), both[1].narrowed(layer)
+
+    def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
+        """Return the current grant of an unfinished turn under `stored`.
+
+        If its role is gone, the grant permits nothing, and the second value is the reason.
+        """
+        try:
+            return replace(self, role=stored.role).grant(rights), None
+        except ConfigError as error:
+            return stored.narrowed(missing_role(stored.role)), error
+
+    def at_step(self, run: WorkflowState) -> "SessionSettings":
+        """Return the settings at the current step of a run; once it is over, those that it was started with."""
+        phase = run.phase
+        if isinstance(phase, RunFinished):
+            return replace(self, role=run.role, model_pin=run.model, step=None)
+        step = run.spec.step(phase.step)
+        gate = step.gates[phase.gate].name if isinstance(phase, CheckingGate) else ""
+        return replace(
+            self,
+            role=step.role or run.role,
+            model_pin=step.model or run.model,
+            step=StepRights(workflow=run.spec, step=step, gate=gate),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryNews:
-    """Notice that a file of the registry has changed."""
+    """A file of the registry has changed."""
 
-    told: tuple[str, ...]
+    notices: tuple[str, ...]
     """Sentences for the user, besides what the change means for a role: see `Rights.change`."""
 
 
@@ -51,16 +107,14 @@ class Rights(Protocol):
         """Return the names of all roles."""
         ...
 
-    def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
-        """Return what `role` may do now, in a chat or at a step. Raises ConfigError for an unknown role or model."""
+    def grant(self, settings: SessionSettings) -> Grant:
+        """Return the grant of these settings, before revoked tools. Raises ConfigError for an unknown name."""
         ...
 
-    def change(
-        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
-    ) -> tuple[Grant, Grant] | None:
-        """Return `role`'s grants under the registry in force and under the last one read.
+    def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
+        """Return the same under the registry in force and under the last one read; None if they are one registry.
 
-        None if they are the same registry. Raises ConfigError if the last one read lacks the role.
+        Raises ConfigError if the last one read lacks the role.
         """
         ...
 
@@ -68,9 +122,7 @@ class Rights(Protocol):
         """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
         ...
 
-    def prompt_layers(
-        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
-    ) -> tuple[PromptLayer, ...]:
+    def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named."""
         ...
 
@@ -95,69 +147,18 @@ class Rights(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Session settings. The grant is resolved again for every turn, because the registry may have changed."""
-
-    role: str
-    model_pin: str = ""
-    persona: str = ""
-    revoked: tuple[str, ...] = ()
-    """Tools that the user revoked for this session, whatever the role."""
-    step: StepRights | None = None
-    """The current step, while a workflow run determines the session's turns."""
-
-    def grant(self, rights: Rights) -> Grant:
-        """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
-        grant = rights.grant(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
-        return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
-
-    def change(self, rights: Rights) -> tuple[Grant, Grant] | None:
-        """Return the grant under the registry in force and under a changed one; None if it has not changed."""
-        both = rights.change(self.role, model_pin=self.model_pin, persona=self.persona, step=self.step)
-        if both is None:
-            return None
-        layer = revoked(self.revoked)
-        return both[0].narrowed(layer), both[1].narrowed(layer)
-
-    def grant_for(self, stored: Grant, rights: Rights) -> tuple[Grant, ConfigError | None]:
-        """Return the current grant of an unfinished turn under `stored`.
-
-        If its role is gone, the grant permits nothing, and the second value is the reason.
-        """
-        try:
-            return replace(self, role=stored.role).grant(rights), None
-        except ConfigError as error:
-            return stored.narrowed(role_gone(stored.role)), error
-
-
-def revoked_tools(setting: str | None) -> tuple[str, ...]:
+def parse_revoked(setting: str | None) -> tuple[str, ...]:
     """Return the tools in the stored setting `revoked:SESSION`, one per line."""
     return tuple(name for name in (setting or "").split("\n") if name)
 
 
-def role_gone(role: str) -> Layer:
+def missing_role(role: str) -> Layer:
     """Return the policy layer of a role that the registry lacks: it denies everything."""
     return Layer(name=f"role {role} is gone", rules=(), default=Verdict.DENY)
 
 
-def at_step(standing: Standing, run: WorkflowState) -> Standing:
-    """Return the settings at the current step of a run; once the run is over, those that it was started with."""
-    phase = run.phase
-    if isinstance(phase, RunFinished):
-        return replace(standing, role=run.role, model_pin=run.model, step=None)
-    step = run.spec.step(phase.step)
-    gate = step.gates[phase.gate].name if isinstance(phase, CheckingGate) else ""
-    return replace(
-        standing,
-        role=step.role or run.role,
-        model_pin=step.model or run.model,
-        step=StepRights(workflow=run.spec, step=step, gate=gate),
-    )
-
-
-def divider(before: Grant, after: Grant, *, id: MessageId, suspended: int) -> RoleSwitchMessage:
-    """Return the line in the transcript for a change from one grant to another."""
+def role_switch(before: Grant, after: Grant, *, id: MessageId, suspended: int) -> RoleSwitchMessage:
+    """Return the transcript's divider for a change from one grant to another."""
     added, removed = tool_difference(before, after)
     return RoleSwitchMessage(
         id=id,
@@ -170,49 +171,51 @@ def divider(before: Grant, after: Grant, *, id: MessageId, suspended: int) -> Ro
     )
 
 
-def told_of_change(
-    standing: Standing, before: Grant, now: Grant, *, replaced: tuple[Standing, Grant] | None, rights: Rights
+def registry_notice(settings: SessionSettings, rights: Rights) -> str:
+    """Return what stays true of the registry until the user acts: the file is broken, or has changed."""
+    return rights.broken() or _pending_change(settings, rights)
+
+
+def change_notices(
+    settings: SessionSettings,
+    before: Grant,
+    now: Grant,
+    *,
+    replaced: tuple[SessionSettings, Grant] | None,
+    rights: Rights,
 ) -> tuple[str, ...]:
     """Return the notices for a changed or reloaded registry file; none if it does not affect this role.
 
     `before` already lacks what the changed file took away. `replaced` is the grant of the registry that was in force,
     with the settings that it was made for.
     """
-    note = note_on_change(standing, rights=rights)
-    if note:
-        return (note,)
-    whole = [grant for of, grant in (replaced,) if of == standing] if replaced is not None else []
-    for then in (*whole, before):
+    pending = _pending_change(settings, rights)
+    if pending:
+        return (pending,)
+    full = [grant for of, grant in (replaced,) if of == settings] if replaced is not None else []
+    for then in (*full, before):
         if (then.layers, then.answers, then.models) != (now.layers, now.answers, now.models):
-            return (f"The registry as it is now is in force ({difference(then, now)}).",)
+            return (f"The registry as it is now is in force ({_difference(then, now)}).",)
     return ()
 
 
-def note_on_registry(standing: Standing, *, rights: Rights) -> str:
-    """Return what stays true of the registry until the user acts: the file is broken, or has changed."""
-    return rights.broken() or note_on_change(standing, rights=rights)
-
-
-def note_on_change(standing: Standing, *, rights: Rights) -> str:
-    """Return how a changed file that is not in force differs for this role; empty if it does not.
-
-    The text also says what that means for the user.
-    """
+def _pending_change(settings: SessionSettings, rights: Rights) -> str:
+    """Return how a changed file that is not in force differs for this role; empty if it does not."""
     try:
-        change = standing.change(rights)
+        change = settings.change(rights)
     except ConfigError as error:
         return f"The registry has changed: {error} Nothing of this role is permitted until it is there again."
     if change is None:
         return ""
     lost = tool_difference(*change)[1]
-    waits = "What it takes away is gone; /reload puts the rest in force." if lost else "/reload puts it in force."
-    return f"The registry has changed ({difference(*change)}). {waits}"
+    next_step = "What it takes away is gone; /reload puts the rest in force." if lost else "/reload puts it in force."
+    return f"The registry has changed ({_difference(*change)}). {next_step}"
 
 
-def difference(before: Grant, after: Grant) -> str:
+def _difference(before: Grant, after: Grant) -> str:
     """Return added and removed tools and a new model: ``for role coder: + web_fetch − shell_exec, model a → b``."""
     gained, lost = tool_difference(before, after)
     tools = " ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)])
-    said = [f"for role {after.role}: {tools}" if tools else f"same tools for role {after.role}"]
+    parts = [f"for role {after.role}: {tools}" if tools else f"same tools for role {after.role}"]
     old, new = before.models[0].name, after.models[0].name
-    return ", ".join([*said, *([f"model {old} → {new}"] if old != new else [])])
+    return ", ".join([*parts, *([f"model {old} → {new}"] if old != new else [])])

@@ -17,7 +17,14 @@ from chatops.policy.resolve import revoked
 from chatops.runtime.ownership import HandOver
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
-from chatops.runtime.settings import RegistryNews, Standing, divider, note_on_registry, role_gone, told_of_change
+from chatops.runtime.settings import (
+    RegistryNews,
+    SessionSettings,
+    change_notices,
+    missing_role,
+    registry_notice,
+    role_switch,
+)
 from chatops.runtime.turns import Turns
 
 
@@ -43,13 +50,13 @@ class Switching:
         self._taking = taking
         self._publish = publish
         self._tell = tell
-        self.note = note_on_registry(turns.standing, rights=services.rights)
+        self.note = registry_notice(turns.settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
-        self._replaced: tuple[Standing, Grant] | None = None
+        self._replaced: tuple[SessionSettings, Grant] | None = None
         """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
 
-    async def to(self, standing: Standing) -> None:
-        """Put `standing` in force, with a divider in the transcript.
+    async def to(self, settings: SessionSettings) -> None:
+        """Put `settings` in force, with a divider in the transcript.
 
         The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
 
@@ -62,21 +69,21 @@ class Switching:
                 f"This is a run of workflow {turns.leader}: its steps say role, model and persona until it is over.",
                 advice="Go on when it has ended, or end it: /workflow cancel",
             )
-        after = standing.grant(self._services.rights)
+        after = settings.grant(self._services.rights)
         async with self._taking:
             state, said = self._runner.state, turns.record.messages
             count = len(said) + (len(state.messages) if state is not None else 0)
             session = turns.info.id if turns.info is not None else SessionId("")
             before = turns.grant
-            switch = divider(
+            switch = role_switch(
                 before,
                 after,
                 id=MessageId(f"{session}.switch{count}"),
                 suspended=await self._suspended_by(after),
             )
-            turns.standing, turns.grant = standing, after
+            turns.settings, turns.grant = settings, after
             self._keep_replaced()
-            self.note = note_on_registry(standing, rights=self._services.rights)
+            self.note = registry_notice(settings, self._services.rights)
             changes = (before.role, before.models) != (after.role, after.models)
             differs = changes or bool(switch.added or switch.removed)
             if turns.unfinished or (differs and state is not None and may_be_retried(state)):
@@ -92,9 +99,9 @@ class Switching:
                 await worker(
                     store.update_session,
                     turns.info.id,
-                    role=standing.role,
-                    model_pin=standing.model_pin,
-                    persona=standing.persona,
+                    role=settings.role,
+                    model_pin=settings.model_pin,
+                    persona=settings.persona,
                 )
 
     async def revoke(self, tool: str) -> None:
@@ -102,9 +109,9 @@ class Switching:
         turns = self._turns
         async with self._taking:
             info = await turns.stored()
-        taken = tuple(dict.fromkeys((*turns.standing.revoked, tool)))
-        turns.standing = replace(turns.standing, revoked=taken)
-        turns.grant = turns.standing.grant(self._services.rights)
+        taken = tuple(dict.fromkeys((*turns.settings.revoked, tool)))
+        turns.settings = replace(turns.settings, revoked=taken)
+        turns.grant = turns.settings.grant(self._services.rights)
         self._keep_replaced()
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
@@ -118,27 +125,27 @@ class Switching:
         if self._hands.closed:
             return
         turns, rights = self._turns, self._services.rights
-        standing, before = turns.standing, turns.grant
-        self.note = note_on_registry(standing, rights=rights)
+        settings, before = turns.settings, turns.grant
+        self.note = registry_notice(settings, rights)
         try:
-            turns.grant = standing.grant(rights)
-            said = told_of_change(standing, before, turns.grant, replaced=self._replaced, rights=rights)
+            turns.grant = settings.grant(rights)
+            said = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
             self._keep_replaced()
         except ConfigError as error:
             self._tell(f"The registry has changed. {error}", advice=error.advice)
-            self._runner.deliver(NarrowGrant(layers=(role_gone(standing.role),), answers=()))
+            self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=()))
             return
-        if text := " ".join([*said, *news.told]):
+        if text := " ".join([*said, *news.notices]):
             self._tell(text)
         self._runner.deliver(NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers))
 
     def _keep_replaced(self) -> None:
         """Keep the grant in force until the user reloads the registry, to say then what has changed."""
         try:
-            change = self._turns.standing.change(self._services.rights)
+            change = self._turns.settings.change(self._services.rights)
         except ConfigError:
             return
-        self._replaced = None if change is None else (self._turns.standing, change[0])
+        self._replaced = None if change is None else (self._turns.settings, change[0])
 
     async def _suspended_by(self, after: Grant) -> int:
         """Return how many remembered grants are suspended while another role is in force."""

@@ -19,7 +19,7 @@ from chatops.runtime.crash_recovery import Aftermath
 from chatops.runtime.ownership import HandOver
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
-from chatops.runtime.settings import Standing
+from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import Record
 from chatops.store.base import SessionInfo
 from chatops.store.derive import turn_after
@@ -41,7 +41,7 @@ class Turns:
         hands: HandOver,
         *,
         info: SessionInfo | None,
-        standing: Standing,
+        settings: SessionSettings,
         tell: Callable[..., None],
     ) -> None:
         self._services = services
@@ -52,9 +52,9 @@ class Turns:
         self._last = info.last_turn if info is not None else None
         self.info = info
         """The session as stored; None until the first message is submitted."""
-        self.standing = standing
-        self.grant = standing.grant(services.rights)
-        """The grant that `standing` gives."""
+        self.settings = settings
+        self.grant = settings.grant(services.rights)
+        """The grant that `settings` gives."""
         self.record = Record()
         """The messages before the current turn."""
         self.leader = ""
@@ -93,8 +93,8 @@ class Turns:
         if not self.left_off:
             return
         self.left_off = False
-        self.standing = replace(self.standing, role=state.grant.role)
-        grant, gone = self.standing.grant_for(state.grant, self._services.rights)
+        self.settings = replace(self.settings, role=state.grant.role)
+        grant, gone = self.settings.grant_for(state.grant, self._services.rights)
         if gone is not None:
             text = f"{gone} Nothing of this turn's role is permitted until it is there again."
             self._tell(text, advice=gone.advice)
@@ -112,7 +112,7 @@ class Turns:
         """Return the stored session, creating it if necessary. Raises ConflictError, StoreError."""
         self._hands.must_be_here()
         if self.info is None:
-            store, worker, now = self._services.store, self._services.worker, self.standing
+            store, worker, now = self._services.store, self._services.worker, self.settings
             workspace = str(self._services.workspace)
             info = await worker(store.create_session, workspace=workspace, role=now.role, persona=now.persona)
             await self._hands.lease.take(info.id)
@@ -141,13 +141,13 @@ class Turns:
             )
             return replace(step, takes_kept=kept)
 
-        await self.begin(info, self.standing, make)
+        await self.begin(info, self.settings, make)
 
-    async def begin(self, info: SessionInfo, standing: Standing, make: MakeStep) -> None:
-        """Start the turn that `make` returns for the grant of `standing`. Raises ConfigError, StoreError."""
-        grant = standing.grant(self._services.rights)
+    async def begin(self, info: SessionInfo, settings: SessionSettings, make: MakeStep) -> None:
+        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
+        grant = settings.grant(self._services.rights)
         self.close()
-        self.standing, self.grant = standing, grant
+        self.settings, self.grant = settings, grant
         remembered = await self._services.worker(self._services.store.grants, info.id)
         await self._runner.begin(make(grant, remembered))
 

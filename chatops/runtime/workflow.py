@@ -31,7 +31,6 @@ from chatops.runtime.descriptions import told_review
 from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
 from chatops.runtime.session import ChatSession
-from chatops.runtime.settings import at_step
 from chatops.runtime.worker import Shield
 from chatops.store.base import Store
 
@@ -61,7 +60,7 @@ class WorkflowRun:
         self.session = session
         """The session whose turns are the run's."""
         if not self.over:
-            session.lead(state.spec.name, at_step(session.standing, state))
+            session.lead(state.spec.name, session.settings.at_step(state))
         session.subscribe(self._heard)
 
     @property
@@ -240,7 +239,7 @@ class WorkflowRun:
                 advice="Go on with it where they are: in the program, or with the registry, that it was begun with.",
             )
         try:
-            at_step(self.session.standing, self._state).grant(self._services.rights)
+            self.session.settings.at_step(self._state).grant(self._services.rights)
         except ConfigError as error:
             return error
         return None
@@ -270,7 +269,7 @@ class WorkflowRun:
                 contract=asked.contract,
             )
 
-        await self.session.begin(at_step(self.session.standing, self._state), make)
+        await self.session.begin(self.session.settings.at_step(self._state), make)
 
     async def _seen_by(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
         """Return the messages of the earlier attempts."""
@@ -281,7 +280,7 @@ class WorkflowRun:
 
     async def _free(self) -> None:
         try:
-            await self.session.free(at_step(self.session.standing, self._state))
+            await self.session.free(self.session.settings.at_step(self._state))
         except ChatopsError as error:
             self._stuck(error)
 

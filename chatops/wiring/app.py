@@ -31,7 +31,7 @@ from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import new_run, open_run, open_session
 from chatops.runtime.services import Services, is_gone, workspace_back, workspace_gone
 from chatops.runtime.session import ChatSession
-from chatops.runtime.settings import RegistryNews, StepRights
+from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo, Store
@@ -164,7 +164,7 @@ class App:
         # connect may have written it in another process, together with the registry.
         self.settings.fresh(DEFAULT_MODEL_KEY)
         for session in self._conversations():
-            session.registry_changed_soon(RegistryNews(told=()))
+            session.registry_changed_soon(RegistryNews(notices=()))
 
     @cached_property
     def store(self) -> Store:
@@ -246,7 +246,7 @@ class App:
         """Return what `role` may do now. Raises ConfigError for an unknown role, with the known ones."""
         pin = self.options.model or (session.model_pin if session is not None else "")
         persona = session.persona if session is not None else ""
-        return self.rights.grant(role, model_pin=pin, persona=persona)
+        return self.rights.grant(SessionSettings(role, model_pin=pin, persona=persona))
 
     def default_role(self) -> str:
         """Return the last role used in this workspace, else the registry's default."""
@@ -303,7 +303,7 @@ class App:
         played = []
         for step in workflow.steps:
             place = StepRights(workflow=workflow, step=step)
-            grant = self.rights.grant(step.role or role, model_pin=step.model or model, persona="", step=place)
+            grant = self.rights.grant(SessionSettings(step.role or role, model_pin=step.model or model, step=place))
             if self.rights.is_demo(grant.models[0].name):
                 played.append(step.name)
         if not played:

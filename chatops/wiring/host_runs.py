@@ -48,7 +48,7 @@ class HostRuns:
 
         led = self.run_of(beside)
         role = led.state.role if led is not None and not led.over else beside.snapshot().role
-        model = led.state.model if led is not None and not led.over else beside.standing.model_pin
+        model = led.state.model if led is not None and not led.over else beside.settings.model_pin
         definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
         checked = await asyncio.to_thread(check_here, self._app, definition, role=role)
         spec = checked.or_raise().spec

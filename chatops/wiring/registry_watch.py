@@ -52,13 +52,13 @@ class RegistryWatch:
         self.broken = changed.broken
         self.broken_note = f"{changed.broken} What was in force before stays in force." if changed.broken else ""
         if changed.broken is not None:
-            return RegistryNews(told=(self.broken_note,))
+            return RegistryNews(notices=(self.broken_note,))
         cured = ("The registry can be read again.",) if was_broken else ()
         if _says_the_same(changed, self.loaded):
             self.loaded, self.coming = changed, None
-            return RegistryNews(told=cured)
+            return RegistryNews(notices=cured)
         self.coming = changed
-        return RegistryNews(told=(*cured, *(one for one in changed.notices if one not in self.loaded.notices)))
+        return RegistryNews(notices=(*cured, *(one for one in changed.notices if one not in self.loaded.notices)))
 
 
 def _says_the_same(one: Loaded, other: Loaded) -> bool:

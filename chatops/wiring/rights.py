@@ -29,7 +29,7 @@ from chatops.policy.resolve import (
     role_names,
 )
 from chatops.policy.verdicts import Layer, Rule
-from chatops.runtime.settings import StepRights
+from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.prompts import BASE, SUMMARY, environment
 
 DEFAULT_PERSONA = "default"
@@ -163,31 +163,24 @@ class RegistryRights:
         """Make this model the user's `default` from now on."""
         self._choose_model(name)
 
-    def grant(self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None) -> Grant:
-        """Return what `role` may do now, in a chat or at a step.
+    def grant(self, settings: SessionSettings) -> Grant:
+        """Return what a role may do now, in a chat or at a step.
 
         What a changed file takes away is gone already; what it adds is not there yet.
 
         Raises ConfigError for an unknown role, model or persona.
         """
-        grant = self._under(self._registries(), role, model_pin=model_pin, persona=persona, step=step)
+        grant = self._under(self._registries(), settings)
         coming = self._coming()
         if coming is None:
             return grant
         # A pinned model that the changed file lacks can be used until that file is in force.
-        later = self._under(coming, role, model_pin="", persona="", step=step)
+        later = self._under(coming, replace(settings, model_pin="", persona=""))
         return later.met(grant).answered_by(later.answers)
 
-    def change(
-        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
-    ) -> tuple[Grant, Grant] | None:
-        """Return `role`'s grants under the registry in force and under the last one read.
-
-        None if they are the same registry.
-        """
-        both = [
-            self._under(registries, role, model_pin=model_pin, persona=persona, step=step) for registries in self._all()
-        ]
+    def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
+        """Return the grants under the registry in force and under the last one read; None if they are the same."""
+        both = [self._under(registries, settings) for registries in self._all()]
         return (both[0], both[1]) if len(both) > 1 else None
 
     def broken(self) -> str:
@@ -199,9 +192,8 @@ class RegistryRights:
         now, coming = self._registries(), self._coming()
         return (now,) if coming is None else (now, coming)
 
-    def _under(
-        self, registries: Registries, role: str, *, model_pin: str, persona: str, step: StepRights | None
-    ) -> Grant:
+    def _under(self, registries: Registries, settings: SessionSettings) -> Grant:
+        role, step = settings.role, settings.step
         workflow = "" if step is None else step.workflow.name
         registries = with_brought_role(registries, workflow)
         spec = find_role(role, registries=registries)
@@ -211,14 +203,14 @@ class RegistryRights:
             person=self._person,
             access_cap=self._access_cap(),
             specs=self._specs(workflow),
-            models=self._targets(spec, model_pin),
+            models=self._targets(spec, settings.model_pin),
             prompt="",
             approvals=self._approvals(workflow),
             extra_layers=_step_layers(step),
             at=None if step is None else step.place,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
-        layers = self._layers(spec, persona, tools_on_offer=bool(grant.tools), step=step)
+        layers = self._layers(spec, settings, tools_on_offer=bool(grant.tools))
         return replace(
             grant,
             prompt=compose(layers),
@@ -226,22 +218,18 @@ class RegistryRights:
             responder=None if step is not None else self._responder(spec),
         )
 
-    def prompt_layers(
-        self, role: str, *, model_pin: str, persona: str, step: StepRights | None = None
-    ) -> tuple[PromptLayer, ...]:
+    def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
-        spec = find_role(
-            role, registries=with_brought_role(self._registries(), "" if step is None else step.workflow.name)
-        )
-        grant = self.grant(role, model_pin=model_pin, persona=persona, step=step)
-        return self._layers(spec, persona, tools_on_offer=bool(grant.tools), step=step)
+        workflow = "" if settings.step is None else settings.step.workflow.name
+        spec = find_role(settings.role, registries=with_brought_role(self._registries(), workflow))
+        return self._layers(spec, settings, tools_on_offer=bool(self.grant(settings).tools))
 
     def withheld(self, role: str) -> tuple[str, ...]:
         """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role."""
         registries = self._registries()
         return withheld_tools(
             find_role(role, registries=registries),
-            grant=self.grant(role, model_pin="", persona=""),
+            grant=self.grant(SessionSettings(role)),
             registries=registries,
             specs=self._specs(""),
             absent=self._absent(),
@@ -298,12 +286,11 @@ class RegistryRights:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
-    def _layers(
-        self, role: RoleSpec, persona: str, *, tools_on_offer: bool, step: StepRights | None
-    ) -> tuple[PromptLayer, ...]:
+    def _layers(self, role: RoleSpec, settings: SessionSettings, *, tools_on_offer: bool) -> tuple[PromptLayer, ...]:
+        step = settings.step
         # No persona for a run whose result is a summary, or for a step, whose answer is an object.
         voiceless = self._limits.summary or step is not None
-        speaker = self._persona(persona, role)
+        speaker = self._persona(settings.persona, role)
         return layers_for(
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,

@@ -8,7 +8,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.workflow import WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.policy.workflow_definition import Definition
-from chatops.runtime.settings import StepRights
+from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.app import App
 
 
@@ -17,7 +17,7 @@ def check_here(app: App, definition: Definition, *, role: str) -> Checked:
 
     Raises ConfigError if there is no such role.
     """
-    app.rights.grant(role, model_pin="", persona="")
+    app.rights.grant(SessionSettings(role))
     known = Known(
         tools=app.catalog.specs_for(definition.name),
         roles=app.rights.roles(definition.name),
@@ -35,7 +35,7 @@ def _grants(app: App, spec: WorkflowSpec, *, role: str) -> tuple[Grant | None, .
     for step in unlisted.steps:
         try:
             place = StepRights(workflow=unlisted, step=step)
-            grants.append(app.rights.grant(step.role or role, model_pin="", persona="", step=place))
+            grants.append(app.rights.grant(SessionSettings(step.role or role, step=place)))
         except ConfigError:
             grants.append(None)
     return tuple(grants)

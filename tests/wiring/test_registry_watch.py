@@ -8,6 +8,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.events import Notice
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts
+from chatops.runtime.settings import SessionSettings
 from chatops.wiring import App
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
@@ -30,7 +31,7 @@ def test_what_is_added_waits_for_a_word_and_what_is_taken_away_does_not(bench: B
     app = bench.app()
     write(bench, "file_read", "web_fetch")
     assert offered(app) == ["file_read"]
-    change = app.rights.change("coder", model_pin="", persona="")
+    change = app.rights.change(SessionSettings("coder"))
     assert change is not None
     assert [sorted(spec.name for spec in grant.tools) for grant in change] == [
         ["file_read", "shell_exec"],
@@ -38,7 +39,7 @@ def test_what_is_added_waits_for_a_word_and_what_is_taken_away_does_not(bench: B
     ]
     app.reload_registry()
     assert offered(app) == ["file_read", "web_fetch"]
-    assert app.rights.change("coder", model_pin="", persona="") is None
+    assert app.rights.change(SessionSettings("coder")) is None
 
 
 async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force(bench: Bench) -> None:
@@ -79,7 +80,7 @@ def test_a_change_taken_back_is_none(bench: Bench) -> None:
     assert offered(app) == ["file_read"]
     write(bench, "file_read", "shell_exec")
     assert offered(app) == ["file_read", "shell_exec"]
-    assert app.rights.change("coder", model_pin="", persona="") is None
+    assert app.rights.change(SessionSettings("coder")) is None
 
 
 def test_level_sandbox_time_limits_and_rules_follow_the_stricter_one(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.state import RunningStep, WorkflowState
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.settings import Standing, StepRights, at_step
+from chatops.runtime.settings import SessionSettings, StepRights
 from tests.wiring.conftest import Bench
 
 STEP = StepSpec(name="build", system_prompt="Build it.", max_iterations=5)
@@ -22,16 +22,16 @@ def test_rounds_are_the_fewest_of_role_and_step(bench: Bench) -> None:
     bench.write(roles=ROLES, models=MODELS)
     rights = bench.app().rights
     for step, rounds in zip(FLOW.steps, (5, 24), strict=True):
-        assert rights.grant("coder", model_pin="", persona="", step=rights_at(step)).max_rounds == rounds
+        assert rights.grant(SessionSettings("coder", step=rights_at(step))).max_rounds == rounds
 
 
 def test_a_step_speaks_in_no_voice_and_answers_itself(bench: Bench) -> None:
     bench.write(roles=ROLES, models=MODELS)
     rights = bench.app().rights
-    chat, step = (rights.grant("coder", model_pin="", persona="", step=at) for at in (None, rights_at(STEP)))
+    chat, step = (rights.grant(SessionSettings("coder", step=at)) for at in (None, rights_at(STEP)))
     assert chat.responder is not None and step.responder is None
     voices = [
-        [layer.name for layer in rights.prompt_layers("coder", model_pin="", persona="", step=at) if layer.text]
+        [layer.name for layer in rights.prompt_layers(SessionSettings("coder", step=at)) if layer.text]
         for at in (None, rights_at(STEP))
     ]
     assert "persona" in voices[0] and "persona" not in voices[1]
@@ -44,6 +44,6 @@ def test_a_model_that_was_asked_for_is_for_the_steps_that_name_none() -> None:
         run = WorkflowState(
             session_id=SessionId("s"), seq=0, spec=FLOW, query="q", role="coder", phase=phase, model="fake"
         )
-        return at_step(Standing(role="coder"), run).model_pin
+        return SessionSettings(role="coder").at_step(run).model_pin
 
     assert [model(0), model(1)] == ["fake", "demo"]

@@ -9,7 +9,7 @@ import pytest
 from chatops.config.registry import packaged_registry
 from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
-from chatops.runtime.settings import StepRights
+from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring import App, Options
 from chatops.wiring.workflows import check_here
 from tests.support.command_line import CommandLine
@@ -122,11 +122,11 @@ def test_tools_and_role_of_a_packaged_workflow_are_in_its_steps_only(bench: Benc
     assert (check_here(app, definition, role="assistant").errors, app.concerns()) == ((), ())
     discover = definition.spec.step(0)
     place = StepRights(workflow=definition.spec, step=discover)
-    grant = app.rights.grant("builder", model_pin="", persona="", step=place)
+    grant = app.rights.grant(SessionSettings("builder", step=place))
     assert {spec.name for spec in grant.tools} == {"component_search", "component_details"}
     for other in (None, StepRights(workflow=replace(definition.spec, name="mine"), step=discover)):
         with pytest.raises(ConfigError, match="no role 'builder'"):
-            app.rights.grant("builder", model_pin="", persona="", step=other)
+            app.rights.grant(SessionSettings("builder", step=other))
 
 
 def test_a_copy_of_the_registry_that_names_the_tools_of_a_workflow_is_not_warned_of(bench: Bench) -> None:

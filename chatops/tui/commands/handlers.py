@@ -77,7 +77,7 @@ async def new(face: Face, argument: str) -> None:
     now = face.session.snapshot()
     role = now.role if face.run is None else ""
     # The demo was chosen for one session.
-    model = face.session.standing.model_pin if face.run is None and not now.is_demo else None
+    model = face.session.settings.model_pin if face.run is None and not now.is_demo else None
     await face.change_session(face.host.new_session(role=role, model=model))
 
 

@@ -34,7 +34,7 @@ from chatops.domain.usage import Usage
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.conversation import Conversation
 from chatops.runtime.session import ChatSession
-from chatops.runtime.settings import Standing
+from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
@@ -221,8 +221,8 @@ class FakeSession(ChatSession):
         self.publish(CallDecided(id=call_id, parent_id=ROUND, decision=decision, by=replace(ANA, via="approvals")))
 
     @property
-    def standing(self) -> Standing:
-        return Standing(role=self.now.role, model_pin=next(reversed(self.pinned), None) or "")
+    def settings(self) -> SessionSettings:
+        return SessionSettings(role=self.now.role, model_pin=next(reversed(self.pinned), None) or "")
 
     @property
     def session_id(self) -> SessionId:

@@ -69,7 +69,7 @@ async def test_a_model_that_can_answer_nobody_here_is_marked_and_not_pinned(desk
     assert marked == ["claude_cli"]
     assert not await desk.type("/model claude_cli")
     assert desk.said.startswith("claude_cli is not available here: models of type cli")
-    assert desk.session.standing.model_pin == ""
+    assert desk.session.settings.model_pin == ""
     assert desk.session.grant().models[0].name == "demo"
 
 
