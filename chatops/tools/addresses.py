@@ -69,20 +69,20 @@ def read_url(text: str) -> Target:
     Raises BadUrlError.
     """
     if not text or len(text) > MAX_URL:
-        raise BadUrlError(f"has to have 1 to {MAX_URL:,} characters")
+        raise BadUrlError(f"must have 1 to {MAX_URL:,} characters")
     if any(char.isspace() or char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs"} for char in text):
-        raise BadUrlError("holds white space, a control character or a backslash")
+        raise BadUrlError("contains white space, a control character or a backslash")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise BadUrlError("is not a URL") from error
+        raise BadUrlError("is not a valid URL") from error
     if parts.scheme not in _PORTS or not text[len(parts.scheme) :].startswith("://"):
-        raise BadUrlError("has to begin with http:// or https://")
+        raise BadUrlError("must start with http:// or https://")
     if "@" in parts.netloc:
-        raise BadUrlError("holds a user name or password")
+        raise BadUrlError("contains a user name or password")
     if port == 0:
-        raise BadUrlError("has no valid port")
+        raise BadUrlError("has an invalid port")
     host = _host(parts)
     path = _ascii_path(parts)
     return Target(scheme=parts.scheme, host=host, port=port or _PORTS[parts.scheme], path=path)
@@ -91,18 +91,18 @@ def read_url(text: str) -> Target:
 def _host(parts: SplitResult) -> str:
     host = parts.hostname or ""
     if "%" in host:
-        raise BadUrlError("holds a zone or an escape in its host")
+        raise BadUrlError("contains a zone or an escape in its host")
     if ":" in host:
         try:
             return str(ipaddress.IPv6Address(host))
         except ValueError as error:
-            raise BadUrlError("has no valid IPv6 address") from error
+            raise BadUrlError("has an invalid IPv6 address") from error
     try:
         name = host.encode("idna").decode("ascii").lower().rstrip(".")
     except UnicodeError as error:
-        raise BadUrlError("has no valid host") from error
+        raise BadUrlError("has an invalid host") from error
     if not name or any(not (char.isalnum() or char in "-._") for char in name):
-        raise BadUrlError("has no valid host")
+        raise BadUrlError("has an invalid host")
     return name
 
 
@@ -134,7 +134,7 @@ def inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
         return "" if address in allowed else not_public(address)
     name = target.host
     if any(name == local or name.endswith("." + local) for local in _LOCAL_NAMES):
-        return f"{visible(name)} is a name of this machine or network."
+        return f"{visible(name)} is a name on this machine or its network."
     return ""
 
 
@@ -143,13 +143,13 @@ def not_public(text: str) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return f"{visible(text)} is no address."
+        return f"{visible(text)} is not an IP address."
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     if mapped is not None:
         return not_public(str(mapped))
     special = any(address in network for network in _SPECIAL if network.version == address.version)
     if special or not address.is_global or address.is_multicast or address.is_reserved:
-        return f"{address} is an address of this machine, its network or a special one."
+        return f"{address} is not a public address."
     return ""
 
 
@@ -177,7 +177,7 @@ async def public_address(target: Target, *, resolver: Resolver, allowed: frozens
     for address in found:
         refusal = "" if address in allowed else not_public(address)
         if refusal:
-            raise BadUrlError(f"{visible(target.host)} leads to {refusal}")
+            raise BadUrlError(f"{visible(target.host)} resolves to {refusal}")
     if not found:
         raise BadUrlError(f"The name {visible(target.host)} has no address.")
     return found[0]

@@ -49,7 +49,7 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     subprocess; if they are not done in time, the answer does not pass. Blocks. Never raises.
     """
     if len(text) > MAX_TEXT:
-        return _none(f"the answer has {len(text):,} characters, at most {MAX_TEXT:,} are read")
+        return _none(f"the answer is {len(text):,} characters long; the limit is {MAX_TEXT:,}")
     if not text.strip():
         return _none("the answer is empty")
     try:
@@ -64,7 +64,7 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     try:
         return _facts().validate_python(apart(_judged_apart, value=value, schema=schema, gates=gates))
     except IsolatedCallError as error:
-        untold = (f"the checks of this step could not be made, as {error}; a shorter answer may help",)
+        untold = (f"the answer could not be checked: {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=untold, result_unmatched=untold)
 
 
@@ -111,13 +111,13 @@ def _trouble(gate: PatternGate, result: JsonValue, schema: str) -> str:
     except PointerError as error:
         return f"{gate.name}: {error}"
     except (re.error, RecursionError, OverflowError):
-        return f"{gate.name}: its pattern cannot be read"
+        return f"{gate.name}: its pattern is invalid"
     text = spelled(value, schema="" if gate.pointer else schema)
-    where = f"what stands at {gate.pointer}" if gate.pointer else "the result"
+    where = f"the value at {gate.pointer}" if gate.pointer else "the result"
     if len(text) > MAX_PATTERN_TEXT:
-        return f"{gate.name}: {where} has {len(text)} characters, at most {MAX_PATTERN_TEXT} are checked"
+        return f"{gate.name}: {where} is {len(text):,} characters long; the limit is {MAX_PATTERN_TEXT:,}"
     if bool(pattern.search(text)) is gate.negated:
-        return f"{gate.name}: {where} {'must not' if gate.negated else 'has to'} match {gate.pattern}"
+        return f"{gate.name}: {where} must{' not' if gate.negated else ''} match {gate.pattern}"
     return ""
 
 
@@ -130,7 +130,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
     else:
         if isinstance(whole, Mapping):
             return whole
-        raise ValueError(f"the answer has to be one JSON object, not {kind_of(whole)}")
+        raise ValueError(f"the answer must be one JSON object, not {kind_of(whole)}")
     found: Mapping[str, JsonValue] | None = None
     try:
         for value in _objects(text):
@@ -140,7 +140,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
     except UnreadableValueError as error:
         first = error
     if found is None:
-        raise ValueError(f"there is no JSON object in the answer: {first.message}")
+        raise ValueError(f"the answer contains no JSON object: {first.message}")
     return found
 
 

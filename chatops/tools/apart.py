@@ -61,7 +61,7 @@ def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonVal
     except subprocess.TimeoutExpired:
         raise IsolatedCallError("it took too long") from None
     except OSError as error:
-        raise IsolatedCallError(f"no process could be started for it ({error.strerror})") from error
+        raise IsolatedCallError(f"its process could not be started ({error.strerror})") from error
     if done.returncode < 0:
         raise IsolatedCallError("it took too long")
     try:

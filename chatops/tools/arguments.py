@@ -53,7 +53,7 @@ def parse(call: ToolCall) -> Arguments:
     if call.problem:
         return _unread(call, call.problem)
     if len(call.arguments) > MAX_TEXT:
-        return _unread(call, f"the arguments are {len(call.arguments):,} characters, at most {MAX_TEXT:,} are read")
+        return _unread(call, f"the arguments are {len(call.arguments):,} characters long; the limit is {MAX_TEXT:,}")
     if not call.arguments.strip():
         return Arguments(text="{}", value={}, repairs=call.repairs)
     try:
@@ -64,15 +64,15 @@ def parse(call: ToolCall) -> Arguments:
         return _unread(call, str(error))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        return _unread(call, f"the arguments are not JSON: {error.msg} at {where}")
+        return _unread(call, f"the arguments are not valid JSON: {error.msg} at {where}")
     except RecursionError:
         return _unread(call, "the arguments are nested too deeply")
     except UnicodeEncodeError:
-        return _unread(call, "the arguments hold half of a character (a lone surrogate)")
+        return _unread(call, "the arguments contain a lone surrogate (half of a character)")
     except ValueError:
-        return _unread(call, "the arguments hold a number that cannot be read")
+        return _unread(call, "the arguments contain a number that cannot be read")
     if not isinstance(value, dict):
-        return _unread(call, f"the arguments have to be one JSON object, not {kind_of(value)}")
+        return _unread(call, f"the arguments must be one JSON object, not {kind_of(value)}")
     return Arguments(text=text, value=value, repairs=tuple(dict.fromkeys((*call.repairs, *repairs))))
 
 
@@ -101,7 +101,7 @@ def _read(text: str) -> Read:
             refused = refused or error
         except UnreadableValueError as error:
             if error.cut:
-                raise _UnfitError("the arguments end before they are complete: they were cut off") from None
+                raise _UnfitError("the arguments are incomplete: they were cut off") from None
         else:
             return _unwrapped(value, repairs)
     assert refused is not None
@@ -133,7 +133,7 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {}
     for key, value in pairs:
         if key in result and canonical(result[key]) != canonical(value):
-            raise _UnfitError(f"the key '{visible(key)}' is given twice with different values")
+            raise _UnfitError(f"the key '{visible(key)}' occurs twice with different values")
         result[key] = value
     return result
 

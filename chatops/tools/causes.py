@@ -42,14 +42,14 @@ def likely_cause(
     if any(".git" in line for line in refused) and settings.git_protect:
         return _key(".git is read-only in the sandbox", '"git": "writable"')
     if refused and context.exposure is Exposure.READ_ONLY:
-        return 'the rule that allows this command gives it the workspace read-only ("workspace": "read")'
+        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
     if refused:
-        return "only the workspace can be written in the sandbox"
+        return "the sandbox allows writing only in the workspace"
     if hidden := _masked(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}"
     missing = _unseen(argv, command=command, settings=settings, workspace=context.workspace)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
-        return _key(f"{' and '.join(missing)} cannot be seen in the sandbox", f'"read": {json.dumps(missing)}')
+        return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
     if not settings.network and _NETWORK.search(output):
         return _key("the sandbox has no network", '"network": true')
     return ""

@@ -94,7 +94,7 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
     if refusal:
         return Place(path=path, refusal=refusal)
     if info is not None and stat.S_ISLNK(info.st_mode):
-        return Place(path=path, problem=Problem(path=field, message="is a loop of symlinks", given=visible(raw)))
+        return Place(path=path, problem=Problem(path=field, message="is a symlink loop", given=visible(raw)))
     return Place(path=path, info=info, caution=_caution(path, info=info, context=context, write=write))
 
 
@@ -108,11 +108,11 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
             return f"{shown} is a protected path."
     folded = [fold(part) for part in path.relative_to(context.workspace).parts]
     if is_secret(folded):
-        return f"{shown} is a protected path: it holds credentials by its name."
+        return f"{shown} is a protected path: files of this name hold credentials."
     if write and any(part in {".git", "git~1"} for part in folded):
-        return f"{shown} is a protected path: what lies in .git decides what git runs."
+        return f"{shown} is a protected path: files in .git decide which programs git runs."
     if write and SETTINGS_FOLDER in folded:
-        return f"{shown} is a protected path: it is named as settings of chatops."
+        return f"{shown} is a protected path: it is reserved for settings of chatops."
     return ""
 
 
@@ -200,11 +200,11 @@ def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
 
 def _malformed(raw: str) -> str:
     if not raw:
-        return "is empty; name a path relative to the workspace"
+        return "is empty; give a path relative to the workspace"
     if any(unicodedata.category(char) in {"Cc", "Cs"} for char in raw):
-        return "holds a control character"
+        return "contains a control character"
     if "://" in raw:
-        return "is a URL; name a path relative to the workspace"
+        return "is a URL; give a path relative to the workspace"
     data = raw.encode("utf-8")
     if len(data) > MAX_PATH or any(len(part) > MAX_NAME for part in data.split(b"/")):
         return "is too long"
@@ -226,11 +226,11 @@ def _resolved(raw: str, *, workspace: Path) -> Path:
 def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, write: bool) -> str:
     shown = visible(str(path), limit=300)
     if context.workspace == Path("/") or context.workspace in home_folders():
-        return f"The workspace is {context.workspace}, so this can be any file of yours."
+        return f"The workspace is {context.workspace}, so this can be any of your files."
     if may_hold_secrets([fold(part) for part in path.relative_to(context.workspace).parts]):
         return f"{shown} may hold keys or passwords."
     if info is not None and stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and not write:
-        return f"{shown} has {info.st_nlink} names (hard links): it may be a file from outside the workspace."
+        return f"{shown} has {info.st_nlink} names (hard links), so it may also be a file outside the workspace."
     return ""
 
 
@@ -242,4 +242,4 @@ def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
 
 
 def _changed(path: Path) -> str:
-    return f"The way to {visible(str(path), limit=300)} has changed since it was checked; nothing was done."
+    return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."

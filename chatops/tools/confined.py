@@ -36,9 +36,9 @@ def unfit(text: str) -> str:
     if not text.strip():
         return "is empty"
     if "\0" in text:
-        return "holds a NUL character"
+        return "contains a NUL character"
     if len(text.encode("utf-8")) > MAX_TEXT:
-        return f"is longer than {MAX_TEXT:,} bytes; write a file with file_write and run that"
+        return f"is longer than {MAX_TEXT:,} bytes; write it to a file with file_write and run the file"
     return ""
 
 
@@ -72,7 +72,7 @@ async def run_confined(
     settings = outside.settings
     level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.words != facts.sandbox:
-        raise ToolFailedError(f"The sandbox is no longer what was approved: {level.words}. Nothing was run.")
+        raise ToolFailedError(f"The sandbox has changed since the approval: {level.words}. The command was not run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
     call = named(context.call_id, context.attempt)
@@ -121,10 +121,10 @@ def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside:
 
 
 def _no_sandbox(reason: str, *, offered: bool) -> str:
-    told = f"The sandbox could not be set up for this command, so nothing was run: {reason.rstrip('.')}."
+    told = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
     if not offered:
-        return f"{told} A sandbox is required here, so it cannot run without one."
-    return f"{told} Call it again with the same arguments to have the person asked to run it outside the sandbox."
+        return f"{told} The settings require a sandbox, so it cannot run without one."
+    return f"{told} Repeat the call with the same arguments to ask the user to run it unsandboxed."
 
 
 def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:

@@ -67,7 +67,7 @@ class FunctionTool:
         Raises ToolRetryError, ToolFailedError or CancelledError.
         """
         if facts.problems or facts.refusal:
-            raise ToolFailedError("This call has problems and cannot run.")
+            raise ToolFailedError("The call is invalid and cannot run.")
         value = self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)
         given: dict[str, Any] = dict(_fields(value))
         if self.context_name:
@@ -118,7 +118,7 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
             await asyncio.wait({thread}, timeout=_GRACE_S)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not read_only and not thread.done():
-            raise ToolFailedError("It was told to stop and has not stopped.") from None
+            raise ToolFailedError("The call was cancelled, but it is still running.") from None
         raise
 
 

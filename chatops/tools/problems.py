@@ -10,7 +10,7 @@ from chatops.tools.output import visible
 
 MAX_PROBLEMS = 8
 """Most problems that are reported of one value; a model corrects no more at a time."""
-MISSING = "is required and missing"
+MISSING = "is required but missing"
 _MOST_WORDS = 24
 """Most allowed values or known names that are listed."""
 
@@ -38,7 +38,7 @@ def missing(path: str) -> Problem:
 def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
     """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
     close = nearest(name, known)
-    hint = f"did you mean '{close}'?" if close else f"known are {_listed(sorted(known))}"
+    hint = f"did you mean '{close}'?" if close else f"valid names: {_listed(sorted(known))}"
     article = "an" if noun[:1] in "aeiou" else "a"
     return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=given(value))
 
@@ -48,7 +48,7 @@ def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Probl
     words = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
-    return Problem(path=path, message=f"has to be one of {_listed(words)}{hint}", given=given(value))
+    return Problem(path=path, message=f"must be one of {_listed(words)}{hint}", given=given(value))
 
 
 def wrong(path: str, message: str, value: object) -> Problem:
@@ -76,15 +76,15 @@ def kind_of(value: JsonValue) -> str:
         case None:
             return "null"
         case bool():
-            return "a truth value"
+            return "a boolean"
         case int() | float():
             return "a number"
         case str():
-            return "a text"
+            return "a string"
         case Mapping():
             return "an object"
         case _:
-            return "a list"
+            return "an array"
 
 
 def _listed(words: Sequence[str]) -> str:

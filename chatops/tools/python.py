@@ -24,7 +24,7 @@ OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 not lost. The code follows as one argument, so that no file with it is left on the disk.
 """
 
-_NO_PYTHON = "There is no python3 here that the code could run with."
+_NO_PYTHON = "No python3 was found to run the code with."
 
 
 def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
@@ -36,12 +36,12 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def python_exec(
-        code: Annotated[str, Field(description="Python code. Nobody can type into it.")],
+        code: Annotated[str, Field(description="Python code. Runs non-interactively: stdin is empty.")],
         context: ToolContext,
         facts: CallFacts,
     ) -> ToolResult:
-        """Run Python code in the workspace folder. Each call is a fresh interpreter that can import what is installed;
-        gives what the code prints (stdout and stderr) and a non-zero exit code."""
+        """Run Python code in the workspace folder. Each call starts a new interpreter. Installed packages
+        can be imported. Returns what the code prints (stdout and stderr), and the exit code if it is not 0."""
         argv = (*facts.interpreter, facts.command)
         return await run_confined(
             argv,
@@ -92,5 +92,5 @@ def _python(level: Level, *, settings: ShellSettings, workspace: Path) -> str:
 def _caution(program: str, *, workspace: Path) -> str:
     places = (Path(program), Path(os.path.realpath(program)))
     if program and any(place.is_relative_to(workspace) for place in places):
-        return f"python3 is a program of the workspace here: {program}."
+        return f"python3 is a program in the workspace: {program}."
     return ""

@@ -52,11 +52,11 @@ def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     if not place.usable:
         return facts
     if place.info is None:
-        return world_problem(facts, "there is no such file; file_list shows what is there", given=arguments["path"])
+        return world_problem(facts, "no such file; use file_list to see which files exist", given=arguments["path"])
     if stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is a folder; use file_list", given=arguments["path"])
     if not stat.S_ISREG(place.info.st_mode):
-        return world_problem(facts, "is not a regular file (a pipe, socket or device)", given=arguments["path"])
+        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=arguments["path"])
     return facts
 
 
@@ -69,19 +69,19 @@ def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     inspect=_inspect_read,
 )
 def file_read(
-    path: Annotated[str, Field(description="File in the workspace, relative to it.")],
+    path: Annotated[str, Field(description="Path of the file, relative to the workspace.")],
     context: ToolContext,
     facts: CallFacts,
-    offset: Annotated[int, Field(ge=1, description="First line to read, from 1.")] = 1,
-    limit: Annotated[int, Field(ge=1, le=MAX_LINES, description="Number of lines.")] = MAX_LINES,
+    offset: Annotated[int, Field(ge=1, description="First line to return; the first line of the file is 1.")] = 1,
+    limit: Annotated[int, Field(ge=1, le=MAX_LINES, description="Maximum number of lines to return.")] = MAX_LINES,
 ) -> str:
-    """Read a text file of the workspace. Lines come as they are, without numbers."""
+    """Read a text file in the workspace. Returns its lines unchanged, without line numbers."""
     target = Path(facts.paths[0])
     try:
         with opened_file(target, context=context) as descriptor:
             return _lines(descriptor, offset=offset, limit=limit, room=context.max_output_chars - _FOOTER_ROOM)
     except FileNotFoundError as error:
-        raise ToolFailedError(f"{visible(path)} is gone.") from error
+        raise ToolFailedError(f"{visible(path)} no longer exists.") from error
 
 
 def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> str:
@@ -115,10 +115,10 @@ def _page(text: str, *, offset: int, last: int, number: int, total: str, size: i
     if size == 0:
         return "[the file is empty]"
     if not last:
-        return f"[there is no line {offset:,}: the file has {total} lines]"
+        return f"[no line {offset:,}: the file has {total} lines]"
     if offset == 1 and last == number:
         return text
-    go_on = f"; go on with offset {last + 1}" if last < number else ""
+    go_on = f"; continue with offset {last + 1}" if last < number else ""
     return f"{text.rstrip(chr(10))}\n[lines {offset:,} to {last:,} of {total}{go_on}]"
 
 
@@ -128,7 +128,7 @@ def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     if not place.usable:
         return facts
     if place.info is None:
-        return world_problem(facts, "there is no such folder", given=arguments["path"])
+        return world_problem(facts, "no such folder", given=arguments["path"])
     if not stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is not a folder; use file_read", given=arguments["path"])
     return facts
@@ -145,9 +145,9 @@ def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
 def file_list(
     context: ToolContext,
     facts: CallFacts,
-    path: Annotated[str, Field(description="Folder in the workspace, relative to it.")] = ".",
+    path: Annotated[str, Field(description="Path of the folder, relative to the workspace.")] = ".",
 ) -> str:
-    """List a folder of the workspace: folders first, then files with their size in bytes."""
+    """List a folder in the workspace: folders first, then files with their size in bytes."""
     with opened_folder(Path(facts.paths[0]), context=context) as folder:
         entries, counted = _entries(folder)
     shown = [text for _, _, text in entries]
@@ -155,7 +155,7 @@ def file_list(
         return "[the folder is empty]"
     if counted > len(shown):
         more = "more than " if counted >= _MAX_COUNTED else ""
-        shown.append(f"[{len(shown):,} of {more}{counted:,} entries; file_search finds text in all of them]")
+        shown.append(f"[{len(shown):,} of {more}{counted:,} entries; use file_search to search all files]")
     return "\n".join(shown)
 
 
@@ -184,8 +184,8 @@ def _described(folder: int, name: str) -> str:
         if stat.S_ISLNK(info.st_mode):
             return f"{shown} -> {visible(os.readlink(name, dir_fd=folder), limit=300)}"
     except OSError:
-        return f"{shown} (gone)"
-    return f"{shown} {info.st_size}" if stat.S_ISREG(info.st_mode) else f"{shown} (no regular file)"
+        return f"{shown} (removed)"
+    return f"{shown} {info.st_size}" if stat.S_ISREG(info.st_mode) else f"{shown} (not a regular file)"
 
 
 def read_tools() -> tuple[FunctionTool, ...]:

@@ -182,7 +182,7 @@ def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[st
         if argv[1] in _READ_FILES:
             without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
     except (_UnfitError, OSError, ValueError, IndexError) as error:
-        raise ToolFailedError("The repository has changed since the command was checked. Nothing was run.") from error
+        raise ToolFailedError("The repository has changed since the check. The command was not run.") from error
     # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
     return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:], *without), environment

@@ -140,7 +140,7 @@ def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
     program, fault = ("", reason) if reason else probe()
     if fault:
         required = settings.sandbox is SandboxMode.REQUIRE
-        refusal = f"Commands need a sandbox here, and there is none: {fault}." if required else ""
+        refusal = f"The settings require a sandbox, and it does not work: {fault}." if required else ""
         return Level(words=f"off ({fault})", refusal=refusal)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.

@@ -50,7 +50,7 @@ def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     try:
         return _problems().validate_python(apart(_problems_apart, value=value, schema=schema))
     except IsolatedCallError as error:
-        return (Problem(path="", message=f"it could not be held against its schema: {error}"),)
+        return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
 
 
 def _problems_apart(value: JsonValue, schema: str) -> JsonValue:
@@ -83,7 +83,7 @@ def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem,
     except Exception as error:
         # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.
         log.warning("a schema cannot be used: %s", error)
-        return (Problem(path="", message="the schema cannot be used, so nothing can be checked by it"),)
+        return (Problem(path="", message="the schema is invalid, so nothing can be checked against it"),)
 
 
 def _told(error: "SchemaError", noun: str) -> Iterator[Problem]:
@@ -106,7 +106,7 @@ def _told(error: "SchemaError", noun: str) -> Iterator[Problem]:
             yield not_allowed(path, instance, allowed=[wanted])
         case "type":
             words = [wanted] if isinstance(wanted, str) else list(wanted)
-            yield wrong(path, f"has to be {' or '.join(words)}", instance)
+            yield wrong(path, f"must be {' or '.join(words)}", instance)
         case "anyOf" | "oneOf" if error.context:
             yield from _of_branches(error, noun)
         case _:
@@ -124,7 +124,7 @@ def _of_branches(error: "SchemaError", noun: str) -> Iterator[Problem]:
             yield from _told(inner, noun)
         return
     types = [word for inside in branches.values() for inner in inside if _of_type(inner) for word in _words(inner)]
-    yield wrong(field_path(error.absolute_path), f"has to be {' or '.join(dict.fromkeys(types))}", error.instance)
+    yield wrong(field_path(error.absolute_path), f"must be {' or '.join(dict.fromkeys(types))}", error.instance)
 
 
 def _of_type(inner: "SchemaError") -> bool:

@@ -20,7 +20,7 @@ def tool_name_fault(name: str) -> str:
     """Return what is wrong with the name of a tool; empty if it is valid. Model servers accept no other names."""
     if _NAME.fullmatch(name):
         return ""
-    return f"{name!r} is no name for a tool: letters, digits, - and _, at most 64"
+    return f"{name!r} is not a valid tool name: use at most 64 letters, digits, - and _"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class SchemaTool:
         Raises ToolRetryError, ToolFailedError or CancelledError.
         """
         if facts.problems or facts.refusal:
-            raise ToolFailedError("This call has problems and cannot run.")
+            raise ToolFailedError("The call is invalid and cannot run.")
         read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
         return await called(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
 

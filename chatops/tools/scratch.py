@@ -34,25 +34,25 @@ def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
         inspect=_inspect,
     )
     def scratch_write(
-        text: Annotated[str, Field(description="The whole note.")],
+        text: Annotated[str, Field(description="The complete text of the note.")],
         context: ToolContext,
     ) -> str:
-        """Keep a note for later in this conversation; it replaces the note before it."""
+        """Save a note for later in this session. It replaces the previous note."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = folder / f".{secrets.token_hex(8)}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as handle:
             handle.write(text)
         os.replace(temporary, _file(folder, context))
-        return f"Kept a note of {len(text):,} characters."
+        return f"Saved a note of {len(text):,} characters."
 
     @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0)
     def scratch_read(context: ToolContext) -> str:
-        """Read the note that was kept in this conversation."""
+        """Read the note that was saved in this session."""
         try:
             descriptor = os.open(_file(folder, context), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            return "[there is no note yet]"
+            return "[no note yet]"
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline="") as handle:
             return handle.read(MAX_NOTE) or "[the note is empty]"
 
@@ -68,5 +68,5 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     size = len(arguments["text"])
     if size <= MAX_NOTE:
         return facts
-    message = f"is {size:,} characters, a note has at most {MAX_NOTE:,}"
+    message = f"is {size:,} characters long; the limit is {MAX_NOTE:,}"
     return replace(facts, problems=(Problem(path="text", message=message),))

@@ -156,7 +156,7 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         query = str(arguments["query"])
         if not query.strip() or len(query) > MAX_QUERY:
-            message = f"has to have 1 to {MAX_QUERY} characters"
+            message = f"must have 1 to {MAX_QUERY} characters"
             return replace(facts, problems=(Problem(path="query", message=message, given=visible(query)),))
         return replace(facts, hosts=(backend.host,), network=True)
 
@@ -168,10 +168,10 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
         timeout_s=20.0,
         inspect=inspect,
     )
-    async def web_search(query: Annotated[str, Field(description="What to search the web for.")]) -> str:
-        """Search the web; gives titles, addresses and short texts."""
+    async def web_search(query: Annotated[str, Field(description="Search query.")]) -> str:
+        """Search the web. Returns titles, URLs and short excerpts."""
         hits = await backend.search(query)
-        return "\n\n".join(_shown(number, hit) for number, hit in enumerate(hits, 1)) or "[nothing was found]"
+        return "\n\n".join(_shown(number, hit) for number, hit in enumerate(hits, 1)) or "[no results]"
 
     return (web_search,)
 
@@ -203,14 +203,14 @@ async def _ask(
             async for piece in response.aiter_bytes():
                 data += piece
                 if len(data) > _MAX_ANSWER:
-                    raise ToolFailedError(f"The search at {who} answered with too much data.")
+                    raise ToolFailedError(f"The search at {who} sent too much data.")
             status = response.status_code
     except TimeoutError as error:
         raise ToolFailedError(f"The search at {who} did not answer within {_SEARCH_S:g} s.") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ToolFailedError(f"The search at {who} could not be reached ({type(error).__name__}).") from error
     if status != 200:
-        raise ToolFailedError(f"The search at {who} refused ({status}).{_advice(status)}")
+        raise ToolFailedError(f"The search at {who} failed with status {status}.{_advice(status)}")
     try:
         return httpx2.Response(200, content=bytes(data)).json()
     except ValueError as error:
@@ -222,9 +222,9 @@ def _advice(status: int) -> str:
         case 401:
             return " The key is wrong or expired."
         case 403:
-            return " The key is not valid for this, or a SearXNG server does not permit the format json."
+            return " The key is not valid here, or the SearXNG server does not allow the format json."
         case 429:
-            return " Too many searches; wait a little."
+            return " Too many searches; wait a moment."
         case _:
             return ""
 

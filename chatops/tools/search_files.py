@@ -43,14 +43,14 @@ _KEEP = 200_000
 def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     pattern: str = arguments["pattern"]
     if not pattern or len(pattern) > MAX_PATTERN or "\0" in pattern:
-        message = f"has to have 1 to {MAX_PATTERN:,} characters and no NUL"
+        message = f"must have 1 to {MAX_PATTERN:,} characters and no NUL"
         return replace(facts, problems=(Problem(path="pattern", message=message, given=visible(pattern)),))
     place = locate(arguments["path"], context=context)
     facts = with_place(facts, place)
     if not place.usable:
         return facts
     if place.info is None:
-        return world_problem(facts, "there is no such file or folder", given=arguments["path"])
+        return world_problem(facts, "no such file or folder", given=arguments["path"])
     if not stat.S_ISDIR(place.info.st_mode) and not stat.S_ISREG(place.info.st_mode):
         return world_problem(facts, "is neither a file nor a folder", given=arguments["path"])
     return facts
@@ -65,12 +65,15 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     inspect=_inspect,
 )
 async def file_search(
-    pattern: Annotated[str, Field(description="Python regular expression, tried on each line; (?i) ignores case.")],
+    pattern: Annotated[
+        str,
+        Field(description="Python regular expression, matched against each line. Start it with (?i) to ignore case."),
+    ],
     context: ToolContext,
     facts: CallFacts,
-    path: Annotated[str, Field(description="File or folder in the workspace to search in.")] = ".",
+    path: Annotated[str, Field(description="File or folder to search, relative to the workspace.")] = ".",
 ) -> ToolResult:
-    """Search the text files of the workspace; gives lines as path:line: text. Skips .git and binary files."""
+    """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git and binary files."""
     literal = not _is_expression(pattern)
     job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
@@ -118,15 +121,15 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
 def _result(ended: Ended, *, pattern: str, literal: bool, seconds: float, room: int) -> ToolResult:
     found, separator, summary = ended.output.text().partition(search_worker.SEPARATOR)
     if not separator and ended.code not in (0, None):
-        raise ToolFailedError("The search failed: the folder changed while it was searched.")
+        raise ToolFailedError("The search failed: the folder changed during the search.")
     lines = [visible(line, limit=500) for line in found.splitlines()]
     notes = _notes(summary, separator=bool(separator), seconds=seconds)
     if literal:
-        notes.append(f"{visible(pattern)} is not a regular expression, so it was searched for as it is")
+        notes.append(f"{visible(pattern)} is not a valid regular expression, so it was searched for as plain text")
     shown = _fitting(lines, room=room - 600)
     if len(shown) < len(lines):
         notes.append(f"{len(shown)} of {len(lines)} matches are shown")
-    text = "\n".join(shown) if shown else "[no match]"
+    text = "\n".join(shown) if shown else "[no matches]"
     content = text + "".join(f"\n[{note}]" for note in notes)
     return ToolResult(outcome=Outcome.SUCCESS, content=content, truncated=len(shown) < len(lines) or not separator)
 
@@ -143,17 +146,17 @@ def _fitting(lines: list[str], *, room: int) -> list[str]:
 
 def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
     if not separator:
-        return [f"stopped after {seconds:g} s, so there may be more; search a smaller folder or a simpler pattern"]
+        return [f"stopped after {seconds:g} s, so matches may be missing; try a smaller folder or a simpler pattern"]
     left = json.loads(summary)
     notes = []
     if left["matches"]:
         notes.append(f"stopped at {MAX_MATCHES} matches")
     if left["bytes"]:
-        notes.append(f"stopped after {MAX_BYTES:,} bytes, so there may be more; search a smaller folder")
+        notes.append(f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder")
     if left["protected"]:
         notes.append(f"{left['protected']} protected files or folders were not searched")
     if left["linked"]:
-        notes.append(f"{left['linked']} files with several names (hard links) were not searched")
+        notes.append(f"{left['linked']} files with several hard links were not searched")
     return notes
 
 

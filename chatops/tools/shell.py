@@ -57,13 +57,13 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def shell_exec(
-        command: Annotated[str, Field(description="Command for bash. Nobody can type into it.")],
+        command: Annotated[str, Field(description="Bash command. Runs non-interactively: stdin is empty.")],
         context: ToolContext,
         facts: CallFacts,
-        timeout_s: Annotated[int | None, Field(ge=1, le=86_400, description="Stop it after so many seconds.")] = None,
-        cwd: Annotated[str | None, Field(description="Folder in the workspace to run it in.")] = None,
+        timeout_s: Annotated[int | None, Field(ge=1, le=86_400, description="Maximum run time in seconds.")] = None,
+        cwd: Annotated[str | None, Field(description="Working directory, relative to the workspace.")] = None,
     ) -> ToolResult:
-        """Run a shell command in the workspace; gives its output (stdout and stderr) and a non-zero exit code."""
+        """Run a shell command in the workspace. Returns stdout and stderr, and the exit code if it is not 0."""
         limit = seconds_left(context)
         argv = facts.argv or ("/bin/bash", "-c", facts.command)
         environment: dict[str, str] = {}
@@ -139,11 +139,11 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     places = (os.path.realpath(program), os.path.realpath(os.path.dirname(program)))
     inside = any(Path(place).is_relative_to(context.workspace) for place in places)
     if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in _RUN_THE_WORKSPACE:
-        return f"{words[0]} is a program of the workspace here: {program}."
+        return f"{words[0]} is a program in the workspace: {program}."
     if words[0] != "git" and launched(words)[:1] == ("git",):
-        return f"{words[0]} starts git, which then obeys the repository."
+        return f"{words[0]} starts git, which follows the repository's configuration."
     if words[0] == "git" and (reason := doubt(cwd, program=program, workspace=context.workspace)):
-        return f"git may do more than the words say: {reason}."
+        return f"git may do more than this command says: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
         if target.is_relative_to(context.workspace) and (refusal := refused(target, context=context, write=False)):
             return refusal
@@ -164,7 +164,7 @@ def _reveals(
         return ""
     workspace = context.workspace
     if workspace == Path("/") or workspace in home_folders():
-        return f"The workspace is {workspace}, so {words[0]} can read any file of yours."
+        return f"The workspace is {workspace}, so {words[0]} can read any of your files."
     if config := password_in_remotes(words, cwd=cwd):
         return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
     if contained or words[0] in _RUN_THE_WORKSPACE or reads_only(words):
@@ -177,7 +177,7 @@ def _reveals(
             if found is not None:
                 return f"{words[0]} can read {visible(str(found), limit=300)}, which may hold keys or passwords."
     except OSError as error:
-        return f"{words[0]} may read more than can be checked ({error.strerror})."
+        return f"{words[0]} may read files that could not be checked ({error.strerror})."
     return ""
 
 

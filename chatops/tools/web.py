@@ -89,16 +89,16 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
 
     @tool(min_access=AccessLevel.USER, verdict=Verdict.ASK, read_only=True, timeout_s=30.0, inspect=inspect)
     async def web_fetch(
-        url: Annotated[str, Field(description="Whole URL, http or https, of the public web.")],
+        url: Annotated[str, Field(description="Full http or https URL of a public page.")],
         context: ToolContext,
     ) -> ToolResult:
-        """Fetch one web page and give its text."""
+        """Fetch a public web page and return its text."""
         seconds = min(settings.timeout_s, context.timeout_s * 0.9)
         try:
             async with asyncio.timeout(seconds):
                 return await _fetch(url, settings=settings, limit=context.max_output_chars)
         except TimeoutError as error:
-            raise ToolFailedError(f"The page did not come within {seconds:g} s.") from error
+            raise ToolFailedError(f"The page did not arrive within {seconds:g} s.") from error
         except BadUrlError as error:
             raise ToolFailedError(f"Not fetched: {error}") from error
 
@@ -135,7 +135,7 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
         target = read_url(urljoin(target.url, page.location))
         if not _same_site(first, target):
             text = f"{visible(url, limit=MAX_URL)} redirects to another host: {visible(target.url, limit=MAX_URL)}"
-            advice = "It was not followed; fetch that URL if you want it."
+            advice = "The redirect was not followed; fetch that URL if you need it."
             return ToolResult(outcome=Outcome.SUCCESS, content=f"{text}\n{advice}")
     raise ToolFailedError(f"Not fetched: more than {MAX_REDIRECTS} redirects.")
 
@@ -186,7 +186,7 @@ def _reason(error: Exception) -> str:
         case ssl.SSLCertVerificationError():
             return f"its certificate was refused ({visible(cause.verify_message, limit=150)})"
         case ssl.SSLError():
-            return f"no secure connection came about ({visible(cause.reason or 'no reason given', limit=150)})"
+            return f"the secure connection failed ({visible(cause.reason or 'no reason given', limit=150)})"
         case _:
             return visible(str(error), limit=200).rstrip(".") or type(error).__name__
 
@@ -229,7 +229,7 @@ class _Unpack:
         try:
             return self._reader.decompress(data, max(room, 1))
         except zlib.error as error:
-            raise ToolFailedError("The page is compressed in a broken way.") from error
+            raise ToolFailedError("The page could not be decompressed.") from error
 
 
 def _unpacker(encoding: str) -> Any:
@@ -239,13 +239,13 @@ def _unpacker(encoding: str) -> Any:
         case "gzip" | "x-gzip" | "deflate":
             return _Unpack()
         case _:
-            raise ToolFailedError(f"The page is compressed as {visible(encoding, limit=30)}, which was not asked for.")
+            raise ToolFailedError(f"The page uses an unsupported compression: {visible(encoding, limit=30)}.")
 
 
 async def _result(page: _Page, *, limit: int) -> ToolResult:
     readable = not page.content_type or page.content_type.startswith("text/") or page.content_type in _TEXTS
     if not (readable or page.content_type.endswith(("+json", "+xml"))) or is_binary(page.body):
-        kind = visible(page.content_type or "of no known type", limit=60)
+        kind = visible(page.content_type or "unknown type", limit=60)
         raise ToolFailedError(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
     text = decoded(page.body, charset=page.charset)
     title = ""

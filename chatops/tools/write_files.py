@@ -75,7 +75,7 @@ def _target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[CallFacts
     if place.info is not None and stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is a folder", given=raw), None
     if place.info is not None and not stat.S_ISREG(place.info.st_mode):
-        return world_problem(facts, "is not a regular file (a pipe, socket or device)", given=raw), None
+        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=raw), None
     if place.path == context.workspace:
         return world_problem(facts, "is the workspace itself", given=raw), None
     return facts, place.path
@@ -89,7 +89,7 @@ def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolConte
     """Return the facts of a call that replaces the file at `raw` with `content`, for `put` and `reconcile_put`."""
     after = content.encode("utf-8")
     if len(after) > MAX_CONTENT:
-        message = f"is {len(after):,} bytes, at most {MAX_CONTENT:,} can be written at once"
+        message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
         return replace(facts, problems=(Problem(path="content", message=message),))
     facts, path = _target(raw, facts, context)
     if path is None:
@@ -118,10 +118,10 @@ def _nearest_existing(path: Path) -> Path:
 def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     old, new, raw = arguments["old"], arguments["new"], arguments["path"]
     if not old:
-        message = "is empty; give the text that is to be replaced, or use file_write for a new file"
+        message = "is empty; give the text to replace, or use file_write to create a file"
         return replace(facts, problems=(Problem(path="old", message=message),))
     if old == new:
-        return replace(facts, problems=(Problem(path="new", message="is the same as old"),))
+        return replace(facts, problems=(Problem(path="new", message="is identical to old"),))
     facts, path = _target(raw, facts, context)
     if path is None:
         return facts
@@ -130,16 +130,16 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     if before is None:
-        return world_problem(facts, "there is no such file; file_list shows what is there", given=raw)
+        return world_problem(facts, "no such file; use file_list to see which files exist", given=raw)
     text = _text(before)
     if text is None:
         return world_problem(facts, "is not a UTF-8 text file", given=raw)
     count = text.count(old)
     if count == 0:
-        hint = "; the file's lines end in CR LF" if "\r\n" in text and "\n" in old and "\r" not in old else ""
-        return world_problem(facts, f"does not occur in the file; read it again{hint}", field="old", given=old)
+        hint = "; its lines end in CR LF" if "\r\n" in text and "\n" in old and "\r" not in old else ""
+        return world_problem(facts, f"does not occur in the file; read the file again{hint}", field="old", given=old)
     if count > 1:
-        message = f"occurs {count} times; give more of the text around it, so that it is unique"
+        message = f"occurs {count} times; include more of the surrounding text to make it unique"
         return world_problem(facts, message, field="old", given=old)
     changed = text.replace(old, new)
     diff = unified(text, changed, name=str(path.relative_to(context.workspace)))
@@ -163,30 +163,30 @@ def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
         return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=_done(path, context=context)))
     if now == before:
         return Reconciled(result=None, repeat=True)
-    there = "is gone now" if now == ABSENT else "is neither as it was before nor as it was to become"
-    return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}: something else has changed it")
+    there = "no longer exists" if now == ABSENT else "has neither the content before the call nor the content after it"
+    return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}; something else has changed it")
 
 
 @tool(inspect=_inspect_write, reconcile=reconcile_put, timeout_s=20.0)
 def file_write(
-    path: Annotated[str, Field(description="File in the workspace, relative to it. Folders are made as needed.")],
-    content: Annotated[str, Field(description="The whole new content.")],
+    path: Annotated[str, Field(description="Path of the file, relative to the workspace. Creates missing folders.")],
+    content: Annotated[str, Field(description="The complete new content of the file.")],
     context: ToolContext,
     facts: CallFacts,
 ) -> str:
-    """Write a text file of the workspace: make it, or replace all of its content."""
+    """Create a text file in the workspace, or replace its entire content."""
     return put(Path(facts.paths[0]), content.encode("utf-8"), facts=facts, context=context)
 
 
 @tool(inspect=_inspect_edit, reconcile=reconcile_put, timeout_s=20.0)
 def file_edit(
-    path: Annotated[str, Field(description="File in the workspace, relative to it.")],
-    old: Annotated[str, Field(description="Text to replace, exactly as in the file; it has to occur exactly once.")],
-    new: Annotated[str, Field(description="Text to put in its place.")],
+    path: Annotated[str, Field(description="Path of the file, relative to the workspace.")],
+    old: Annotated[str, Field(description="Text to replace, exactly as in the file. It must occur exactly once.")],
+    new: Annotated[str, Field(description="Replacement text.")],
     context: ToolContext,
     facts: CallFacts,
 ) -> str:
-    """Replace one piece of text in a file of the workspace."""
+    """Replace one passage of a text file in the workspace."""
     target = Path(facts.paths[0])
     text = _text(content_of(target, context=context, limit=MAX_EDITED))
     if text is None or text.count(old) != 1:
@@ -250,7 +250,7 @@ def _done(path: Path, *, context: ToolContext) -> str:
 
 
 def _moved(path: Path) -> str:
-    return f"{visible(str(path), limit=300)} has changed since it was checked; nothing was written."
+    return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."
 
 
 def write_tools() -> tuple[FunctionTool, ...]:

@@ -106,7 +106,7 @@ async def later(text: str) -> dict[str, str]:
         (echo, {"text": "a"}, {"result": "a"}),
         (later, {"text": "a"}, {"said": "a"}),
         (fails, {"text": "a"}, {"error": "Error executing t: a"}),
-        (echo, {}, {"error": "Invalid arguments for t: text is required and missing"}),
+        (echo, {}, {"error": "Invalid arguments for t: text is required but missing"}),
         (echo, {"text": object()}, {"error": "Error executing t: Object of type object is not JSON serializable"}),
         (lambda text: None, {"text": "a"}, {"result": None}),
         (lambda text: {"error": None}, {"text": "a"}, {"error": None}),

@@ -83,7 +83,7 @@ def test_a_mistake_is_told_in_full_then_in_one_line_and_then_it_ends(chatops: Co
         ran = chatops("-p", "go", "--registry", registry(chatops.workspace, server), "--output-format", "json")
         assert (ran.code, ran.json["status"], ran.json["answer"]) == (4, "limit", "I could not.")
         first, second, third = server.requests[-1].tool_results
-        assert "- code: is required and missing" in first
+        assert "- code: is required but missing" in first
         assert "- cod: is not an argument of this tool; did you mean 'code'? (given: print(1))" in first
         assert "Arguments: python_exec(code: string)" in first
         assert second == third

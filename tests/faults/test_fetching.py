@@ -23,7 +23,7 @@ FAILURES = {
         rf"{NAME} could not be fetched: its certificate was refused \(self-signed certificate\)\.",
     ),
     "redirects": (f"{PAGE}/loop", r"Not fetched: more than 5 redirects\."),
-    "slow loris": (f"{PAGE}/loris", r"The page did not come within 2\.7 s\."),
+    "slow loris": (f"{PAGE}/loris", r"The page did not arrive within 2\.7 s\."),
 }
 BOUNDED = {
     "100 MB": (f"{PAGE}/big", r"x{1000}.*only the first 2,000,000 bytes were read"),

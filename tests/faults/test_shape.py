@@ -297,7 +297,7 @@ def test_c17_no_arguments_are_enough_only_where_none_are_needed(seen: FaultyChat
     assert "path: is required" in pipe.asked[1].tool_results[1]
     pipe.assert_well()
     seen.say("none c17", stream(piece(**fn("file_read", "", index=0)), FINISH))
-    seen.wait_for(r"none c17 .*file_read not run: path: is required and missing You said: none c17")
+    seen.wait_for(r"none c17 .*file_read not run: path: is required but missing You said: none c17")
     seen.assert_well()
 
 

@@ -208,7 +208,7 @@ def test_no_sandbox_is_said_without_a_terminal_and_a_registry_can_demand_one(
     done = subprocess.run(argv, capture_output=True, text=True, cwd=desk.workspace, env=env, check=False)
     assert (done.returncode, done.stdout) == (0, "You said: go\n"), done.stderr
     if demanded:
-        assert "Commands need a sandbox here, and there is none: bubblewrap is not installed." in done.stderr
+        assert "The settings require a sandbox, and it does not work: bubblewrap is not installed." in done.stderr
     else:
         assert "sandbox: off (bubblewrap does not work here: bwrap: " in done.stderr
     assert (desk.workspace / "made").exists() is not demanded
@@ -242,7 +242,7 @@ def test_a_sandbox_that_fails_for_one_command_is_no_reason_to_run_it_without(des
         assert re.search(r"sandbox +off \(it could not be set up for this command: bwrap: ", shown)
         assert "it would run outside the sandbox, which could not be set up for it" in shown
         chat.terminal.press("a")
-        chat.wait_for("The sandbox could not be set up for this command, so nothing was run: bwrap: .*You said: second")
+        chat.wait_for("The command was not run, because its sandbox could not be set up: bwrap: .*You said: second")
         assert (desk.workspace / "made").exists()
         chat.assert_well()
 

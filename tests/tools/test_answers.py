@@ -68,7 +68,7 @@ def test_an_object_within_a_broken_one_is_no_answer() -> None:
         ('[{"success": true, "result": 1}]', "a list"),
         ("5", "a number"),
         ("null", "null"),
-        ("true", "a truth value"),
+        ("true", "a boolean"),
         ('"{}"', "a text"),
         ('{"a": ', "no JSON object"),
         ("{" * 100_000, "no JSON object"),
@@ -101,15 +101,15 @@ def test_a_bare_object_that_fits_has_no_problems() -> None:
 def test_problems_name_the_place_below_result() -> None:
     facts = read_answer('{"success": true, "result": {"nmae": "db", "ports": [1, "x"]}}', schema=SCHEMA)
     paths = {problem.path: problem.message for problem in facts.result_problems}
-    assert paths["result.ports[1]"] == "has to be integer"
-    assert paths["result.name"] == "is required and missing"
+    assert paths["result.ports[1]"] == "must be integer"
+    assert paths["result.name"] == "is required but missing"
     assert "did you mean 'name'" in paths["result.nmae"]
     assert "argument" not in paths["result.nmae"]
 
 
 def test_a_result_of_another_type_is_named_as_a_whole() -> None:
     facts = read_answer('{"success": true, "result": 5}', schema=SCHEMA)
-    assert facts.result_problems == (Problem(path="result", message="has to be object", given="5"),)
+    assert facts.result_problems == (Problem(path="result", message="must be object", given="5"),)
     listed = read_answer('{"success": true, "result": ["x"]}', schema='{"type":"array","items":{"type":"integer"}}')
     assert [problem.path for problem in listed.result_problems] == ["result[0]"]
 
@@ -154,7 +154,7 @@ def enveloped(result: object) -> str:
 def test_a_pattern_has_to_match_or_must_not() -> None:
     bad = read_answer(enveloped({"notes": "open point"}), schema="", patterns=(CITED, FINISHED))
     assert bad.result_unmatched == (
-        r"cited: what stands at /notes has to match \[\d+\]",
+        r"cited: the value at /notes must match \[\d+\]",
         "finished: the result must not match open point",
     )
     assert read_answer(enveloped({"notes": "as in [1]"}), schema="", patterns=(CITED, FINISHED)).result_unmatched == ()

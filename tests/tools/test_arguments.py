@@ -51,7 +51,7 @@ def test_control_characters_inside_a_text_are_read() -> None:
         ('"[1]"', "not a text"),
         ("null", "not null"),
         ("3", "not a number"),
-        ("true", "not a truth value"),
+        ("true", "not a boolean"),
         ('{"a":NaN}', "NaN"),
         ('{"a":-Infinity}', "-Infinity"),
         ('{"a":1e999}', "out of range"),
@@ -154,15 +154,15 @@ def problems(text: str, *, strict: bool = True) -> list[tuple[str, str, str]]:
 
 
 def test_problems_name_the_field_the_value_and_the_nearest_right_word() -> None:
-    assert problems("{}") == [("command", "is required and missing", "")]
+    assert problems("{}") == [("command", "is required but missing", "")]
     assert ("Command", "is not an argument of this tool; did you mean 'command'?", "x") in problems('{"Command":"x"}')
-    assert ("mode", "has to be one of fast, slow; did you mean 'slow'?", "slwo") in problems(
+    assert ("mode", "must be one of fast, slow; did you mean 'slow'?", "slwo") in problems(
         '{"command":"x","mode":"slwo"}'
     )
     [(path, _, shown)] = problems('{"command":"x","edits":[{"old":"a"},{"old":3}]}')
     assert (path, shown) == ("edits[1].old", "3")
     assert problems('{"command":"x","edits":[{"odl":"a"}]}') == [
-        ("edits[0].old", "is required and missing", ""),
+        ("edits[0].old", "is required but missing", ""),
         ("edits[0].odl", "is not a key of this object; did you mean 'old'?", "a"),
     ]
 

@@ -33,18 +33,18 @@ async def test_a_long_file_is_read_in_pages_that_say_how_to_go_on(tmp_path: Path
     put(tmp_path / "long.txt", "".join(f"line {number}\n" for number in range(1, 5_001)))
     context = context_for(tmp_path, max_output_chars=100_000)
     first = (await done(file_read, context, {"path": "long.txt"})).content
-    assert first.endswith("line 2000\n[lines 1 to 2,000 of 5,000; go on with offset 2001]")
+    assert first.endswith("line 2000\n[lines 1 to 2,000 of 5,000; continue with offset 2001]")
     last = (await done(file_read, context, {"path": "long.txt", "offset": 4_999, "limit": 10})).content
     assert last == "line 4999\nline 5000\n[lines 4,999 to 5,000 of 5,000]"
     beyond = (await done(file_read, context, {"path": "long.txt", "offset": 9_000})).content
-    assert "there is no line 9,000: the file has 5,000 lines" in beyond
+    assert "no line 9,000: the file has 5,000 lines" in beyond
 
 
 async def test_a_page_fits_the_output_limit_at_whole_lines(tmp_path: Path) -> None:
     put(tmp_path / "long.txt", "".join(f"{number:09}\n" for number in range(1, 1_001)))
     content = (await done(file_read, context_for(tmp_path, max_output_chars=1_000), {"path": "long.txt"})).content
     assert len(content) <= 1_000
-    assert content.splitlines()[-1] == "[lines 1 to 80 of 1,000; go on with offset 81]"
+    assert content.splitlines()[-1] == "[lines 1 to 80 of 1,000; continue with offset 81]"
 
 
 async def test_one_endless_line_is_cut(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_after_a_crash_the_content_tells_what_happened(tmp_path: Path) -> 
     path.unlink()
     gone = await file_edit.reconcile(facts, context)
     assert (gone.result, gone.repeat) == (None, False)
-    assert "is gone now" in gone.found
+    assert "no longer exists" in gone.found
 
 
 async def test_what_a_crash_left_half_written_is_removed_and_nothing_else(

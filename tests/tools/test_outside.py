@@ -34,7 +34,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permits(tmp_path: Path, name: str) -> None:
     tool, context = tools(SandboxMode.AUTO)[name], context_for(tmp_path)
     with pytest.raises(
-        ToolFailedError, match=r"could not be set up for this command, so nothing was run: bwrap: .*person"
+        ToolFailedError, match=r"The command was not run, because its sandbox could not be set up: bwrap: .*user"
     ):
         await done(tool, context, TOUCH[name])
     assert not (tmp_path / "made").exists()

@@ -56,15 +56,15 @@ def said(text: str, *, schema: str = FOREIGN) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "path", "says"),
     [
-        ('{"size":1}', "path", "is required and missing"),
+        ('{"size":1}', "path", "is required but missing"),
         ('{"size":1,"path":3}', "path", "has to be string"),
-        ('{"size":"x","path":"a"}', "size", "has to be integer or null"),
+        ('{"size":"x","path":"a"}', "size", "must be integer or null"),
         ('{"size":1,"path":"a","pth":"b"}', "pth", "is not an argument of this tool; did you mean 'path'?"),
         ('{"size":1,"path":"a","zzz":"b"}', "zzz", "known are depth, edits, kind, path, size, unit"),
-        ('{"size":1,"path":"a","kind":"fil"}', "kind", "has to be one of file, folder, 3; did you mean 'file'?"),
-        ('{"size":1,"path":"a","unit":"cm"}', "unit", "has to be one of m"),
+        ('{"size":1,"path":"a","kind":"fil"}', "kind", "must be one of file, folder, 3; did you mean 'file'?"),
+        ('{"size":1,"path":"a","unit":"cm"}', "unit", "must be one of m"),
         ('{"size":1,"path":"a","depth":0}', "depth", "less than the minimum of 1"),
-        ('{"size":1,"path":"a","depth":"x"}', "depth", "has to be integer or null"),
+        ('{"size":1,"path":"a","depth":"x"}', "depth", "must be integer or null"),
         ('{"size":1,"path":"a","edits":[{"old":"a","new":1}]}', "edits[0].new", "has to be string"),
     ],
 )
@@ -84,15 +84,15 @@ def test_every_missing_and_every_unknown_key_is_named_once() -> None:
 
 def test_what_was_given_is_part_of_the_problem() -> None:
     [problem] = fit_schema(read('{"path":"a","size":{"n":"\u202e"}}'), schema=FOREIGN).problems
-    assert problem == Problem(path="size", message="has to be integer or null", given='{"n": "<U+202E>"}')
+    assert problem == Problem(path="size", message="must be integer or null", given='{"n": "<U+202E>"}')
 
 
 def test_of_alternatives_the_one_with_the_right_type_is_told_about() -> None:
     schema = json.dumps(
         {"properties": {"to": {"oneOf": [{"type": "string"}, {"type": "object", "required": ["name", "mail"]}]}}}
     )
-    assert said('{"to":{"name":"a"}}', schema=schema) == {"to.mail": "is required and missing"}
-    assert said('{"to":3}', schema=schema) == {"to": "has to be string or object"}
+    assert said('{"to":{"name":"a"}}', schema=schema) == {"to.mail": "is required but missing"}
+    assert said('{"to":3}', schema=schema) == {"to": "must be string or object"}
 
 
 def test_valid_arguments_pass_unchanged_and_without_coercion() -> None:
@@ -162,14 +162,14 @@ for _ in range(40):
 def test_a_schema_that_takes_years_lets_nothing_pass(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
-    assert problem.message == "it could not be held against its schema: it took too long"
+    assert problem.message == "the arguments could not be checked against the schema: it took too long"
 
 
 def test_arguments_that_a_pattern_would_be_tried_on_for_years_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     schema = json.dumps({"properties": {"path": {"pattern": "(a+)+$"}}})
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
-    assert problem.message == "it could not be held against its schema: it took too long"
+    assert problem.message == "the arguments could not be checked against the schema: it took too long"
     assert fit_schema(read('{"path":"aa"}'), schema=schema).problems == ()
 
 

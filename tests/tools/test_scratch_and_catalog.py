@@ -11,10 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.ids import SessionId
+from chatops.domain.tools import definition_of
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.output import Collector, cap, visible
 from chatops.tools.scratch import scratch_tools
 from tests.tools.toolkit import context_for, done, inspected
+
+DEFINITIONS = {
+    "file_read": "6d26031e",
+    "file_list": "d30b5af8",
+    "file_search": "c033ab61",
+    "file_write": "c99e2dcb",
+    "file_edit": "d81cd35f",
+    "shell_exec": "90aa5d80",
+    "python_exec": "45956523",
+    "web_fetch": "d7adf936",
+    "scratch_write": "d11ac8b2",
+    "scratch_read": "fc7e0b6f",
+    "web_search": "fa77a5ce",
+}
+"""The start of the definition that version 0.1 stored with a call of each built-in tool."""
 
 
 def notes(folder: Path) -> list[Path]:
@@ -25,12 +41,12 @@ async def test_a_note_is_kept_for_its_session_and_for_its_owner_only(tmp_path: P
     folder = tmp_path / "data" / "scratch"
     write, read = scratch_tools(folder)
     context = context_for(tmp_path)
-    assert (await done(read, context, "")).content == "[there is no note yet]"
+    assert (await done(read, context, "")).content == "[no note yet]"
     await done(write, context, {"text": "first"})
     await done(write, context, {"text": "héllo 日本語 🙂\r\n"})
     assert (await done(read, context, "")).content == "héllo 日本語 🙂\r\n"
     other = replace(context, session_id=SessionId("../../escape"))
-    assert (await done(read, other, "")).content == "[there is no note yet]"
+    assert (await done(read, other, "")).content == "[no note yet]"
     await done(write, other, {"text": "x"})
     modes = [(path.parent, stat.S_IMODE(path.stat().st_mode)) for path in notes(tmp_path)]
     assert modes == [(folder, 0o600), (folder, 0o600)]
@@ -112,3 +128,14 @@ def test_the_catalog_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_reworded_built_in_tool_keeps_the_definition_that_stores_hold(tmp_path: Path) -> None:
+    """A call that waits for approval would be reviewed again otherwise; see `definition_of`."""
+    catalog = builtin_catalog(CatalogSettings(scratch_dir=tmp_path, environ={"BRAVE_API_KEY": "k"}))
+    for spec in catalog.specs:
+        stored = definition_of(spec)
+        assert definition_of(replace(spec, description="Runs.")) != stored
+        assert definition_of(replace(spec, source="elsewhere")) != stored
+    found = {spec.name: definition_of(spec)[:8] for spec in catalog.specs}
+    assert found == DEFINITIONS

@@ -89,7 +89,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path, unused_tcp_port: int) 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"results": {"a": 1}}', '{"results": [1, null]}'])
 async def test_answers_of_another_shape_are_no_hits(server: Server, tmp_path: Path, body: str) -> None:
     server.answers["/search"] = answer(body, kind="application/json")
-    assert await searched(SearxngBackend(url=f"http://127.0.0.1:{server.port}"), tmp_path) == "[nothing was found]"
+    assert await searched(SearxngBackend(url=f"http://127.0.0.1:{server.port}"), tmp_path) == "[no results]"
 
 
 async def test_the_query_is_bounded_and_the_host_is_a_fact(tmp_path: Path) -> None:

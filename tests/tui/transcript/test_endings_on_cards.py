@@ -8,7 +8,7 @@ from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.stored_blocks import settled_card
 
-SENTENCE = "The sandbox could not be set up for this command, so nothing was run: bwrap: no. Call it again."
+SENTENCE = "The command was not run, because its sandbox could not be set up: bwrap: no. Repeat the call."
 CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
 LINES = {
     (Outcome.FAILED, closed("so far", how=stopped_after(2.5))): "stopped after 2.5 s",
