@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.console import RenderableType
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
-from textual.filter import ANSIToTruecolor
+from textual.filter import ANSIToTruecolor, LineFilter
+from textual.notifications import Notification
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
@@ -23,6 +23,7 @@ from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
 from chatops.tui.terminal import Traits
+from chatops.tui.textual_internals import AppHooks, wait_until_mounted
 
 if TYPE_CHECKING:
     from textual.driver import Driver
@@ -34,7 +35,7 @@ TWICE_S = 2.0
 COPIED = "Copied, if this terminal lets programs do that."
 
 
-class ChatopsApp(ErrorBoundary, App[None]):
+class ChatopsApp(ErrorBoundary, AppHooks):
     """Shows sessions. `opener` is awaited after the first paint and returns the first session."""
 
     CSS_PATH = "app.tcss"
@@ -56,7 +57,6 @@ class ChatopsApp(ErrorBoundary, App[None]):
         problem: str = "",
         traits: Traits | None = None,
         charset: str = "utf-8",
-        driver_class: "type[Driver] | None" = None,
         on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
     ) -> None:
@@ -67,13 +67,12 @@ class ChatopsApp(ErrorBoundary, App[None]):
         sent before there is a session, and returns False if it cannot.
         """
         self._traits = traits or Traits()
-        super().__init__(driver_class=driver_class)
-        if driver_class is None:
-            self.driver_class = self._terminal_driver  # type: ignore[assignment]
+        super().__init__()
+        self._without_colours = None if self._traits.colours else _without_colours()
+        self._terminal: TerminalDriver | None = None
+        """None without a terminal, as in tests."""
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
-        if not self._traits.colours:
-            self._show_no_colours()
         self._accidents = ErrorReporter(clock=clock, say=self._say_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
@@ -105,10 +104,9 @@ class ChatopsApp(ErrorBoundary, App[None]):
         """Open the session after the first paint."""
         self.call_after_refresh(self._painted)
 
-    async def _ready(self) -> None:
+    async def before_first_message(self) -> None:
         """Wait until the message field has the focus, so that keys typed earlier reach it in order."""
-        await super()._ready()
-        await self._chat._mounted_event.wait()
+        await wait_until_mounted(self._chat)
 
     def _painted(self) -> None:
         if not self.is_headless:
@@ -194,7 +192,7 @@ class ChatopsApp(ErrorBoundary, App[None]):
             self._parting = asyncio.get_running_loop().create_task(self._quit())
 
     async def _quit(self) -> None:
-        with self._context():
+        with self.quit_context():
             await self.action_quit()
 
     def pop_screen(self) -> AwaitComplete:
@@ -208,50 +206,52 @@ class ChatopsApp(ErrorBoundary, App[None]):
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
-    def _refresh_notifications(self) -> None:
+    def shows_notices(self, notices: Sequence[Notification]) -> bool:
         """Show each notice once: above the message field, or as a toast if another screen is on top."""
         above = bool(self.screen_stack) and self.screen is self._chat
-        self._chat.show_notices([*self._notifications] if above else [])
-        if not above:
-            super()._refresh_notifications()
+        self._chat.show_notices(notices if above else [])
+        return above
 
     # Terminal
 
     @property
     def terminal_stands_still(self) -> bool:
         """True if the terminal read nothing when it was given back. Writing to it would block."""
-        return isinstance(self._driver, TerminalDriver) and self._driver.stands_still
+        return self._terminal is not None and self._terminal.stands_still
+
+    def get_driver_class(self) -> "type[Driver]":
+        """Return the factory of the driver for a terminal. Textual calls it like a class."""
+        return self._terminal_driver  # type: ignore[return-value]
 
     def _terminal_driver(self, app: "App[Any]", **settings: Any) -> TerminalDriver:
-        return TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
+        self._terminal = TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
+        return self._terminal
 
     def redraw(self) -> None:
         """Redraw everything, because the terminal has lost its content."""
-        if self._running and self.screen_stack:
+        if self.is_running and self.screen_stack:
             self.app_resume_signal.publish(self)
             self.screen.refresh(layout=True)
 
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
-        return self._driver.shown_for() if isinstance(self._driver, TerminalDriver) else math.inf
+        return self._terminal.shown_for() if self._terminal is not None else math.inf
 
     def action_suspend_process(self) -> None:
         """Give the terminal to the shell until ``fg`` (ctrl+z). The process is stopped until then."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.stop_process(group=True)
+        if self._terminal is not None:
+            self._terminal.stop_process(group=True)
 
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Draw a frame, unless the terminal is still busy with earlier ones. A whole frame follows then."""
-        if isinstance(self._driver, TerminalDriver) and self._driver.skips_frame():
-            self.post_display_hook()
-            return
-        super()._display(screen, renderable)
+    def skips_frame(self) -> bool:
+        """Return True while the terminal is busy with earlier frames. A whole frame follows then."""
+        return self._terminal is not None and self._terminal.skips_frame()
 
-    def _show_no_colours(self) -> None:
-        from chatops.tui.colours import WithoutColours
-
-        self._filters = [one for one in self._filters if isinstance(one, ANSIToTruecolor)]
-        self._filters.append(WithoutColours())
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return the filters of drawn text. Without colours, ours replaces those of Textual."""
+        filters = super().get_line_filters()
+        if self._without_colours is None:
+            return filters
+        return [*(one for one in filters if isinstance(one, ANSIToTruecolor)), self._without_colours]
 
     def get_css_variables(self) -> dict[str, str]:
         """Return theme variables. Without colours, a selection must differ by brightness to be drawn in reverse."""
@@ -264,20 +264,16 @@ class ChatopsApp(ErrorBoundary, App[None]):
 
     # Errors of the app
 
-    def _handle_exception(self, error: Exception) -> None:
+    def handle_error(self, error: Exception) -> None:
         """Show the error and continue, as long as a session is on the screen."""
-        if self.is_headless:
-            super()._handle_exception(error)
-            return
-        goes_on = self._running and self._accidents.note(error) and (self._chat.opened or self.failure is not None)
+        goes_on = self.is_running and self._accidents.note(error) and (self._chat.opened or self.failure is not None)
         if not goes_on and self.fault is None:
             self.fault = error
-            self._return_code = 1
-            if self._running:
+            if self.is_running:
                 self.leave()
 
     def _say_error(self, text: str) -> None:
-        if self._running:
+        if self.is_running:
             self.notify(text, severity="error", markup=False, timeout=20)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -290,3 +286,9 @@ class ChatopsApp(ErrorBoundary, App[None]):
 
     def _runner(self, name: str) -> Callable[[], None]:
         return lambda: self._chat.run_command(f"/{name}")
+
+
+def _without_colours() -> LineFilter:
+    from chatops.tui.theme import WithoutColours  # needed on few terminals
+
+    return WithoutColours()

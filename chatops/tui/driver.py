@@ -11,7 +11,7 @@ Textual's own Linux driver does not fit an app that must keep running on any ter
 - Its parser takes late parts of a sequence for typed text, and splits a paste into characters.
 
 This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
-(`XTermParser`). Three parts work together:
+(`KeyParser`). Three parts work together:
 
 - Output: `write` passes text to an `Outlet`, whose thread writes to the terminal. The event loop never waits for the
   terminal. While the terminal is far behind, `skips_frame` tells the app to leave out frames, and `redraw` draws a
@@ -54,23 +54,18 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterable
+import tty
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from textual import constants, events
-from textual._xterm_parser import XTermParser
-from textual.drivers.linux_driver import (
-    KITTY_DISAMBIGUATE_ESCAPE_CODES,
-    KITTY_REPORT_ALL_KEYS,
-    KITTY_REPORT_ASSOCIATED_TEXT,
-    LinuxDriver,
-)
+from textual.driver import Driver
 from textual.geometry import Size
-from textual.message import Message
 
 from chatops.tui.cells import anchored, encoder
 from chatops.tui.input_parser import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
 from chatops.tui.output_writer import Outlet
+from chatops.tui.textual_internals import KeyParser
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -86,7 +81,12 @@ _PARTING_S = 0.5
 _SETTLE_S = 0.1
 """Seconds after the last resize until a redraw: the window may have shrunk and grown faster than frames were drawn."""
 
-_KEYBOARD = KITTY_DISAMBIGUATE_ESCAPE_CODES | KITTY_REPORT_ALL_KEYS | KITTY_REPORT_ASSOCIATED_TEXT
+_INPUT_FLAGS = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
+"""Flow control and changes of line ends, which are switched off: ctrl+s, ctrl+q and ctrl+j are keys."""
+_LOCAL_FLAGS = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
+"""Echo, line editing and signals by key, which are switched off."""
+_KEYBOARD = 0b11001
+"""Kitty's keyboard protocol: unambiguous escape codes (1), all keys as escape codes (8), with their text (16)."""
 _MOUSE = ("1000", "1003", "1015", "1006")
 _TAKE = (
     "\x1b[?1049h"
@@ -112,22 +112,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
 
 
-class _KeyParser(XTermParser):
-    """Parses characters and sequences. Its input is always complete, so that it never has to wait for more."""
-
-    @property
-    def waits(self) -> bool:
-        """True if the last sequence is unknown so far and more input could complete it."""
-        return self._timeout_time is not None
-
-    def settle(self) -> Iterable[Message]:
-        """Yield the keys at the end of the last text, because nothing follows it."""
-        if self.waits:
-            self._timeout_time = 0.0
-            yield from self.tick()
-
-
-class TerminalDriver(LinuxDriver):
+class TerminalDriver(Driver):
     """Driver for a terminal on standard input and output. `charset` is a Python codec.
 
     `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
@@ -145,10 +130,9 @@ class TerminalDriver(LinuxDriver):
         redraw: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        # Textual has set handlers that run between any two instructions. Those set in `_listen` run between two steps
-        # of the event loop.
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        self._shown_by = app
+        self._event_loop = asyncio.get_running_loop()
+        self._in = (sys.__stdin__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._out = (sys.__stdout__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._encode = encoder(charset)
         # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
@@ -158,12 +142,19 @@ class TerminalDriver(LinuxDriver):
         self._outlet: Outlet | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
+        """The terminal's settings before the app took it. None if it has none."""
+        self._input_thread: threading.Thread | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._is_lost = False
         self.stands_still = False
         """True if the terminal did not read even the final output. Writing to it would block."""
         # A thread has no context of its own; keep the one in which the app runs.
         self._context = contextvars.copy_context()
+
+    @property
+    def can_suspend(self) -> bool:
+        """True: `App.suspend` may give the terminal to another program."""
+        return True
 
     # Output
 
@@ -198,8 +189,8 @@ class TerminalDriver(LinuxDriver):
         self.write(_TAKE + _ASK)
         self._listen()
         wake, self._wake_write = os.pipe()
-        self._key_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
-        self._key_thread.start()
+        self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
+        self._input_thread.start()
         self._tell_size()
 
     def stop_application_mode(self) -> None:
@@ -212,7 +203,7 @@ class TerminalDriver(LinuxDriver):
         self.disable_input()
         if self._before is not None:
             with contextlib.suppress(termios.error):
-                termios.tcsetattr(self.fileno, termios.TCSANOW, self._before)
+                termios.tcsetattr(self._in, termios.TCSANOW, self._before)
         self.stands_still = not outlet.close(_GIVE_BACK, patience=_PARTING_S)
 
     def disable_input(self) -> None:
@@ -220,20 +211,20 @@ class TerminalDriver(LinuxDriver):
         wake, self._wake_write = self._wake_write, None
         if wake is None:
             return
-        self._loop.remove_signal_handler(signal.SIGWINCH)
+        self._event_loop.remove_signal_handler(signal.SIGWINCH)
         if self._settling is not None:
             self._settling.cancel()
         os.close(wake)
-        if self._key_thread is not None:
-            self._key_thread.join()
+        if self._input_thread is not None:
+            self._input_thread.join()
         with contextlib.suppress(termios.error):
-            termios.tcflush(self.fileno, termios.TCIFLUSH)
+            termios.tcflush(self._in, termios.TCIFLUSH)
 
     def close(self) -> None:
         """Give the terminal back and remove the signal handlers."""
         self.stop_application_mode()
         for number in (signal.SIGTSTP, signal.SIGCONT):
-            self._loop.remove_signal_handler(number)
+            self._event_loop.remove_signal_handler(number)
 
     def suspend_application_mode(self) -> None:
         """Give the terminal to another program for a while."""
@@ -241,27 +232,27 @@ class TerminalDriver(LinuxDriver):
 
     def _settings(self) -> list[Any] | None:
         with contextlib.suppress(termios.error):
-            settings = termios.tcgetattr(self.fileno)
-            termios.tcsetattr(self.fileno, termios.TCSANOW, settings)
+            settings = termios.tcgetattr(self._in)
+            termios.tcsetattr(self._in, termios.TCSANOW, settings)
             return settings
         return None
 
     def _make_raw(self) -> None:
         if self._before is None:
             return
-        raw = [*self._before[:6], [*self._before[6]]]
-        raw[0] = self._patch_iflag(raw[0])
-        raw[3] = self._patch_lflag(raw[3])
-        raw[6][termios.VMIN] = 1
+        raw = [*self._before[: tty.CC], [*self._before[tty.CC]]]
+        raw[tty.IFLAG] &= ~_INPUT_FLAGS
+        raw[tty.LFLAG] &= ~_LOCAL_FLAGS
+        raw[tty.CC][termios.VMIN] = 1
         with contextlib.suppress(termios.error):
-            termios.tcsetattr(self.fileno, termios.TCSANOW, raw)
+            termios.tcsetattr(self._in, termios.TCSANOW, raw)
 
     # Signals
 
     def _listen(self) -> None:
-        self._loop.add_signal_handler(signal.SIGWINCH, self._resized)
-        self._loop.add_signal_handler(signal.SIGTSTP, self.stop_process)
-        self._loop.add_signal_handler(signal.SIGCONT, self._continued)
+        self._event_loop.add_signal_handler(signal.SIGWINCH, self._resized)
+        self._event_loop.add_signal_handler(signal.SIGTSTP, self.stop_process)
+        self._event_loop.add_signal_handler(signal.SIGCONT, self._continued)
 
     def stop_process(self, *, group: bool = False) -> None:
         """Give the terminal to the shell and stop the process until ``fg``.
@@ -270,7 +261,7 @@ class TerminalDriver(LinuxDriver):
         the kernel does not stop anything.
         """
         self.stop_application_mode()
-        self._loop.remove_signal_handler(signal.SIGTSTP)
+        self._event_loop.remove_signal_handler(signal.SIGTSTP)
         os.kill(0 if group else os.getpid(), signal.SIGTSTP)
         # The process is stopped and continued here.
         self.start_application_mode()
@@ -288,13 +279,13 @@ class TerminalDriver(LinuxDriver):
         self._tell_size()
         if self._settling is not None:
             self._settling.cancel()
-        self._settling = self._loop.call_later(_SETTLE_S, self._redraw)
+        self._settling = self._event_loop.call_later(_SETTLE_S, self._redraw)
 
     def _tell_size(self) -> None:
-        size = Size(*self._get_terminal_size())
-        self._later(lambda: self._app.post_message(events.Resize(size, size)))
+        size = Size(*self._terminal_size())
+        self._later(lambda: self._shown_by.post_message(events.Resize(size, size)))
 
-    def _get_terminal_size(self) -> tuple[int, int]:
+    def _terminal_size(self) -> tuple[int, int]:
         """Return columns and rows as the terminal reports them. COLUMNS and LINES may be of another window."""
         with contextlib.suppress(OSError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(self._out, termios.TIOCGWINSZ, b"\0" * 8))
@@ -313,16 +304,16 @@ class TerminalDriver(LinuxDriver):
             os.close(wake)
 
     def _read_until(self, wake: int) -> None:
-        parser = _KeyParser(self._debug)
+        parser = KeyParser()
         # tmux marks pastes, but does not answer the query for it.
         intake = Intake(marks_pastes="TMUX" in os.environ)
         decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
         while True:
-            ready, _, _ = select.select([self.fileno, wake], [], [], _TICK_S if intake.waits else None)
+            ready, _, _ = select.select([self._in, wake], [], [], _TICK_S if intake.waits else None)
             if wake in ready:
                 return
             found: list[Piece]
-            if self.fileno in ready:
+            if self._in in ready:
                 data = self._stroke()
                 if not data:
                     self._later(self._terminal_lost)
@@ -332,22 +323,22 @@ class TerminalDriver(LinuxDriver):
                 found = intake.rest(time.monotonic())
             for piece in found:
                 if not self._hand_on(piece, parser):
-                    parser = _KeyParser(self._debug)
+                    parser = KeyParser()
 
     def _stroke(self) -> bytes:
         """Read one burst of input, even if it arrives in several parts."""
-        data = os.read(self.fileno, _CHUNK)
+        data = os.read(self._in, _CHUNK)
         end = time.monotonic() + _JOIN_MOST_S
         while data and not data.startswith(b"\x1b") and time.monotonic() < end:
-            if not select.select([self.fileno], [], [], _JOIN_S)[0]:
+            if not select.select([self._in], [], [], _JOIN_S)[0]:
                 break
-            more = os.read(self.fileno, _CHUNK)
+            more = os.read(self._in, _CHUNK)
             if not more:
                 break
             data += more
         return data
 
-    def _hand_on(self, piece: Piece, parser: "_KeyParser") -> bool:
+    def _hand_on(self, piece: Piece, parser: KeyParser) -> bool:
         """Turn a piece into events. Return False if the parser does not know the sequence and waits for more."""
         match piece:
             case Pasted(text=text):
@@ -373,9 +364,9 @@ class TerminalDriver(LinuxDriver):
             self._when_lost()
 
     def _exit_app(self) -> None:
-        self._app.exit()
+        self._shown_by.exit()
 
     def _later(self, act: Callable[[], object]) -> None:
         """Run `act` soon on the event loop. Can be called from any thread."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(cast(Callable[[], None], act), context=self._context)
+            self._event_loop.call_soon_threadsafe(cast(Callable[[], None], act), context=self._context)

@@ -8,11 +8,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from textual.message import Message
-from textual.message_pump import MessagePump
 from textual.worker import WorkerFailed
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.textual_internals import DispatchHook, report_error
 
 log = logging.getLogger(__name__)
 
@@ -21,16 +20,15 @@ TOO_MANY, WITHIN_S = 30, 10.0
 _SAY_AGAIN_S = 10.0
 
 
-class ErrorBoundary(MessagePump):
+class ErrorBoundary(DispatchHook):
     """Mixin for screens and widgets: a handler's exception is reported to the app, and messages are still handled."""
 
-    async def _dispatch_message(self, message: Message) -> None:
-        try:
-            await super()._dispatch_message(message)
-        except Exception as error:
-            if self.app.is_headless:
-                raise
-            self.app._handle_exception(error)
+    def survives(self, error: Exception) -> bool:
+        """Report an error to the app. Without a terminal, as in tests, errors are raised."""
+        if self.app.is_headless:
+            return False
+        report_error(self.app, error)
+        return True
 
 
 class ErrorReporter:

@@ -145,7 +145,8 @@ class Composer(TextField):
 
     # Keys
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Handle the keys that mean something here. All others go to the text area."""
         if self._handled(event):
             event.stop()
             event.prevent_default()
@@ -223,7 +224,8 @@ class Composer(TextField):
         self.put(text)
         self._at = at
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
+        """Insert a paste, folded if it is long."""
         event.stop()
         event.prevent_default()
         self.take_paste(event.text)

@@ -6,13 +6,12 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
-from textual.document._edit import Edit
 from textual.widget import Widget
-from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult
 
 from chatops.domain.sanitize import HIDDEN
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.textual_internals import Edit, InputHooks, TextAreaHooks, bound_actions
 
 _SCROLLING = ("scroll_", "page_")
 """Prefixes of the scrolling actions that Textual binds by default; these keys are left to the screen."""
@@ -25,10 +24,10 @@ class InOrder(ErrorBoundary):
     once, Enter would then send text that was deleted just before it.
     """
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Run the actions that the field binds to the key."""
         field = cast(Widget, self)
-        bindings = field._bindings.key_to_bindings.get(event.key, [])
-        edits = [binding.action for binding in bindings if not binding.action.startswith(_SCROLLING)]
+        edits = [action for action in bound_actions(field, event.key) if not action.startswith(_SCROLLING)]
         for action in edits:
             await field.run_action(action)
         if edits:
@@ -61,7 +60,7 @@ def _unmask(text: str) -> str:
     return _MASKS.sub(lambda found: _hidden.get(found[0], found[0]), text)
 
 
-class TextField(InOrder, TextArea):
+class TextField(InOrder, TextAreaHooks):
     """A text area that makes hidden characters visible. Undo is ctrl+underscore, as in shells, because ctrl+z suspends.
 
     Textual writes typed or pasted text to the terminal unchanged: a bidirectional control reverses the line, and a tag
@@ -88,7 +87,7 @@ class TextField(InOrder, TextArea):
 
     def edit(self, edit: Edit) -> EditResult:
         """Apply an edit, masking hidden characters."""
-        edit.text = _MASKED.sub(_mask, edit.text)
+        edit.text = self.masked(edit.text)
         return super().edit(edit)
 
     def get_line(self, line_index: int) -> Text:
@@ -101,13 +100,14 @@ class TextField(InOrder, TextArea):
                 line.stylize("reverse", at, at + 1)
         return line
 
-    def _set_document(self, text: str, language: str | None) -> None:
-        super()._set_document(_MASKED.sub(_mask, text), language)
+    def masked(self, text: str) -> str:
+        """Return `text` with a mask for each hidden character."""
+        return _MASKED.sub(_mask, text)
 
-    def _recompute_cursor_offset(self) -> None:
-        """Skip the update while the cursor is on a line that an undo has just removed.
 
-        Textual calls this before it moves the cursor.
-        """
-        if self.cursor_location[0] < self.document.line_count:
-            super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
+class LineField(InOrder, InputHooks):
+    """A one-line input that shows hidden characters and handles keys in the order they arrive."""
+
+    def shown(self, value: str) -> str:
+        """Return `value` with `SIGN` for each hidden character."""
+        return HIDDEN.sub(SIGN, value)

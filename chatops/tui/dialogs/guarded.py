@@ -15,13 +15,13 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
-from textual.widgets._toast import ToastRack
 
 from chatops.tui.dialogs.guard import GRACE_S, STROKE_S, KeyGuard
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import Place
 from chatops.tui.screens import windows
+from chatops.tui.textual_internals import toast_rows
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
@@ -274,7 +274,7 @@ class GuardedDialog(Modal[None]):
     @property
     def _said_above(self) -> int:
         """Lines at the top of the window that notices take."""
-        return sum(one.outer_size.height for one in self.children if isinstance(one, ToastRack) and one.display)
+        return toast_rows(self)
 
     def _laid_out(self, _: object) -> None:
         """Fit the dialog again when the notices above it change, so that its keys stay on screen."""

@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.line_field import LineField
+from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.legend import legend
 

@@ -11,8 +11,7 @@ from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.line_field import LineField
-from chatops.tui.composer.text_fields import TextField
+from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.legend import legend
 

@@ -19,6 +19,7 @@ from chatops.tui.screens.chat_sending import ChatSending
 from chatops.tui.status.banner import Banner, Notices
 from chatops.tui.status.sent import Sent
 from chatops.tui.status.status_line import StatusLine
+from chatops.tui.textual_internals import report_error
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
 # imported right after it.
@@ -258,7 +259,7 @@ class ChatScreen(ChatSending):
         except Exception as error:
             # The events are also stored, so a bug in drawing must not leave a gap on the screen.
             self._draw_stored(message.session)
-            self.app._handle_exception(error)
+            report_error(self.app, error)
 
     def _draw_stored(self, session: "Conversation") -> None:
         """Draw the session's current state. Later events are added to it."""

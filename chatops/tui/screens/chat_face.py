@@ -11,8 +11,9 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.modal import Standing
+from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.screens import windows
+from chatops.tui.textual_internals import LateClickHook
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.tui.workflow.panel import WorkflowPanel
 
 
-class ChatFace(Standing, Screen[None]):
+class ChatFace(ErrorBoundary, LateClickHook, Screen[None]):
     """The open session, its host, and the dialogs over the screen."""
 
     BINDINGS: ClassVar = [

@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.textual_internals import refresh_notices
 
 Tone = Literal["waiting", "error", "quiet"]
 
@@ -43,4 +44,4 @@ class Notices(ErrorBoundary, Static):
         self.update(Content("\n".join(sanitize(notice.message) for notice in notices)))
         if notices:
             left = min(notice.time_left for notice in notices)
-            self.set_timer(max(left, 0.0) + 0.01, self.app._refresh_notifications)
+            self.set_timer(max(left, 0.0) + 0.01, lambda: refresh_notices(self.app))

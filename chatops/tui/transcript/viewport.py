@@ -55,6 +55,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.textual_internals import report_error
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.late import is_warm, warm_up
 from chatops.tui.transcript.layout import Entry, Layout
@@ -160,7 +161,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         layout.give_up_far_lines(top=top, bottom=top + self.size.height)
         self.refresh()
         for error in layout.take_troubles():
-            self.app._handle_exception(error)
+            report_error(self.app, error)
 
     def _draw_view(self, place: tuple[str, int] | None) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""

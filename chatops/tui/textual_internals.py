@@ -1,0 +1,229 @@
+"""All private names of Textual that chatops depends on, in one file.
+
+Textual may change these in any release. So each is used here only and gets a public name that the rest of the package
+uses. ``tests/tui/test_textual_internals.py`` fails if Textual changes one of them, or if another module uses a private
+name of Textual, or by chance defines one.
+
+| private name | used by | for |
+|---|---|---|
+| ``MessagePump._dispatch_message`` | `DispatchHook` | continuing after a handler has raised |
+| ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
+| ``App._ready`` | `AppHooks.before_first_message` | the same |
+| ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
+| ``App._handle_exception`` | `AppHooks.handle_error`, `report_error` | continuing after an error |
+| ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
+| ``App._context`` | `AppHooks.quit_context` | quitting from outside of a message handler |
+| ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away |
+| ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
+| ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
+| ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
+| ``document._edit.Edit`` | `TextField.edit` | the parameter of a public method |
+| ``TextArea._set_document`` | `TextAreaHooks.masked` | masking text that is loaded |
+| ``TextArea._recompute_cursor_offset`` | `TextAreaHooks` | undoing the last line |
+| ``Input._value``, ``Input._position_to_cell`` | `InputHooks.shown` | drawing hidden characters |
+| ``_xterm_parser.XTermParser``, ``Parser._timeout_time`` | `KeyParser` | the meaning of keys |
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.text import Text
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.command import CommandPalette
+from textual.css.query import NoMatches
+from textual.document._edit import Edit as Edit
+from textual.dom import DOMNode
+from textual.expand_tabs import expand_tabs_inline
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.notifications import Notification
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+from textual.widgets._toast import ToastRack
+
+
+class DispatchHook(MessagePump):
+    """Mixin that decides if a message pump continues after a handler has raised.
+
+    Textual ends the message loop of a widget whose handler raises, and then the app. A subclass of the public API sees
+    only its own handlers, not those of the widget that it is derived from.
+    """
+
+    async def _dispatch_message(self, message: Message) -> None:
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            if not self.survives(error):
+                raise
+
+    def survives(self, error: Exception) -> bool:
+        """Return True if the error has been dealt with and further messages are to be handled."""
+        return False
+
+
+class AppHooks(App[None]):
+    """Hooks of the app for which Textual has no public method."""
+
+    async def _ready(self) -> None:
+        await super()._ready()
+        await self.before_first_message()
+
+    async def before_first_message(self) -> None:
+        """Wait for something before the first message, such as a key, is handled.
+
+        The public `on_ready` and `on_mount` run while keys are already being handled.
+        """
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        if self.skips_frame():
+            self.post_display_hook()
+            return
+        super()._display(screen, renderable)
+
+    def skips_frame(self) -> bool:
+        """Return True to leave out a frame. The driver cannot: it gets parts of frames, and one cannot be left out."""
+        return False
+
+    def _handle_exception(self, error: Exception) -> None:
+        if self.is_headless:
+            super()._handle_exception(error)
+        else:
+            self.handle_error(error)
+
+    def handle_error(self, error: Exception) -> None:
+        """Deal with an error that no handler has caught. Textual ends the app, with no public way to prevent it."""
+        super()._handle_exception(error)
+
+    def _refresh_notifications(self) -> None:
+        if not self.shows_notices([*self._notifications]):
+            super()._refresh_notifications()
+
+    def shows_notices(self, notices: Sequence[Notification]) -> bool:
+        """Return True if the app has shown the notices itself. Otherwise Textual shows them as toasts.
+
+        Publicly a toast can be styled, but not replaced by a line of the screen.
+        """
+        return False
+
+    def quit_context(self) -> AbstractContextManager[None]:
+        """Return a context in which widgets can be used from a task that is no message handler and no worker.
+
+        A public worker would be cancelled with all others while the app quits.
+        """
+        return self._context()
+
+
+def report_error(app: App[Any], error: Exception) -> None:
+    """Pass an error to `AppHooks.handle_error` without raising it. Publicly, only a raised error gets there."""
+    app._handle_exception(error)
+
+
+def refresh_notices(app: App[Any]) -> None:
+    """Show the current notices again after one has expired. Textual has no event for that."""
+    app._refresh_notifications()
+
+
+async def wait_until_mounted(widget: Widget) -> None:
+    """Wait until the handlers of a widget's mounting have run. The public `is_mounted` cannot be awaited."""
+    await widget._mounted_event.wait()
+
+
+class LateClickHook(MessagePump):
+    """Mixin for screens: a click on a toast that has just been removed does nothing.
+
+    Textual looks for the parent of the toast and fails. The toast's own handlers are not called.
+    """
+
+    def _forward_event(self, event: events.Event) -> None:
+        try:
+            super()._forward_event(event)  # type: ignore[misc]
+        except AttributeError:
+            if not isinstance(event, events.MouseDown):
+                raise
+
+
+def toast_rows(screen: Screen[Any]) -> int:
+    """Return how many rows at the top of a screen the toasts take. The class of their container is private."""
+    return sum(one.outer_size.height for one in screen.children if isinstance(one, ToastRack) and one.display)
+
+
+class PaletteHooks(CommandPalette):
+    """A command palette that can be paged and closed while its list is being built.
+
+    Textual looks up the list, or an entry of it, that is not there yet or not there any more. Its workers and actions
+    report such an error to the app, and the public API has no place to catch it.
+    """
+
+    def _action_command_list(self, action: str) -> None:
+        with suppress(KeyError):
+            super()._action_command_list(action)
+
+    def _refresh_command_list(self, *arguments: Any, **named: Any) -> None:
+        with suppress(NoMatches):
+            super()._refresh_command_list(*arguments, **named)
+
+
+def bound_actions(node: DOMNode, key: str) -> list[str]:
+    """Return the actions that a widget itself binds to a key.
+
+    The public `Screen.active_bindings` collects the bindings of all widgets, too slow for each key.
+    """
+    return [binding.action for binding in node._bindings.key_to_bindings.get(key, ())]
+
+
+class TextAreaHooks(TextArea):
+    """A text area that masks loaded text, and that can undo a line that the cursor is on."""
+
+    def masked(self, text: str) -> str:
+        """Return the text to put into the document instead of `text`."""
+        return text
+
+    def _set_document(self, text: str, language: str | None) -> None:
+        # The constructor calls this and not the public `load_text`.
+        super()._set_document(self.masked(text), language)
+
+    def _recompute_cursor_offset(self) -> None:
+        # Undo calls this before it moves the cursor, which may be on a line that is gone. It then raises an error.
+        if self.cursor_location[0] < self.document.line_count:
+            super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
+
+
+class InputHooks(Input):
+    """An input that draws something else than its value. The public `highlighter` would leave the cursor misplaced."""
+
+    def shown(self, value: str) -> str:
+        """Return the text to draw for `value`, of the same length."""
+        return value
+
+    @property
+    def _value(self) -> Text:
+        value = super()._value
+        value.plain = self.shown(value.plain)
+        return value
+
+    def _position_to_cell(self, position: int) -> int:
+        return cell_len(expand_tabs_inline(self.shown(self.value[:position]), 4))
+
+
+class KeyParser(XTermParser):
+    """Parses characters and sequences. Its input is always complete, so that it never has to wait for more.
+
+    The parser is the only place that knows the meaning of some hundred sequences. No driver offers it publicly.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """True if the last sequence is unknown so far and more input could complete it."""
+        return self._timeout_time is not None
+
+    def settle(self) -> Iterable[Message]:
+        """Yield the keys at the end of the last text, because nothing follows it."""
+        if self.waits:
+            self._timeout_time = 0.0
+            yield from self.tick()

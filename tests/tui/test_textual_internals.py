@@ -1,0 +1,335 @@
+"""Textual's private names: each works as `chatops.tui.textual_internals` expects, and nothing else uses one."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import textual
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.command import CommandPalette
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.notifications import Notification, SeverityLevel
+from textual.screen import Screen
+from textual.widgets import Input, Static, TextArea
+
+import chatops.tui
+from chatops.tui import textual_internals
+from chatops.tui.textual_internals import (
+    AppHooks,
+    DispatchHook,
+    InputHooks,
+    KeyParser,
+    LateClickHook,
+    PaletteHooks,
+    TextAreaHooks,
+    bound_actions,
+    refresh_notices,
+    report_error,
+    toast_rows,
+    wait_until_mounted,
+)
+
+SOURCES = Path(inspect.getfile(chatops.tui)).parent
+INTERNALS = "chatops.tui.textual_internals"
+_PRIVATE = re.compile(r"_[a-z]\w*")
+
+OVERRIDDEN = (
+    (MessagePump, "_dispatch_message", ["self", "message"]),
+    (App, "_ready", ["self"]),
+    (App, "_display", ["self", "screen", "renderable"]),
+    (App, "_handle_exception", ["self", "error"]),
+    (App, "_refresh_notifications", ["self"]),
+    (Screen, "_forward_event", ["self", "event"]),
+    (CommandPalette, "_action_command_list", ["self", "action"]),
+    (CommandPalette, "_refresh_command_list", ["self", "command_list", "commands", "clear_current"]),
+    (TextArea, "_set_document", ["self", "text", "language"]),
+    (TextArea, "_recompute_cursor_offset", ["self"]),
+    (Input, "_position_to_cell", ["self", "position"]),
+)
+
+
+@pytest.mark.parametrize(("owner", "name", "parameters"), OVERRIDDEN, ids=lambda value: str(value))
+def test_an_overridden_method_has_the_parameters_it_had(owner: type, name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(vars(owner)[name]).parameters) == parameters
+
+
+def test_an_overridden_property_is_still_one() -> None:
+    assert isinstance(vars(Input)["_value"], property)
+
+
+# Each hook is called by Textual
+
+
+class Faulty(DispatchHook, Static):
+    """A widget whose handler fails once for each key."""
+
+    class Poke(Message):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.errors: list[str] = []
+        self.poked = 0
+
+    def on_faulty_poke(self) -> None:
+        self.poked += 1
+        raise ValueError(f"poke {self.poked}")
+
+    def survives(self, error: Exception) -> bool:
+        self.errors.append(str(error))
+        return True
+
+
+class Host(AppHooks):
+    """An app that notes which hooks were called."""
+
+    def __init__(self, *widgets: Static | TextArea | Input) -> None:
+        super().__init__()
+        self.widgets = widgets
+        self.calls: list[str] = []
+        self.notices: list[str] = []
+        self.skipping = False
+
+    def compose(self) -> ComposeResult:
+        yield from self.widgets
+
+    async def before_first_message(self) -> None:
+        await wait_until_mounted(self.screen)
+        self.calls.append("ready")
+
+    def on_mount(self) -> None:
+        self.calls.append("mount")
+
+    def skips_frame(self) -> bool:
+        self.calls.append("frame")
+        return self.skipping
+
+    def shows_notices(self, notices: list[Notification]) -> bool:  # type: ignore[override]
+        self.notices = [notice.message for notice in notices]
+        return "toast" not in self.notices
+
+
+async def test_a_widget_handles_messages_after_its_handler_has_raised() -> None:
+    widget = Faulty()
+    async with Host(widget).run_test() as pilot:
+        widget.post_message(Faulty.Poke())
+        widget.post_message(Faulty.Poke())
+        await pilot.pause()
+        assert widget.errors == ["poke 1", "poke 2"]
+
+
+async def test_the_app_waits_before_its_first_message_and_is_asked_for_each_frame() -> None:
+    app = Host(Static("x"))
+    async with app.run_test() as pilot:
+        assert "ready" in app.calls
+        app.calls.clear()
+        app.skipping = True
+        app.query_one(Static).update("y")
+        await pilot.pause()
+        assert "frame" in app.calls
+
+
+async def test_notices_are_given_to_the_app_which_may_leave_them_to_textual() -> None:
+    severity: SeverityLevel = "error"
+    app = Host(Static("x"))
+    async with app.run_test() as pilot:
+        app.notify("line", severity=severity)
+        await pilot.pause()
+        assert app.notices == ["line"]
+        assert toast_rows(app.screen) == 0
+        app.notify("toast")
+        await pilot.pause(0.1)
+        assert toast_rows(app.screen) > 0
+        app.notices = []
+        refresh_notices(app)
+        assert app.notices == ["line", "toast"]
+
+
+async def test_an_error_can_be_passed_to_the_app_without_raising_it() -> None:
+    class Deaf(Host):
+        is_headless = False
+        error: Exception | None = None
+
+        def handle_error(self, error: Exception) -> None:
+            self.error = error
+
+    app = Deaf()
+    error = ValueError("x")
+    report_error(app, error)
+    assert app.error is error
+
+
+async def test_quitting_from_a_task_of_its_own_has_the_context_of_the_app() -> None:
+    from textual._context import active_app
+
+    app = Host()
+    with app.quit_context():
+        assert active_app.get() is app
+
+
+async def test_a_click_on_a_toast_that_is_gone_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tolerant(LateClickHook, Screen[None]):
+        pass
+
+    def gone(self: object, event: events.Event) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'remove'")
+
+    monkeypatch.setattr(Screen, "_forward_event", gone)
+    screen = Tolerant()
+    screen._forward_event(_click(events.MouseDown))
+    with pytest.raises(AttributeError):
+        screen._forward_event(_click(events.MouseUp))
+
+
+def _click(kind: type[events.MouseEvent]) -> events.MouseEvent:
+    return kind(None, x=0, y=0, delta_x=0, delta_y=0, button=1, shift=False, meta=False, ctrl=False)
+
+
+async def test_the_palette_can_be_paged_before_it_has_a_list() -> None:
+    class Palette(PaletteHooks):
+        def on_mount(self) -> None:
+            for widget in self.query("CommandList"):
+                widget.remove()
+
+    async with Host().run_test() as pilot:
+        palette = Palette()
+        await pilot.app.push_screen(palette)
+        palette._action_command_list("page_down")
+        palette._refresh_command_list(palette.query_one("CommandList"), [], clear_current=True)
+
+
+async def test_the_actions_that_a_widget_binds_to_a_key_are_found() -> None:
+    class Bound(Static):
+        BINDINGS = [Binding("f5", "one", "One"), Binding("f6", "two", "Two")]  # noqa: RUF012
+
+    assert bound_actions(Bound(), "f5") == ["one"]
+    assert bound_actions(Bound(), "f7") == []
+
+
+async def test_loaded_text_is_masked_and_a_removed_line_can_be_undone() -> None:
+    class Masking(TextAreaHooks):
+        def masked(self, text: str) -> str:
+            return text.replace("\u200b", "#")
+
+    area = Masking("a\u200b")
+    async with Host(area).run_test() as pilot:
+        assert area.document.text == "a#"
+        area.load_text("\u200bb")
+        assert area.document.text == "#b"
+        area.focus()
+        area.move_cursor(area.document.end)
+        await pilot.press("enter", "enter")
+        area.undo()
+        area.undo()
+        await pilot.pause()
+        assert area.document.text == "#b"
+
+
+async def test_an_input_draws_another_text_with_the_cursor_in_place() -> None:
+    class Stars(InputHooks):
+        def shown(self, value: str) -> str:
+            return value.replace("\u200b", "*")
+
+    field = Stars("a\u200bb")
+    async with Host(field).run_test() as pilot:
+        field.focus()
+        field.cursor_position = 3
+        await pilot.pause()
+        assert "a*b" in field.render_line(0).text
+        assert field.cursor_screen_offset.x - field.content_region.x == 3
+
+
+def test_the_parser_tells_if_it_waits_and_ends_the_last_key() -> None:
+    parser = KeyParser()
+    assert [event.key for event in parser.feed("a") if isinstance(event, events.Key)] == ["a"]
+    assert list(parser.feed("\x1b[1;")) == []
+    assert parser.waits
+    assert list(parser.settle())
+    assert not parser.waits
+
+
+# Nothing else uses a private name
+
+
+def _modules() -> Iterator[str]:
+    for found in pkgutil.walk_packages([str(SOURCES)], "chatops.tui."):
+        yield found.name
+
+
+@cache
+def _private_names_of(owner: type) -> frozenset[str]:
+    """Return the private names that a class of Textual defines or assigns to ``self``."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    assigned = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    return frozenset(name for name in assigned | set(vars(owner)) if _PRIVATE.fullmatch(name))
+
+
+def _bases_in_textual(owner: type) -> list[type]:
+    return [base for base in owner.__mro__ if base.__module__.partition(".")[0] == textual.__name__]
+
+
+def _our_classes() -> Iterator[type]:
+    for module_name in _modules():
+        module = importlib.import_module(module_name)
+        for value in vars(module).values():
+            if isinstance(value, type) and value.__module__ == module_name and issubclass(value, MessagePump):
+                yield value
+
+
+@pytest.mark.parametrize("ours", list(_our_classes()), ids=lambda ours: ours.__qualname__)
+def test_no_class_uses_or_hides_a_private_name_of_its_base(ours: type) -> None:
+    if ours.__module__ == INTERNALS:
+        return
+    theirs = frozenset[str]().union(*(_private_names_of(base) for base in _bases_in_textual(ours)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(ours)))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert not (used | defined) & theirs
+
+
+def test_no_module_imports_or_reads_a_private_name_of_textual() -> None:
+    theirs = frozenset[str]().union(
+        *(_private_names_of(base) for base in (*_bases_in_textual(App), *_bases_in_textual(Screen)))
+    )
+    for path in SOURCES.rglob("*.py"):
+        if path.stem == "textual_internals":
+            continue
+        read = {
+            node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute)
+            and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        }
+        assert not read & theirs, path
+        imported = re.findall(r"^\s*from (textual\S*) import (.+)$", path.read_text(), re.MULTILINE)
+        for module, names in imported:
+            assert "._" not in module and not re.search(r"\b_\w", names), path
+
+
+def test_every_private_name_that_is_used_is_in_the_table() -> None:
+    source = inspect.getsource(textual_internals)
+    table = textual_internals.__doc__ or ""
+    tree = ast.parse(source)
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _PRIVATE.fullmatch(node.attr)}
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for name in used | {name for name in defined if _PRIVATE.fullmatch(name)}:
+        assert name in table, name
+    for module in re.findall(r"from textual\.(\S*\b_\w+) import", source):
+        assert module.rpartition(".")[2] in table, module
