@@ -13,10 +13,10 @@ import httpx2
 from chatops.demo.chat import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn
 from chatops.demo.plan import Answer, plan
 from chatops.demo.workflows import play
+from chatops.models.chat import OpenAIChat
 from chatops.models.client import AGENT
 from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import NotesInMemory
-from chatops.models.openai_chat import OpenAIChat
 from chatops.policy.registry import ModelSpec
 
 URL = "http://demo.invalid/v1"

@@ -18,8 +18,8 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.rights import AccessLevel
 from chatops.headless.reach import Discover, Reach, Standing, reach
-from chatops.models.formats import NATIVE
 from chatops.models.memory import Calling
+from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Finding, Trial
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.store.health import findings

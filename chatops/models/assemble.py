@@ -1,4 +1,9 @@
-"""Assemble a reply from the chunks of a stream, or from one complete body, in all shapes that servers use."""
+"""Assemble a reply from the chunks of a stream, or from one complete body, in all shapes that servers use.
+
+A reply that repeats one short text over and over is detected here too. Models fall into such loops, and some servers
+never end them. The limit is fifty thousand characters of one repeated unit, written token by token. A shorter
+repetition, one with any change, and text that comes in large pieces are not stopped.
+"""
 
 from typing import assert_never
 
@@ -9,13 +14,105 @@ from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
 from chatops.domain.usage import Usage
 from chatops.models.base import ReasoningPiece, TextPiece
-from chatops.models.calls import CallCollector
+from chatops.models.calls import NO_OFFER, CallCollector, Offer, TextReader
 from chatops.models.deltas import JsonObject, as_object, as_text, call_deltas, first_choice, said, usage_of
-from chatops.models.reasoning import IN_CONTENT
-from chatops.models.repetition import Repetition
-from chatops.models.surrogates import SurrogateJoiner
-from chatops.models.text_calls import NO_OFFER, Offer, TextReader
-from chatops.models.wire import scrub
+from chatops.models.wire import IN_CONTENT, scrub
+
+
+class SurrogateJoiner:
+    """Buffer for the first half of a surrogate pair until the second half has come."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str) -> str:
+        """Return `text` without an unfinished pair at its end; lone halves inside it are replaced."""
+        text = self._half + text
+        self._half = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return scrub(text)
+
+    def close(self) -> str:
+        """Return the text that was held back, with a lone half replaced."""
+        half, self._half = self._half, ""
+        return scrub(half)
+
+
+LONGEST_UNIT = 50
+"""Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
+MOST_REPEATED = 50_000
+"""Maximum number of characters that may be only repetition."""
+LONGEST_PIECE = 256
+"""Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
+_LOOK_EVERY = 1_000
+_LOOK_AT = 4 * LONGEST_UNIT
+
+
+class Repetition:
+    """Watcher of one growing text."""
+
+    def __init__(self) -> None:
+        """Start with an empty text."""
+        self._tail = ""
+        """The end of the text, as much of it as the next check needs."""
+        self._unread = 0
+        """Number of characters since the end was last checked for a unit."""
+        self.unit = ""
+        """The repeated unit, as it is at the end of the text; empty if nothing is repeated."""
+        self.length = 0
+        """Number of characters at the end of the text that repeat `unit`."""
+
+    @property
+    def is_endless(self) -> bool:
+        """True if the repetition has reached `MOST_REPEATED`."""
+        return self.length >= MOST_REPEATED
+
+    @property
+    def shown(self) -> str:
+        """The unit for messages, from the beginning of a word."""
+        space = self.unit.find(" ") + 1
+        return (self.unit[space:] + self.unit[:space]).strip(" ") or self.unit
+
+    def feed(self, text: str) -> None:
+        """Add the next piece of the text, in the size in which it came."""
+        if len(text) > LONGEST_PIECE:
+            self.unit, self.length, self._tail, self._unread = "", 0, "", 0
+            return
+        if self.unit and self._goes_on(text):
+            self.length += len(text)
+            return
+        self.unit, self.length = "", 0
+        self._unread += len(text)
+        self._tail = (self._tail + text)[-_LOOK_AT:]
+        if self._unread >= _LOOK_EVERY:
+            self._unread = 0
+            self._look()
+
+    def cut_out_of(self, text: str, *, keep: int) -> str:
+        """Return `text` with at most `keep` characters of repetition at its end."""
+        size, start = len(self.unit), len(text)
+        while size and start > size and text[start - 1] == text[start - 1 - size]:
+            start -= 1
+        return text[: start + keep]
+
+    def _goes_on(self, text: str) -> bool:
+        """Return True if `text` continues the repetition; rotate `unit` to the new end then."""
+        size = len(self.unit)
+        times = len(text) // size + 2
+        if not (self.unit * times).startswith(text):
+            return False
+        turned = len(text) % size
+        self.unit = self.unit[turned:] + self.unit[:turned]
+        return True
+
+    def _look(self) -> None:
+        tail = self._tail
+        for size in range(1, LONGEST_UNIT + 1):
+            if tail[size:] == tail[:-size]:
+                self.unit, self.length = tail[-size:], len(tail)
+                return
+
 
 SIZE_LIMIT = 32 * 1024 * 1024
 """Maximum length of one reply in characters; beyond it a server is broken or hostile."""

@@ -1,19 +1,117 @@
-"""The body of one request: the content of the request and the registry's settings of the model."""
+"""The body of one request: the content of the request and the registry's settings of the model.
+
+If the tools are described in the prompt, everything is text (`PromptedEncoder`). The tools are in the system prompt,
+before the role context. Calls are in the model's own messages as it would have written them, and their results, fenced,
+in the next message. Adjacent messages of one role are joined, because strict chat templates require alternating roles.
+"""
 
 import json
-from collections.abc import Collection, Mapping
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from chatops.dialects.families import Family, family_of
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.domain.messages import (
+    AssistantMessage,
+    Message,
+    NoticeMessage,
+    RoleSwitchMessage,
+    ToolMessage,
+    UserMessage,
+)
 from chatops.domain.model import ModelRequest, Sampling, ToolChoice
-from chatops.models.formats import InField, InPrompt, Manner
+from chatops.domain.tools import Outcome, ToolCall, ToolSpec
+from chatops.engine.pairing import LOST, results_of
 from chatops.models.hosts import Host
-from chatops.models.prompted import PromptedEncoder
-from chatops.models.reasoning import NOT_GIVEN_BACK, GivenBack
-from chatops.models.wire import MessageEncoder, ToolEncoder, encode, join_body
+from chatops.models.tool_delivery import InField, InPrompt, Manner
+from chatops.models.wire import (
+    NOT_GIVEN_BACK,
+    GivenBack,
+    MessageEncoder,
+    ToolEncoder,
+    content_of,
+    content_said,
+    encode,
+    join_body,
+    said_text,
+    says_nothing,
+)
+from chatops.policy.prompt import with_section
 from chatops.policy.registry import ModelSpec
+
+_SECRET = secrets.token_hex(16)
+"""Secret for the fences of results. It lasts as long as the process, so that a server's prompt cache stays valid."""
+
+
+class PromptedEncoder:
+    """Encoder of messages in one format."""
+
+    def __init__(self, format_: str, *, family: Family) -> None:
+        """Set the format, one of `WRITABLE`; `family` has its own names for some tools."""
+        self._writer = WRITABLE[format_]
+        self._family = family
+
+    def array(
+        self, messages: Sequence[Message], *, system: str, tools: tuple[ToolSpec, ...], choice: ToolChoice
+    ) -> bytes:
+        """Return the `messages` of a request as JSON bytes."""
+        offered = frozenset(tool.name for tool in tools)
+        section = self._section(tools, choice=choice)
+        said: list[tuple[str, list[str]]] = []
+        for role, text in self._said(messages, offered=offered):
+            if said and said[-1][0] == role:
+                said[-1][1].append(text)
+            else:
+                said.append((role, [text]))
+        whole = with_section(system, section)
+        first = [("system", [whole])] if whole else []
+        return encode([{"role": role, "content": "\n\n".join(texts)} for role, texts in [*first, *said]])
+
+    def _section(self, tools: tuple[ToolSpec, ...], *, choice: ToolChoice) -> str:
+        offered = frozenset(tool.name for tool in tools)
+        described = [
+            ToolDescription(
+                name=self._family.their_name(tool.name, offered), description=tool.description, schema=tool.schema
+            )
+            for tool in tools
+        ]
+        return self._writer.system_prompt(described, choice=choice)
+
+    def _said(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """Yield role, ``user`` or ``assistant``, and text of each message."""
+        results = results_of(messages)
+        for place, message in enumerate(messages):
+            match message:
+                case UserMessage():
+                    yield "user", content_said(message)
+                case AssistantMessage() if says_nothing(message):
+                    pass
+                case AssistantMessage():
+                    calls = [self._written(call, offered=offered) for call in message.calls]
+                    yield "assistant", self._writer.message(said_text(message), calls)
+                    if message.calls:
+                        pairs = zip(message.calls, results[place], strict=True)
+                        told = [self._result(call, result, offered=offered) for call, result in pairs]
+                        yield "user", self._writer.results(told, secret=_SECRET)
+                case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
+                    pass  # Results are written after their calls; the other messages are only for the user.
+                case _:
+                    assert_never(message)
+
+    def _written(self, call: ToolCall, *, offered: frozenset[str]) -> WrittenCall:
+        name = self._family.their_name(call.name, offered) or "unnamed"
+        return WrittenCall(name=name, arguments=call.arguments.strip() or "{}")
+
+    def _result(self, call: ToolCall, result: ToolMessage | None, *, offered: frozenset[str]) -> WrittenResult:
+        name = self._family.their_name(call.name, offered) or "unnamed"
+        if result is None:
+            return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
+        return WrittenResult(name=name, content=content_of(result), outcome=result.outcome.value)
+
 
 RESERVED = frozenset(
     {"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n"}

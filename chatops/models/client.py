@@ -18,8 +18,8 @@ from chatops.models.memory import Notes, NotesInMemory
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
-    from chatops.models.intake import Pace
-    from chatops.models.openai_chat import OpenAIChat
+    from chatops.models.chat import OpenAIChat
+    from chatops.models.response import Pace
 
 AGENT = f"chatops/{__version__}"
 KEY_KEPT_S = 300.0
@@ -113,7 +113,7 @@ class RegistryClient:
         Raises ConfigError for a type without an adapter.
         """
         if spec.type is ModelType.OPENAI:
-            from chatops.models.openai_chat import OpenAIChat  # slow to import
+            from chatops.models.chat import OpenAIChat  # slow to import
 
             key = _KeyReader(spec.key, environ=self._environ)
             return OpenAIChat(spec, key=key, agent=AGENT, remembered=self._remembered, pace=self._pace)
@@ -142,7 +142,7 @@ class _KeyReader:
 
 def warm_up() -> None:
     """Import the SDK, which takes about half a second. Run it in a thread, after the first paint."""
-    importlib.import_module("chatops.models.openai_chat")
+    importlib.import_module("chatops.models.chat")
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")

@@ -9,6 +9,7 @@ Importing this module imports openai and httpx2 (about half a second), so other 
 """
 
 import ssl
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -21,9 +22,20 @@ from chatops.domain.errors import ConfigError
 from chatops.models.certificate import CertificateError, certificate_of, refused_in
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
-from chatops.models.proxies import proxy_for
 from chatops.models.wire import encode
 from chatops.policy.registry import ModelSpec
+
+
+def proxy_for(url: str) -> str:
+    """Return the proxy that the environment sets for `url`; empty for addresses of this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
+        return ""
+    proxies = urllib.request.getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all") or ""
+    return found if "://" in found or not found else f"http://{found}"
+
 
 ERROR_BODY_LIMIT = 64 * 1024
 LISTING_LIMIT = 8 * 1024 * 1024

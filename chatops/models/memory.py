@@ -8,7 +8,7 @@ from typing import Protocol
 from chatops import __version__
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import base_url, shown
-from chatops.models.refusals import DROPPABLE
+from chatops.models.statuses import DROPPABLE
 from chatops.policy.registry import ModelSpec
 
 _NOT_KEPT = frozenset({"tool_choice"})

@@ -1,4 +1,7 @@
-"""Errors that a server reports, by status or inside a stream, as failures with the next step."""
+"""Errors that a server reports, by status or inside a stream, as failures with the next step.
+
+A server may refuse only a part of the request. `remedy_for` finds out which, and how to ask instead.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +10,97 @@ from dataclasses import dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.errortext import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import shown, where
-from chatops.models.refusals import remedy_for
-from chatops.models.retry import LONGEST_WAIT_S, Trouble, in_words, retry_after
+from chatops.models.retry import (
+    LONGEST_WAIT_S,
+    DescribeTools,
+    GiveReasoningBack,
+    LeaveOut,
+    Remedy,
+    Trouble,
+    in_words,
+    retry_after,
+)
+from chatops.models.wire import FIELDS
 from chatops.policy.registry import KeySource, ModelSpec
+
+DROPPABLE = (
+    "stream_options",
+    "tool_choice",
+    "reasoning_effort",
+    "temperature",
+    "top_p",
+    "stop",
+    "user",
+    "max_tokens",
+    "max_completion_tokens",
+    *FIELDS,
+)
+"""Fields of requests and messages that can be left out if a server does not know them."""
+
+_STATUSES = frozenset({400, 404, 422, 500, 501})
+_REFUSES_FIELD = re.compile(
+    r"unsupported|not support|unknown|unrecogni[sz]ed|extra inputs|extra fields|extra_forbidden|not permitted|"
+    r"not allowed|unexpected|additional propert|no such (field|param)|invalid (field|param)"
+)
+_ALONE = r"(?![\w\[]|\.\w)"
+"""After a name: the match is not part of a longer path, as in `tools[0].function`, but may end a sentence."""
+_CALLING = rf"(?:the use of )?(?:tools?{_ALONE}|tool[ -](?:use|choice|call(?:s|ing)?)|function[ -]call(?:s|ing)?)"
+_NO_TOOLS = re.compile(
+    "|".join(
+        (
+            # vLLM; llama.cpp, both current versions and those before its --jinja.
+            r"requires? --enable-auto-tool-choice",
+            r"tools? param(?:eter)? requires --jinja",
+            rf"unsupported param(?:eter)?s?: \W?tools{_ALONE}",
+            # Ollama, LM Studio and many others; OpenRouter.
+            rf"(?:does not|doesn't|do not|cannot) support {_CALLING}",
+            r"no endpoints found that support (?:tool|function)",
+            # Fireworks, Google, Perplexity, Groq …
+            rf"{_CALLING}[`'\" ]+(?:is|are) (?:not (?:currently )?(?:supported|enabled|available|allowed)|disabled)",
+            rf"{_CALLING}[`'\" ]+(?:is|are) unsupported",
+            # LiteLLM, which prints the names that its provider refuses, or the whole field.
+            r"does not support parameters: [\[{(][^\])]{0,200}?['\"]tools['\"]",
+        )
+    )
+)
+_WANTS_REASONING = re.compile(
+    r"missing .{0,20}reasoning_content|"
+    r"reasoning_content\b.{0,80}\b(?:must be (?:passed|sent|provided)|missing|required)"
+)
+
+
+def remedy_for(status: int, error: ServerError) -> Remedy | None:
+    """Return how to ask instead; None if the error is about something else."""
+    if status not in _STATUSES:
+        return None
+    if _NO_TOOLS.search(error.all):
+        return DescribeTools()
+    if _WANTS_REASONING.search(error.all):
+        return GiveReasoningBack()
+    if status in {404, 500} or not _REFUSES_FIELD.search(error.all):
+        return None
+    return _refused_field(error)
+
+
+def _refused_field(error: ServerError) -> Remedy | None:
+    if error.param == "tools":
+        return DescribeTools()
+    if error.param:
+        return LeaveOut(field=error.param) if error.param in DROPPABLE else None
+    found = (field for field in ("tools", *DROPPABLE) if _mentioned(field).search(error.all))
+    # The first one mentioned: "max_tokens is not supported, use max_completion_tokens".
+    first = min(found, key=error.all.index, default="")
+    if not first:
+        return None
+    return DescribeTools() if first == "tools" else LeaveOut(field=first)
+
+
+def _mentioned(field: str) -> re.Pattern[str]:
+    if field == "reasoning":
+        # Only in quotes, because it is also a plain word: "reasoning models do not support temperature".
+        return re.compile(r"[`'\"]reasoning[`'\"]")
+    return re.compile(rf"(?<![\w.]){field}{_ALONE}")
+
 
 _TOO_LONG = re.compile(
     r"context[_ ]length|maximum context|n_ctx|context (size|window)|too many (input )?tokens|prompt is too long|"

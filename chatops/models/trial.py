@@ -13,9 +13,9 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelReq
 from chatops.domain.tools import RawCall, ToolSpec
 from chatops.models.base import Failed, Replied
 from chatops.models.client import RegistryClient
-from chatops.models.formats import is_free
 from chatops.models.hosts import base_url, shown
 from chatops.models.memory import PROMPTED, Calling, EndpointMemory, Learned, Notes, NotesInMemory
+from chatops.models.tool_delivery import is_free
 from chatops.policy.registry import ModelSpec
 
 PATIENCE_S = 120.0

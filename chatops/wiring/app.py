@@ -44,8 +44,8 @@ from chatops.wiring.settings import Settings
 from chatops.wiring.stored import Storage, make_store
 
 if TYPE_CHECKING:
+    from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
-    from chatops.models.openai_chat import OpenAIChat
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.conversation import Conversation
     from chatops.runtime.reading import ReadAlong

@@ -40,7 +40,7 @@ _LOADED = (
     "chatops.config.workflow_read",
     "chatops.models.client",
     "chatops.demo.model",
-    "chatops.models.openai_chat",
+    "chatops.models.chat",
     "chatops.store.sqlite",
     "chatops.tools.catalog",
     "chatops.wiring.toolbox",

@@ -10,7 +10,7 @@ from chatops.domain.model import ModelFailure, ModelReply, ModelRequest, ToolCho
 from chatops.domain.tools import ToolSpec
 from chatops.models.base import Failed, ModelEvent, ReasoningPiece, Remark, Replied, Retrying, TextPiece
 from chatops.models.client import RegistryClient
-from chatops.models.intake import Pace
+from chatops.models.response import Pace
 from chatops.policy.registry import ModelSpec, Timeouts
 from tests.support.fake_openai import FakeOpenAI
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from chatops.domain.model import FailureKind, ToolChoice
-from chatops.models import listing
+from chatops.models import failures
 from chatops.models.client import RegistryClient
 from chatops.models.memory import NotesInMemory
 from chatops.policy.registry import KeySource, Timeouts
@@ -361,7 +361,7 @@ async def test_a22_wrong_base_path(path: str) -> None:
 
 
 async def test_a22_a_list_of_models_that_never_ends_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "QUICK_S", 0.2)
+    monkeypatch.setattr(failures, "QUICK_S", 0.2)
     drops = Raw(steps=(b'{"data":[', *(step for _ in range(9_999) for step in (b'{"id":"a"},', Pause(seconds=0.02)))))
     async with FakeOpenAI([error(404, "no such model")], models_reply=drops) as server:
         heard = await ask(server)

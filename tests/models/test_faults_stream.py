@@ -9,7 +9,7 @@ import pytest
 
 from chatops.domain.model import FailureKind
 from chatops.models.base import Waiting
-from chatops.models.intake import Pace
+from chatops.models.response import Pace
 from chatops.policy.registry import Timeouts
 from tests.models.asking import IMPATIENT, Heard, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream

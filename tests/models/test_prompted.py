@@ -12,7 +12,7 @@ from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, To
 from chatops.domain.model import ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST
-from chatops.models.prompted import PromptedEncoder
+from chatops.models.body import PromptedEncoder
 from chatops.policy.prompt import ROLE_CONTEXT, compose, layers_for, with_section
 
 SEARCH = ToolSpec(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.model import FailureKind
-from chatops.models.repetition import LONGEST_PIECE, LONGEST_UNIT, MOST_REPEATED, Repetition
+from chatops.models.assemble import LONGEST_PIECE, LONGEST_UNIT, MOST_REPEATED, Repetition
 from tests.models.asking import ask
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, sse, stream
 

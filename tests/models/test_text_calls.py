@@ -12,9 +12,9 @@ from chatops.domain.model import FailureKind, ToolChoice
 from chatops.domain.tools import RawCall, ToolSpec
 from chatops.models.assemble import Assembler
 from chatops.models.base import ReasoningPiece, TextPiece
+from chatops.models.calls import UNSURE, OfferMaker
 from chatops.models.client import RegistryClient
 from chatops.models.memory import NotesInMemory
-from chatops.models.text_calls import UNSURE, OfferMaker
 from tests.models.asking import Heard, ask, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, delta, says, sse, stream
 

@@ -21,8 +21,8 @@ from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
-from chatops.models.formats import InField
 from chatops.models.hosts import HOSTS, Host, host_of
+from chatops.models.tool_delivery import InField
 from chatops.models.wire import UNREADABLE, MessageEncoder, encode, sent_arguments, wire_id
 from chatops.policy.registry import HostType, ModelSpec
 from tests.support.fake_openai import violations_of

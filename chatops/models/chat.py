@@ -1,4 +1,4 @@
-"""Chat completions: one request, its attempts, and the stream of events.
+"""One request to one model: its attempts, and the stream of events.
 
 A reply counts only if it is complete: a finish reason was given, or the server sent one whole object. Everything else
 ends in a failure that keeps the partial reply. Attempts are repeated only before the first token.
@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING, assert_never
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest, ToolChoice
-from chatops.models import listing
 from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, Remark, Replied, Retrying
 from chatops.models.body import Body, BodyBuilder
+from chatops.models.calls import NO_OFFER, Offer, OfferMaker
 from chatops.models.connection import Connection, StatusError
-from chatops.models.failures import trouble_of
-from chatops.models.feed import Feed
-from chatops.models.formats import FormatChoice, InField, InPrompt, Manner, Withheld
+from chatops.models.failures import explain_not_found, trouble_of
 from chatops.models.hosts import base_url, host_of
-from chatops.models.intake import Intake, Pace
 from chatops.models.keys import Secret
 from chatops.models.masking import Mask, secrets_of
 from chatops.models.memory import EndpointMemory, Notes
-from chatops.models.reasoning import FIELDS, IN_CONTENT, GivenBack, Scope, scope_of
+from chatops.models.response import Feed, Intake, Pace
 from chatops.models.retry import (
     ATTEMPTS,
     DescribeTools,
@@ -37,7 +34,8 @@ from chatops.models.retry import (
     delay_before,
 )
 from chatops.models.statuses import about, trouble_of_status
-from chatops.models.text_calls import NO_OFFER, Offer, OfferMaker
+from chatops.models.tool_delivery import FormatChoice, InField, InPrompt, Manner, Withheld
+from chatops.models.wire import FIELDS, IN_CONTENT, GivenBack, Scope, scope_of
 from chatops.policy.registry import ModelSpec
 
 if TYPE_CHECKING:
@@ -260,7 +258,7 @@ class OpenAIChat:
         """Return the failure; for an unknown model, with the names of known ones."""
         if failure.kind is not FailureKind.NOT_FOUND:
             return failure
-        return await listing.explain_not_found(failure, self._connection, key=key, of=self._about)
+        return await explain_not_found(failure, self._connection, key=key, of=self._about)
 
     def _once(self, text: str) -> Remark | None:
         if text in self._remarked:
