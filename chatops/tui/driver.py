@@ -62,9 +62,8 @@ from textual import constants, events
 from textual.driver import Driver
 from textual.geometry import Size
 
-from chatops.tui.cells import anchored, encoder
 from chatops.tui.input_parser import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
-from chatops.tui.output_writer import Outlet
+from chatops.tui.output_writer import Outlet, anchored, encoder
 from chatops.tui.textual_internals import KeyParser
 
 if TYPE_CHECKING:

@@ -1,7 +1,10 @@
-"""The keys of the app as one table, from which the help screen is made."""
+"""The keys of the app as one table for the help screen, and the legend of keys under a dialog."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
+
+from textual.content import Content
 
 Place = Literal["chat", "message", "dialog", "unknown", "review"]
 
@@ -67,3 +70,18 @@ KEYS: tuple[KeyHelp, ...] = (
     KeyHelp(keys="s", does="go on without the step, where the workflow allows it", where="review"),
     KeyHelp(keys="X", does="stop the run, for good", where="review"),
 )
+
+_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z]"
+_KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
+"""Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
+
+
+def legend(text: str) -> Content:
+    """Return entries such as ``a approve once   Esc later`` with their keys in bold.
+
+    Bold is also visible on terminals without colours.
+    """
+    content = Content(text)
+    for found in _KEYS.finditer(text):
+        content = content.stylize("bold", found.start(), found.end())
+    return content

@@ -10,8 +10,7 @@ from textual.app import App, ComposeResult
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript import late
-from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.answer import AnswerDrawing, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Append, Close, Extend, Op, UserBlock
 from chatops.tui.transcript.transcript import Transcript
 from tests.support.transcript_blocks import MARKDOWN
@@ -45,7 +44,7 @@ def draw(text: str, *, frames: int) -> None:
 
 
 def test_drawing_an_answer_four_times_as_long_costs_about_four_times_as_much() -> None:
-    late.warm_up()
+    warm_up()
     short = seconds(lambda: draw(MARKDOWN * 10, frames=100))
     long = seconds(lambda: draw(MARKDOWN * 40, frames=400))
     print(f"\nstreamed answer: {short * 1e3:.0f} ms, four times as long: {long * 1e3:.0f} ms, ratio {long / short:.1f}")
@@ -53,7 +52,7 @@ def test_drawing_an_answer_four_times_as_long_costs_about_four_times_as_much() -
 
 
 def test_a_frame_of_a_long_code_block_costs_no_more_than_of_a_short_one() -> None:
-    late.warm_up()
+    warm_up()
     line = "value = compute(first, second)  # a comment\n"
     times = []
     for count in (200, 4_000):
@@ -84,7 +83,7 @@ async def stream(transcript: Transcript, pilot_pause: Callable[[], object], *, k
 
 
 async def test_streaming_in_a_long_conversation_costs_about_as_much_as_in_an_empty_one() -> None:
-    late.warm_up()
+    warm_up()
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         transcript = app.query_one(Transcript)

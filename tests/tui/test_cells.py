@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from chatops.domain.charset import ONE_CELL, exact, register, spelled
-from chatops.tui.cells import encoder, stand_in
+from chatops.tui.output_writer import encoder, stand_in
 from chatops.tui.theme import UNICODE
 
 SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]

@@ -6,17 +6,45 @@ It knows nothing about sessions. It posts what was typed, and the screen decides
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from chatops.tui.composer.folding import Folds
 from chatops.tui.composer.text_fields import TextField
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
 MAX_ROWS = 8
+FOLD_LINES = 10
+FOLD_CHARACTERS = 2_000
+_ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(slots=True)
+class Folds:
+    """The pastes of the message being written, by number. A number is never used twice."""
+
+    _texts: dict[int, str] = field(default_factory=dict)
+    _count: int = 0
+
+    def fold(self, text: str) -> str:
+        """Return the text to insert for a paste: the paste itself if short, otherwise an item in its place."""
+        lines = text.count("\n") + (not text.endswith("\n"))
+        if lines <= FOLD_LINES and len(text) <= FOLD_CHARACTERS:
+            return text
+        self._count += 1
+        self._texts[self._count] = text
+        return f"[pasted {lines} line{'s' if lines != 1 else ''}, {_size(text)} #{self._count}]"
+
+    def unfold(self, text: str) -> str:
+        """Return `text` with each known item replaced by its paste. Anything else stays as typed."""
+        return _ITEM.sub(lambda found: self._texts.get(int(found[2]), found[0]), text)
+
+    def clear(self) -> None:
+        """Forget the pastes after the message was sent."""
+        self._texts.clear()
 
 
 class Composer(TextField):
@@ -242,3 +270,12 @@ class Composer(TextField):
 def _plain(text: str) -> str:
     """Strip control characters, because pastes and history entries may hold terminal escape sequences."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _size(text: str) -> str:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size < 1_000:
+        return f"{size} bytes"
+    if size < 1_000_000:
+        return f"{size / 1_000:.0f} kB"
+    return f"{size / 1_000_000:.1f} MB"

@@ -31,7 +31,7 @@ from chatops.tui.dialogs.approval_text import describe, line
 from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
-from chatops.tui.legend import legend
+from chatops.tui.keys import legend
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation

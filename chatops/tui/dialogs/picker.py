@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.legend import legend
+from chatops.tui.keys import legend
 
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""

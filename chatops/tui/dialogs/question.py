@@ -13,7 +13,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import Modal
-from chatops.tui.legend import legend
+from chatops.tui.keys import legend
 
 Answer = TypeVar("Answer")
 

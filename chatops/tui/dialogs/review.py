@@ -18,8 +18,7 @@ from chatops.tui.dialogs.approval_frame import note_rows
 from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.review_text import describe_review, may_skip, review_keys, review_title, words_question
-from chatops.tui.keys import Place
-from chatops.tui.legend import legend
+from chatops.tui.keys import Place, legend
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun

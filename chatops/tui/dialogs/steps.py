@@ -2,7 +2,7 @@
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.dialogs.picker import Choice, Picker, columns
-from chatops.tui.transcript.summary import count
+from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
 

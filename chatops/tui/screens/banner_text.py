@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.transcript.summary import approvals_pending
+from chatops.tui.status.status_line import approvals_pending
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall

@@ -16,8 +16,7 @@ from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text, windows
 from chatops.tui.screens.asking import SETTLE_S, Asking
 from chatops.tui.screens.chat_sending import ChatSending
-from chatops.tui.status.banner import Banner, Notices
-from chatops.tui.status.sent import Sent
+from chatops.tui.status.banner import Banner, Notices, Sent
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import report_error
 

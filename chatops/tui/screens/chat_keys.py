@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
-from chatops.tui.legend import legend
+from chatops.tui.keys import legend
 from chatops.tui.screens.chat_face import ChatFace
 from chatops.tui.screens.drafts import Drafts
 

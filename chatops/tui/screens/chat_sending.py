@@ -12,8 +12,7 @@ from chatops.tui.commands.dispatch import is_command, run_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text
 from chatops.tui.screens.chat_keys import ChatKeys
-from chatops.tui.status.banner import Banner
-from chatops.tui.status.sent import Sent
+from chatops.tui.status.banner import Banner, Sent
 from chatops.tui.status.status_line import StatusLine
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from chatops.runtime.ownership import Handing
 from chatops.tui.screens import windows
 from chatops.tui.screens.banner_text import Said, calls_waiting
 from chatops.tui.screens.run_board import RunBoard, Stand
-from chatops.tui.transcript.changes import changes
+from chatops.tui.transcript.blocks import changes
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.run_blocks import TurnHead, heads_of
 

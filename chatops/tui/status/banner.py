@@ -1,4 +1,4 @@
-"""Lines above the message field: what needs the user (approvals, a failed turn), and notices."""
+"""Lines above the message field: queued messages, notices, and anything that needs the user."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,6 +12,10 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.textual_internals import refresh_notices
 
 Tone = Literal["waiting", "error", "quiet"]
+MOST_LINES = 3
+"""Maximum number of messages shown with a line each."""
+_MOST = 200
+"""Characters of a message that are shown, enough to recognise it."""
 
 
 class Banner(ErrorBoundary, Static):
@@ -45,3 +49,24 @@ class Notices(ErrorBoundary, Static):
         if notices:
             left = min(notice.time_left for notice in notices)
             self.set_timer(max(left, 0.0) + 0.01, lambda: refresh_notices(self.app))
+
+
+class Sent(ErrorBoundary, Static):
+    """Lists sent messages under a heading that says what happens to them. Hidden while there are none."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id, markup=False)
+        self.display = False
+
+    def show(self, texts: Sequence[str], *, heading: str = "") -> None:
+        """Show the start of each text, oldest first. If there are too many, show the first and the last."""
+        self.display = bool(texts)
+        lines = [f"❯ {_beginning(text)}" for text in texts]
+        if len(lines) > MOST_LINES:
+            lines[1:-1] = [f"  … {len(lines) - 2} more"]
+        self.update(Content("\n".join([heading, *lines] if heading else lines)))
+
+
+def _beginning(text: str) -> str:
+    line = sanitize(" ".join(text[: 2 * _MOST].split()), newlines=False)
+    return line if len(text) <= _MOST else f"{line[:_MOST]}…"

@@ -12,7 +12,6 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.transcript.summary import approvals_pending, count
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 _WORTH_COUNTING = 1_000
 """The number of characters received is shown from this many on."""
-
-
 SANDBOX_OFF = "sandbox: off"
 """Prefix of the sandbox note when commands run unsandboxed."""
 
@@ -138,3 +135,13 @@ def _model(snapshot: "Snapshot") -> str:
 
 def _percent(used: int, window: int) -> str:
     return f"{min(100, round(100 * used / window))}%"
+
+
+def approvals_pending(number: int) -> str:
+    """Return the number of pending approvals in words."""
+    return f"{number} approval{'s' if number != 1 else ''} pending"
+
+
+def count(tokens: int) -> str:
+    """Return a count such as ``830`` or ``12.4k``."""
+    return str(tokens) if tokens < 1_000 else f"{tokens / 1_000:.1f}k"

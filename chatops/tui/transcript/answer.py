@@ -1,20 +1,138 @@
 """Draws an answer while it grows.
 
-Finished pieces are drawn when looked at. The open piece is drawn again at each change, only its end if it is long.
+Finished pieces are drawn when looked at. The open piece is drawn again at each change, only its end if it is long. The
+Markdown parser and pygments are imported after the first paint; until then text is drawn plain.
 """
+
+import importlib
+import re
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast, overload
 
 from rich.text import Text
 from textual.strip import Strip
 
-from chatops.tui.theme import BlockTheme
-from chatops.tui.transcript.late import draw_markdown
-from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of
-from chatops.tui.transcript.pieces import Pieces
+from chatops.tui.theme import PLAIN, BlockTheme
+from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of, styled, wrap
 from chatops.tui.transcript.segments import Segmenter
 
+LONGEST = 16_000
+"""Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
+_OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
+MOST_LINES = 3_000
+"""Maximum drawn lines kept of one answer, roughly 5 MB. A single longer piece is kept in full."""
 _TAIL_LINES = 60
 _TAIL_CHARS = 6_000
 """Only the end of an open piece longer than this is drawn until it is finished."""
+
+
+class _MarkdownModule(Protocol):
+    markdown_lines: Callable[..., list[Text]]
+    code_lines: Callable[..., list[Text]]
+
+
+_loaded: list[_MarkdownModule] = []
+
+
+def warm_up() -> None:
+    """Import the Markdown renderer. Call it in a thread after the first paint; takes about 0.1 s once."""
+    if _loaded:
+        return
+    module = cast(_MarkdownModule, importlib.import_module("chatops.tui.transcript.markdown"))
+    module.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
+    _loaded.append(module)
+
+
+def is_warm() -> bool:
+    """Return True if Markdown is rendered by now."""
+    return bool(_loaded)
+
+
+def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return a piece of Markdown as lines.
+
+    A single code block may have any length. Other pieces longer than `LONGEST` stay plain.
+    """
+    source = source.strip("\n")
+    head, _, body = source.partition("\n")
+    opening = _OPENING.fullmatch(head.rstrip("\r"))
+    if not _loaded or (len(source) > LONGEST and opening is None):
+        return wrap(styled((source, theme.text)), width=width)
+    if opening is None:
+        return _loaded[0].markdown_lines(source, width=width, theme=theme)
+    fence, language = opening[1] or opening[3], opening[2] or opening[4] or ""
+    lines = body.split("\n")
+    end = lines[-1].strip()
+    if len(end) >= len(fence) and set(end) == {fence[0]}:
+        lines.pop()
+    return _loaded[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
+
+
+class Pieces(Sequence[Strip]):
+    """The lines of all pieces, as a sequence.
+
+    `draw(number, gap)` returns the lines of a piece, the same number each time. `gap` is True if lines precede it.
+    """
+
+    def __init__(self, draw: Callable[[int, bool], list[Strip]]) -> None:
+        self._draw = draw
+        self._starts = [0]
+        self._near: OrderedDict[int, list[Strip]] = OrderedDict()
+        """Drawn pieces by number, the one looked at last at the end."""
+        self.kept = 0
+        """Number of lines held in memory."""
+
+    @property
+    def added(self) -> int:
+        """Number of pieces."""
+        return len(self._starts) - 1
+
+    def add(self) -> None:
+        """Draw the next piece and append it."""
+        number = self.added
+        self._starts.append(self._starts[-1] + len(self._drawn(number)))
+
+    def give_up(self) -> None:
+        """Drop all lines. They are drawn again when needed."""
+        self._near.clear()
+        self.kept = 0
+
+    def __len__(self) -> int:
+        """Return the number of lines of all pieces."""
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, at: int) -> Strip: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Strip]: ...
+    def __getitem__(self, at: int | slice) -> Strip | list[Strip]:
+        """Return a line or a slice of lines, drawn again if they are not kept.
+
+        Raises IndexError if there is no such line.
+        """
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        number = bisect_right(self._starts, at) - 1
+        lines, place = self._drawn(number), at - self._starts[number]
+        # The Markdown renderer has just been imported and everything is about to be redrawn: the piece may have fewer
+        # lines.
+        return lines[place] if place < len(lines) else Strip([])
+
+    def _drawn(self, number: int) -> list[Strip]:
+        lines = self._near.get(number)
+        if lines is not None:
+            self._near.move_to_end(number)
+            return lines
+        lines = self._near[number] = self._draw(number, self._starts[number] > 0)
+        self.kept += len(lines)
+        while self.kept > MOST_LINES and len(self._near) > 1:
+            _, far = self._near.popitem(last=False)
+            self.kept -= len(far)
+        return lines
 
 
 class AnswerDrawing:

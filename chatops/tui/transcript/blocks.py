@@ -3,6 +3,7 @@
 Blocks hold unsanitised text. The code that draws a block sanitises it. Ids are unique within a transcript.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -159,3 +160,18 @@ class Remove:
 
 
 Op = Append | Replace | Extend | Close | Remove
+
+
+def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
+    """Return the operations that turn a transcript of `before` into `after`. Blocks in both keep their order."""
+    wanted = {block.id for block in after}
+    ops: list[Op] = [Remove(id=key) for key in before if key not in wanted]
+    following = ""
+    fresh: list[Op] = []
+    for block in reversed(after):
+        if block.id not in before:
+            fresh.append(Append(block=block, before=following))
+        elif before[block.id] != block:
+            ops.append(Replace(block=block))
+        following = block.id
+    return [*ops, *fresh]

@@ -3,6 +3,9 @@
 A call that did not run never looks as if it had. Its words say so, in addition to sign and colour.
 """
 
+import json
+import re
+from collections.abc import Mapping
 from typing import assert_never
 
 from rich.cells import cell_len
@@ -14,13 +17,16 @@ from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, truncated, wrap
-from chatops.tui.transcript.summary import argument_summary, decider, duration, login
 
 _LONGEST_REASON = 100
 _LONGEST_FAILURE = 300
 _MOST_LINES = 400
 """Maximum lines of a result in an opened card, taken from its start and end."""
 _LEAST_SUMMARY = 14
+_LONGEST_ARGUMENT = 400
+_TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
+"""Arguments that identify a call by themselves. The first one present is used."""
+_PRINCIPAL = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
 
 
 def card_lines(card: ToolCardBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
@@ -174,3 +180,49 @@ def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     half = _MOST_LINES // 2
     left_out = Text(f"({len(lines) - 2 * half} lines left out here)", theme.muted, end="")
     return [*lines[:half], left_out, *lines[-half:]]
+
+
+def argument_summary(arguments: str) -> str:
+    """Return the subject of a call: its main argument bare, the others as ``name=value``.
+
+    Arguments that are no JSON object are returned as written.
+    """
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return one_line(arguments[:_LONGEST_ARGUMENT])
+    if not isinstance(parsed, Mapping):
+        return one_line(arguments[:_LONGEST_ARGUMENT])
+    named = dict(parsed)
+    lead = next((key for key in _TELLING if isinstance(named.get(key), str)), None)
+    parts = [] if lead is None else [str(named.pop(lead))]
+    parts.extend(f"{key}={_short(value)}" for key, value in named.items())
+    return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
+
+
+def _short(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)[:_LONGEST_ARGUMENT]
+    except RecursionError:
+        return "…"
+
+
+def decider(decided_by: str) -> str:
+    """Return who decided, in short form: a user's login, else the text on one line."""
+    return login(decided_by) or one_line(decided_by)
+
+
+def login(decided_by: str) -> str:
+    """Return the login of the user who decided; empty if it was not a user."""
+    found = _PRINCIPAL.fullmatch(decided_by)
+    return one_line(found["login"]) if found else ""
+
+
+def duration(milliseconds: int) -> str:
+    """Return a duration such as ``12 ms``, ``3.4 s`` or ``2 min 05 s``."""
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.1f} s"
+    minutes, seconds = divmod(milliseconds // 1_000, 60)
+    return f"{minutes} min {seconds:02d} s"

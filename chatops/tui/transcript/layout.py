@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from textual.strip import Strip
 
 from chatops.tui.theme import BlockTheme
-from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.answer import AnswerDrawing, Pieces
 from chatops.tui.transcript.blocks import AnswerBlock, Block, ToolCardBlock
-from chatops.tui.transcript.pieces import Pieces
 from chatops.tui.transcript.render import as_written, render_block
 
 _KEPT_AROUND = 2_000

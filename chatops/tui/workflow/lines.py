@@ -7,9 +7,9 @@ from typing import Literal
 
 from rich.cells import cell_len
 
+from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
-from chatops.tui.transcript.summary import count
 from chatops.tui.workflow.view import Check, Mark, RunView, StepView
 
 Tone = Literal["plain", "strong", "muted", "good", "warn", "bad"]

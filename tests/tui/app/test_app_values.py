@@ -14,7 +14,7 @@ from chatops.domain.tools import CallFacts
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.table import COMMANDS
-from chatops.tui.composer.folding import Folds
+from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.dialogs.roles import difference

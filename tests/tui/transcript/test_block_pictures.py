@@ -8,8 +8,8 @@ import pytest
 
 from chatops.domain.tools import Outcome
 from chatops.tui.theme import ASCII, PLAIN, symbols_for
+from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
-from chatops.tui.transcript.late import warm_up
 from chatops.tui.transcript.render import can_open, render_block
 from tests.support.transcript_blocks import card, samples
 

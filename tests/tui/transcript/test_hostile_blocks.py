@@ -7,10 +7,10 @@ import pytest
 
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import highlight
+from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
-from chatops.tui.transcript.late import warm_up
+from chatops.tui.transcript.card import argument_summary
 from chatops.tui.transcript.render import render_block
-from chatops.tui.transcript.summary import argument_summary
 from tests.support.transcript_blocks import samples
 
 warm_up()

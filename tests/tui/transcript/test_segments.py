@@ -7,10 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
-from chatops.tui.transcript.late import warm_up
-from chatops.tui.transcript.pieces import MOST_LINES
 from chatops.tui.transcript.render import render_block
 from chatops.tui.transcript.segments import Segment, Segmenter
 

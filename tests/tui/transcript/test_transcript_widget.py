@@ -13,8 +13,8 @@ from textual.theme import BUILTIN_THEMES
 
 from chatops.domain.tools import Outcome
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript import late
-from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript import answer
+from chatops.tui.transcript.answer import AnswerDrawing, warm_up
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -58,7 +58,7 @@ class Host(App[None]):
 
 @pytest.fixture(autouse=True)
 def _markdown() -> Iterator[None]:
-    late.warm_up()
+    warm_up()
     yield
 
 
@@ -355,16 +355,16 @@ async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
 
 
 def test_lines_that_come_back_while_markdown_is_being_loaded_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    late.warm_up()
-    loaded = list(late._loaded)
-    monkeypatch.setattr(late, "_loaded", [])
+    warm_up()
+    loaded = list(answer._loaded)
+    monkeypatch.setattr(answer, "_loaded", [])
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     drawing.extend("```python\na = 1\n```\n\n")
     drawing.close()
     lines = drawing.finished()
     before = len(lines)
     lines.give_up()
-    monkeypatch.setattr(late, "_loaded", loaded)
+    monkeypatch.setattr(answer, "_loaded", loaded)
     assert len([*lines]) == before == 3
 
 
@@ -411,7 +411,7 @@ async def test_every_block_is_drawn_in_every_theme_and_size(theme: str) -> None:
 
 
 async def test_plain_until_the_parser_is_there_then_markdown() -> None:
-    with mock.patch.object(late, "_loaded", []):
+    with mock.patch.object(answer, "_loaded", []):
         async with Host().run_test(size=(80, 20)) as pilot:
             app = pilot.app
             assert isinstance(app, Host)

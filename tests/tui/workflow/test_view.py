@@ -6,8 +6,8 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.host import RunRow, WorkflowRow
+from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
-from chatops.tui.transcript.summary import count
 from chatops.tui.workflow.clock import StepClock, kept, recalled
 from chatops.tui.workflow.lines import Line, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
