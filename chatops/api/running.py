@@ -32,9 +32,10 @@ from chatops.policy.workflow import StepSpec
 from chatops.policy.workflow_definition import Definition
 from chatops.runtime.workflow import WorkflowRun
 from chatops.tools.threads import LooseThreads
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.checks import check_here
+from chatops.wiring.options import Options
 from chatops.wiring.stored import open_store
-from chatops.wiring.workflows import check_here
 
 ROLE = RoleSpec(name="python")
 """The role of a run that names none. It lists no tools, so that each step's own list is what narrows."""

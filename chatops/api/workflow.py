@@ -10,7 +10,7 @@ from chatops.api.results import WorkflowResult
 from chatops.api.running import OnApproval, resume, start
 from chatops.api.step import Step
 from chatops.policy.workflow import WorkflowSpec
-from chatops.wiring import Options
+from chatops.wiring.options import Options
 
 
 class Workflow:

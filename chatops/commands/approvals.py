@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from chatops.commands.context import Storage, app, find_call, open_store, screen, with_app
-from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
@@ -21,11 +20,12 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
+from chatops.headless.screen import table, when
 from chatops.runtime.denials import sentence, under_rights_now
 from chatops.runtime.descriptions import answer_to, left_off, told
 from chatops.runtime.session import ChatSession
 from chatops.store.base import QueuedCall, Store
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, ask
 from chatops.headless.screen import Screen
 from chatops.store.base import SessionInfo
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 MAX_INPUT = 4_000_000
 """Maximum bytes of standard input: more than any model takes, so more is a mistake."""

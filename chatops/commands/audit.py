@@ -3,10 +3,10 @@
 from argparse import Namespace
 
 from chatops.commands.context import Storage, app, find_session, screen
-from chatops.commands.table import table, when
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.headless.json_values import dumps, plain
+from chatops.headless.screen import table, when
 from chatops.store.base import DecisionRow
 
 EVERYTHING = 1_000_000_000

@@ -20,7 +20,7 @@ from chatops.models.discover import Probe, details, probe
 from chatops.models.hosts import split_url
 from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 SHOWN = 40
 """Models that the picker lists. Any other can be named with --model."""

@@ -16,10 +16,11 @@ from chatops.headless.screen import Screen
 from chatops.runtime.descriptions import answer_to, told
 from chatops.store.base import QueuedCall, SessionInfo, Store
 from chatops.tools.threads import LooseThreads
-from chatops.wiring import App, Options, open_app
-from chatops.wiring.names import unknown as unknown
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from chatops.wiring.stored import Storage as Storage
 from chatops.wiring.stored import open_store as open_store
+from chatops.wiring.words import unknown as unknown
 
 SHORTEST_NAME = 6
 """Minimum characters of a call's id, from its beginning or end, that may stand for it."""
@@ -59,7 +60,7 @@ def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Sto
 
     Raises the ConfigError of a broken registry, unless `broken_ok`.
     """
-    opened = open_app(options(arguments, via=via, storage=storage))
+    opened = App(options(arguments, via=via, storage=storage))
     try:
         if not broken_ok:
             check_configuration(opened)
@@ -89,7 +90,7 @@ def with_app(
 
     async def run() -> int:
         asyncio.get_running_loop().set_default_executor(LooseThreads())
-        opened = open_app(chosen)
+        opened = App(chosen)
         try:
             if not broken_ok:
                 check_configuration(opened)

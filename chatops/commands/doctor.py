@@ -6,7 +6,7 @@ from chatops.commands.context import Storage, screen, with_app
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Check, Grade, failed, lines
 from chatops.headless.json_values import plain
-from chatops.wiring import App
+from chatops.wiring.app import App
 from chatops.wiring.doctor import look
 
 

@@ -5,11 +5,11 @@ from argparse import Namespace
 from typing import assert_never
 
 from chatops.commands.context import screen, with_app
-from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
 from chatops.headless.reach import Reach, Standing, reach
+from chatops.headless.screen import table
 from chatops.models.hosts import where
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 _SHORT = {
     Standing.THERE: "ready",

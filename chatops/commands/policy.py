@@ -3,12 +3,12 @@
 from argparse import Namespace
 
 from chatops.commands.context import app, check_role, screen, with_app
-from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import plain
+from chatops.headless.screen import table
 from chatops.policy.patterns import show_rule
-from chatops.wiring import App
+from chatops.wiring.app import App
 from chatops.wiring.explain import Explained, explain_call
 
 VIA = "headless"

@@ -12,7 +12,7 @@ from chatops.config.registry_read import MAX_BYTES
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry
-from chatops.wiring.checking import concerns_of, unusable_models
+from chatops.wiring.checks import concerns_of, unusable_models
 
 
 def run(arguments: Namespace) -> int:

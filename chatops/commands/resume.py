@@ -9,7 +9,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, go_on, show_end
 from chatops.headless.screen import Screen
 from chatops.store.base import SessionInfo
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 
 def run(arguments: Namespace) -> int:

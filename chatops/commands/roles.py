@@ -3,15 +3,15 @@
 from argparse import Namespace
 
 from chatops.commands.context import app, check_role, screen, with_app
-from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
+from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import effective_verdict
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 VIA = "headless"
 

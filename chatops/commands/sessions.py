@@ -6,17 +6,17 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import Storage, app, find_session, screen
-from chatops.commands.table import table, when
-from chatops.commands.workflow_show import standing
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.headless.json_values import plain
+from chatops.headless.screen import table, when
 from chatops.runtime.descriptions import left_off
 from chatops.store.base import SessionInfo, Store
 from chatops.store.export import ExportFormat, export, to_markdown
-from chatops.wiring import App
+from chatops.wiring.app import App
+from chatops.wiring.words import run_state
 
 ALL = 1_000_000
 AROUND = 40
@@ -67,7 +67,7 @@ def _list(opened: App, arguments: Namespace) -> int:
             one.role,
             str(one.messages),
             *([one.workspace] if arguments.all else []),
-            f"{one.title} [run: {standing(one)}]" if one.run is not None else one.title,
+            f"{one.title} [run: {run_state(one)}]" if one.run is not None else one.title,
             *([state] if any(states) else []),
         ]
         for one, state in zip(found, states, strict=True)

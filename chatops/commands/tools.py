@@ -3,14 +3,14 @@
 from argparse import Namespace
 
 from chatops.commands.context import app, check_role, screen, unknown
-from chatops.commands.table import table
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import ToolSpec, tool_name
 from chatops.engine.signature import parameters
+from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import effective_verdict
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 
 def run(arguments: Namespace) -> int:

@@ -6,8 +6,11 @@ it.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TextIO
+from unicodedata import combining, east_asian_width
 from weakref import WeakSet
 
 from chatops.domain.canonical import JsonValue
@@ -15,6 +18,8 @@ from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
 from chatops.headless.json_values import dumps
 
+WIDEST = 60
+"""Maximum characters of a cell. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
 
@@ -96,3 +101,31 @@ def printable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     register()
     return text.encode(encoding, SPELLED).decode(encoding)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown."""
+    cells = [[_cell(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def when(seconds: float) -> str:
+    """Return a time of the store in the user's time zone, to the second."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _cell(text: str, *, last: bool) -> str:
+    clean = sanitize(text, newlines=False)
+    return clean if last or len(clean) <= WIDEST else f"{clean[: WIDEST - 1]}…"
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -18,7 +18,7 @@ from chatops.config.registry import SITE_REGISTRY, Loaded, load_registry
 from chatops.config.workflow_files import Workflows
 from chatops.demo.role import BROUGHT_TOOLS
 from chatops.domain.decisions import Principal
-from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import ToolSpec
@@ -38,10 +38,10 @@ from chatops.store.base import SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
+from chatops.wiring.options import Options, workspace_of
 from chatops.wiring.registry_watch import RegistryWatch
 from chatops.wiring.rights import Limits, RegistryRights
-from chatops.wiring.settings import Settings
-from chatops.wiring.stored import Storage, make_store
+from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
@@ -54,34 +54,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL_KEY = "default_model"
 """Setting for the model that ``default`` means in a role."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the command line."""
-
-    registry: Path | None = None
-    workspace: Path | None = None
-    access: AccessLevel | None = None
-    role: str | None = None
-    model: str | None = None
-    max_rounds: int | None = None
-    approvals: tuple[str, ...] = ()
-    """Rules in the syntax of ``--approve``, for this run."""
-    summary: bool = False
-    storage: Storage = Storage.NEEDED
-    store: Path | None = None
-    """A file to read instead of the user's store."""
-    via: str = "tui"
-    """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
-
-
-def open_app(options: Options) -> "App":
-    """Return the application for these options.
-
-    Raises ConfigError for a workspace or registry that cannot be used.
-    """
-    return App(options)
 
 
 class App:
@@ -101,7 +73,7 @@ class App:
         self.paths = find_paths(os.environ)
         self.paths.prepare()
         start_logging(self.paths.log)
-        self.workspace = _workspace(options.workspace)
+        self.workspace = workspace_of(options.workspace)
         self.person = current_person()
         self._registry = RegistryWatch(
             load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
@@ -451,18 +423,6 @@ def _demo(spec: "ModelSpec") -> "OpenAIChat":
     from chatops.demo.model import demo_chat  # slow to import
 
     return demo_chat(spec)
-
-
-def _workspace(folder: Path | None) -> Path:
-    try:
-        wanted = folder or Path.cwd()
-    except FileNotFoundError:
-        raise ConfigError(
-            "The folder you are in has been deleted.", advice="Go to another, or name one with --workspace DIR."
-        ) from None
-    if not wanted.is_dir():
-        raise ConfigError(f"The workspace {wanted} is not a folder.", advice="Name one with --workspace DIR.")
-    return wanted.resolve()
 
 
 def _tty() -> str:

@@ -16,7 +16,7 @@ from chatops.domain.tools import CallFacts, Problem, ToolCall, tool_name
 from chatops.policy.grant import Grant, explain
 from chatops.policy.verdicts import Judgement
 from chatops.wiring.app import App
-from chatops.wiring.names import unknown
+from chatops.wiring.words import unknown
 
 NO_SESSION = SessionId("explain")
 """Placeholder where a call needs a session and there is none."""

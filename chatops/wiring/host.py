@@ -20,10 +20,12 @@ from chatops.runtime.session import ChatSession
 from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow
-from chatops.wiring.app import App, Options
+from chatops.wiring.app import App
 from chatops.wiring.background import Background
-from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left, run_standing
+from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
 from chatops.wiring.host_texts import HostTexts
+from chatops.wiring.options import Options
+from chatops.wiring.words import run_state
 
 log = logging.getLogger(__name__)
 
@@ -318,7 +320,7 @@ def _session(info: SessionInfo, state: str) -> SessionRow:
         messages=info.messages,
         pending=info.pending,
         state=state,
-        run=run_standing(info),
+        run=run_state(info),
     )
 
 

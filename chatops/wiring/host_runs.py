@@ -11,8 +11,7 @@ from chatops.store.base import SessionInfo
 from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.workflow.clock import kept, recalled
 from chatops.wiring.app import App
-
-_TO_REVIEW = "awaiting_review"
+from chatops.wiring.words import TO_REVIEW, run_state
 
 
 class HostRuns:
@@ -36,7 +35,7 @@ class HostRuns:
     async def runs(self) -> Sequence[RunRow]:
         """Return the runs of this workspace that have not ended."""
         return [
-            RunRow(id=info.id, title=info.title, standing=run_standing(info), when=changed_at(info))
+            RunRow(id=info.id, title=info.title, standing=run_state(info), when=changed_at(info))
             for info in await asyncio.to_thread(self._unfinished)
         ]
 
@@ -44,7 +43,7 @@ class HostRuns:
         self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
     ) -> Conversation:
         """Create a run of a workflow after checking it. The run is not started."""
-        from chatops.wiring.workflows import check_here
+        from chatops.wiring.checks import check_here
 
         led = self.run_of(beside)
         role = led.state.role if led is not None and not led.over else beside.snapshot().role
@@ -80,7 +79,7 @@ class HostRuns:
 
     def to_review(self) -> list[SessionInfo]:
         """Return the runs of this workspace that wait for a review, newest activity first."""
-        return [info for info in self._unfinished() if info.run is not None and info.run.phase == _TO_REVIEW]
+        return [info for info in self._unfinished() if info.run is not None and info.run.phase == TO_REVIEW]
 
 
 def changed_at(info: SessionInfo) -> str:
@@ -88,16 +87,6 @@ def changed_at(info: SessionInfo) -> str:
     when = datetime.fromtimestamp(info.updated_at).astimezone()
     today = when.date() == datetime.now().astimezone().date()
     return f"today {when:%H:%M}" if today else f"{when:%Y-%m-%d %H:%M}"
-
-
-def run_standing(info: SessionInfo) -> str:
-    """Return the state of a run in a few words; empty for a chat."""
-    run = info.run
-    if run is None or run.result:
-        return run.result if run is not None else ""
-    if info.pending:
-        return f"{run.step}: {info.pending} call{'s' if info.pending > 1 else ''} to approve"
-    return f"{run.step}: {'to review' if run.phase == _TO_REVIEW else 'not finished'}"
 
 
 def reviews_left(runs: Sequence[SessionInfo]) -> str:

@@ -1,7 +1,9 @@
 """Rights of roles, from registries, user and flags, resolved again for every turn."""
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -30,7 +32,15 @@ from chatops.policy.resolve import (
 )
 from chatops.policy.verdicts import Layer, Rule
 from chatops.runtime.settings import SessionSettings, StepRights
-from chatops.wiring.prompts import BASE, SUMMARY, environment
+
+BASE = (
+    "You are the assistant in chatops, a chat app in a terminal. Answer in Markdown that reads well in a narrow "
+    "window: short paragraphs, few headings, code in fences. Say plainly what you do not know."
+)
+SUMMARY = (
+    "You run unattended; nobody reads along. When the task is done, report the result in a few plain sentences: "
+    "what was found or changed, what failed, what is still open. No greeting and no closing words."
+)
 
 DEFAULT_PERSONA = "default"
 FALLBACK_MODEL = "demo"
@@ -295,7 +305,7 @@ class RegistryRights:
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
-            environment=environment(self._workspace),
+            environment=_environment(self._workspace),
             role=role.name,
             system_append=role.system_append,
             tools_on_offer=tools_on_offer,
@@ -320,3 +330,9 @@ def _step_layers(step: StepRights | None) -> tuple[Layer, ...]:
         only = Rule(tool=GATE_TOOL, verdict=Verdict.ALLOW)
         return (Layer(name=f"gate {step.gate} of {step.place}", rules=(only,), default=Verdict.DENY),)
     return step_layers(step.step, at=step.place)
+
+
+def _environment(workspace: Path) -> str:
+    """Return workspace, system and date. The day and not the hour, so that prompt caches stay valid."""
+    day = datetime.now().astimezone().strftime("%A, %d %B %Y")
+    return f"Workspace: {workspace}\nSystem: {platform.system()}\nToday: {day}"

@@ -1,14 +1,18 @@
-"""The person's store: as a file, or as a copy of it in memory where there is no writing, or none wanted."""
+"""The user's store: the file, or a copy of it in memory if it cannot or must not be written. And the settings in it."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.config.paths import find_paths
 from chatops.domain.errors import NotSavedError, StoreError
-from chatops.store.base import Store
+
+if TYPE_CHECKING:
+    from chatops.runtime.worker import WorkerThread
+    from chatops.store.base import Store
 
 
 class Storage(Enum):
@@ -23,7 +27,7 @@ class Storage(Enum):
 
 
 @contextmanager
-def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
+def open_store(storage: Storage = Storage.NEEDED) -> "Iterator[Store]":
     """Yield the user's store, and close it in any case.
 
     Raises ConfigError without a home folder, and StoreError.
@@ -37,7 +41,7 @@ def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
         store.close()
 
 
-def make_store(path: Path, storage: Storage) -> Store:
+def make_store(path: Path, storage: Storage) -> "Store":
     """Return the store at `path`, which is created if it is missing and `storage` is not READ. Raises StoreError."""
     from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
 
@@ -50,7 +54,7 @@ def make_store(path: Path, storage: Storage) -> Store:
             return _looked_at(path)
 
 
-def _writable(path: Path) -> Store:
+def _writable(path: Path) -> "Store":
     from chatops.store.opening import must_have_room
     from chatops.store.sqlite import SqliteStore
 
@@ -66,7 +70,7 @@ def _writable(path: Path) -> Store:
     return store
 
 
-def _looked_at(path: Path) -> Store:
+def _looked_at(path: Path) -> "Store":
     from chatops.store.reading import look_at
     from chatops.store.sqlite import SqliteStore
 
@@ -76,7 +80,7 @@ def _looked_at(path: Path) -> Store:
     return SqliteStore(rows)
 
 
-def _in_memory(path: Path, why: NotSavedError) -> Store:
+def _in_memory(path: Path, why: NotSavedError) -> "Store":
     """Return a copy of the store in memory, an empty one if the file cannot even be read."""
     from chatops.store.connection import Connection, empty_in_memory
     from chatops.store.reading import conversations_of
@@ -88,3 +92,41 @@ def _in_memory(path: Path, why: NotSavedError) -> Store:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
     rows.notices.append(f"{why} What is said now is gone when chatops ends, and no call can be approved. {why.advice}")
     return SqliteStore(rows)
+
+
+class Settings:
+    """Application settings that are read often: cached in memory, written in the background.
+
+    The event loop waits for the disk only once per key. Only this process's writes are seen, except through `fresh`.
+    """
+
+    def __init__(self, store: "Store", worker: "WorkerThread") -> None:
+        self._store = store
+        self._worker = worker
+        self._known: dict[str, str | None] = {}
+        self._wanted: dict[str, int] = {}
+        """Number of times that a key was set here. Only the event loop changes it, only the store's thread the next."""
+        self._written: dict[str, int] = {}
+        """Which of those was written last."""
+
+    def get(self, key: str) -> str | None:
+        """Return the value; None if there is none."""
+        if key not in self._known:
+            self._known[key] = self._store.setting(key)
+        return self._known[key]
+
+    def fresh(self, key: str) -> str | None:
+        """Return the value, including one written by another process, unless this process has a newer one to write."""
+        if self._wanted.get(key) == self._written.get(key):
+            self._known[key] = self._store.setting(key)
+        return self._known[key]
+
+    def set(self, key: str, value: str) -> None:
+        """Keep a value and queue it for writing. A failure is only logged."""
+        self._known[key] = value
+        number = self._wanted[key] = self._wanted.get(key, 0) + 1
+        self._worker.later(self._write, key, value, number)
+
+    def _write(self, key: str, value: str, number: int) -> None:
+        self._store.set_setting(key, value)
+        self._written[key] = number

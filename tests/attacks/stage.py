@@ -26,7 +26,8 @@ from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
 from chatops.tools.web import WebSettings
-from chatops.wiring.app import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, error, says, sse
 from tests.tools.toolkit import SECRET, World
 

@@ -18,7 +18,8 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.headless.pending import describe
 from chatops.runtime.session import ChatSession
-from chatops.wiring.app import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.dialects.examples import SPELLINGS
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, SeenRequest, calls, says
 from tests.support.fake_openai import call as native

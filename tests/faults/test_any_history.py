@@ -13,7 +13,8 @@ from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
 from chatops.runtime.session import ChatSession
 from chatops.store.export import to_openai
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.e2e.desk import EFFECT, answers_each_call_once
 from tests.faults.doors import Provider, patient_registry
 from tests.faults.shapes import FINISH, fn, no_calls, one_call, piece, two_calls, words

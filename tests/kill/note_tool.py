@@ -8,7 +8,7 @@ from pydantic import Field
 
 from chatops.tools.base import ToolContext
 from chatops.tools.function import tool
-from chatops.wiring import App
+from chatops.wiring.app import App
 
 TAKES_S = 0.1
 """Before it has taken effect, and again after it."""

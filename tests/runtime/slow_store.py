@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from chatops.engine.effects import Step
-from chatops.wiring import App
+from chatops.wiring.app import App
 from tests.support.waiting import PATIENCE
 
 

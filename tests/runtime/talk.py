@@ -7,7 +7,8 @@ from pathlib import Path
 from chatops.domain.events import Event, TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.runtime.session import ChatSession
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 
 
 @asynccontextmanager

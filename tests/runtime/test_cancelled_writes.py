@@ -13,7 +13,8 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.engine.view import turn_status
 from chatops.runtime.session import ChatSession
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.runtime.slow_store import SlowStore
 from tests.support.waiting import PATIENCE, until
 

@@ -25,7 +25,8 @@ from chatops.runtime.session import ChatSession
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.support.fake_openai import FakeOpenAI, call, calls
 from tests.support.waiting import until
 from tests.support.workflows import answer

@@ -7,7 +7,8 @@ import pytest
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import Event, Notice, TurnStatus
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.runtime.talk import settled, talking
 
 MODEL = "There is no model 'gone'. The role's own model is used until it is there again; /model chooses another."

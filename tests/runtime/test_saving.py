@@ -17,7 +17,7 @@ from chatops.engine.state import Finished
 from chatops.runtime import runner
 from chatops.runtime.session import ChatSession
 from chatops.store.sqlite import SqliteStore
-from chatops.wiring import App
+from chatops.wiring.app import App
 from tests.runtime.slow_store import SlowStore
 from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import PATIENCE, until

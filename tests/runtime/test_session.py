@@ -13,7 +13,8 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.inputs import DecideCall
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import until
 

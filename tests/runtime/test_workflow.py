@@ -21,7 +21,8 @@ from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep, Skip, 
 from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep, RunResult
 from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 from tests.support.fake_openai import Completion, FakeOpenAI, Hang, SeenRequest, call, calls, says
 from tests.support.waiting import until
 from tests.support.workflows import answer, gave_up

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chatops.config.site import SitePlace
-from chatops.wiring import App, Options
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
 
 
 class Bench:

@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from chatops.wiring import App
+from chatops.wiring.app import App
 from tests.wiring.conftest import Bench
 
 

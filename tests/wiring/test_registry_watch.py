@@ -9,7 +9,7 @@ from chatops.domain.events import Notice
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts
 from chatops.runtime.settings import SessionSettings
-from chatops.wiring import App
+from chatops.wiring.app import App
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
 

@@ -7,7 +7,7 @@ import pytest
 
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CallFacts, ToolCall
-from chatops.wiring import App
+from chatops.wiring.app import App
 from chatops.wiring.doctor import look
 from tests.wiring.conftest import Bench
 

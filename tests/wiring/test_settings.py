@@ -4,7 +4,7 @@ import pytest
 
 from chatops.domain.errors import NotSavedError
 from chatops.runtime.worker import WorkerThread
-from chatops.wiring.settings import Settings
+from chatops.wiring.stored import Settings
 from tests.store.memory_store import MemoryStore
 
 

@@ -10,8 +10,9 @@ from chatops.config.registry import packaged_registry
 from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.runtime.settings import SessionSettings, StepRights
-from chatops.wiring import App, Options
-from chatops.wiring.workflows import check_here
+from chatops.wiring.app import App
+from chatops.wiring.checks import check_here
+from chatops.wiring.options import Options
 from tests.support.command_line import CommandLine
 from tests.wiring.conftest import Bench
 

@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId
 from chatops.runtime.worker import WorkerThread
 from chatops.tui.screens.chat_face import ChatFace
 from chatops.tui.screens.drafts import Drafts
-from chatops.wiring.settings import Settings
+from chatops.wiring.stored import Settings
 from tests.store.memory_store import MemoryStore
 from tests.tui.app.fakes import FakeHost
 

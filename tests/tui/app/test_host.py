@@ -18,8 +18,9 @@ from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
 from chatops.tui.dialogs.roles import model_choices
 from chatops.wiring import background
-from chatops.wiring.app import App, Options
+from chatops.wiring.app import App
 from chatops.wiring.host import TuiHost
+from chatops.wiring.options import Options
 from tests.support.waiting import PATIENCE
 
 

@@ -1,6 +1,7 @@
-"""Warnings of a run about one registry file, found without opening anything."""
+"""Checks before anything runs: warnings about a registry file, and a workflow as the user may run it here."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.paths import Paths
@@ -8,13 +9,20 @@ from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
 from chatops.config.workflow_files import FOLDER, find_workflows
+from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
 from chatops.demo.tools import component_tools
+from chatops.domain.errors import ConfigError
 from chatops.policy.concerns import cannot_answer, registry_warnings, withheld_tools
+from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, SandboxSpec
 from chatops.policy.resolve import Registries, resolve_grant, role_names
+from chatops.policy.workflow import WorkflowSpec
 from chatops.policy.workflow_checks import Known
+from chatops.policy.workflow_definition import Definition
+from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.tools.catalog import Catalog, builtin_catalog
+from chatops.wiring.app import App
 from chatops.wiring.toolbox import catalog_settings
 
 CANNOT_RUN = "This workflow cannot run as it is."
@@ -74,8 +82,6 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iter
         yield f"{unusable.error} {CANNOT_RUN}"
     if not workflows.found:
         return
-    from chatops.config.workflow_problems import check  # takes time to import, and few registries have workflows
-
     for definition in workflows.found:
         known = Known(
             tools=catalog.specs_for(definition.name),
@@ -86,3 +92,32 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iter
         checked = check(definition, known=known)
         yield from (f"{error} {CANNOT_RUN}" for error in checked.errors)
         yield from checked.warnings
+
+
+def check_here(app: App, definition: Definition, *, role: str) -> Checked:
+    """Check a workflow here. `role` is used for steps that name none.
+
+    Raises ConfigError if there is no such role.
+    """
+    app.rights.grant(SessionSettings(role))
+    known = Known(
+        tools=app.catalog.specs_for(definition.name),
+        roles=app.rights.roles(definition.name),
+        models=tuple(model.name for model in app.rights.models()),
+        absent=app.catalog.absent,
+        grants=_grants(app, definition.spec, role=role),
+    )
+    return check(definition, known=known)
+
+
+def _grants(app: App, spec: WorkflowSpec, *, role: str) -> tuple[Grant | None, ...]:
+    """Return what the role of each step permits there, without the step's own list of tools."""
+    unlisted = replace(spec, steps=tuple(replace(step, tools=None) for step in spec.steps))
+    grants: list[Grant | None] = []
+    for step in unlisted.steps:
+        try:
+            place = StepRights(workflow=unlisted, step=step)
+            grants.append(app.rights.grant(SessionSettings(step.role or role, step=place)))
+        except ConfigError:
+            grants.append(None)
+    return tuple(grants)

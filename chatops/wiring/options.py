@@ -1,0 +1,41 @@
+"""Options of the command line, and the workspace that they name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.domain.errors import ConfigError
+from chatops.domain.rights import AccessLevel
+from chatops.wiring.stored import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of the command line."""
+
+    registry: Path | None = None
+    workspace: Path | None = None
+    access: AccessLevel | None = None
+    role: str | None = None
+    model: str | None = None
+    max_rounds: int | None = None
+    approvals: tuple[str, ...] = ()
+    """Rules in the syntax of ``--approve``, for this run."""
+    summary: bool = False
+    storage: Storage = Storage.NEEDED
+    store: Path | None = None
+    """A file to read instead of the user's store."""
+    via: str = "tui"
+    """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
+
+
+def workspace_of(folder: Path | None) -> Path:
+    """Return the workspace: `folder`, or the current one. Raises ConfigError if there is no such folder."""
+    try:
+        wanted = folder or Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "The folder you are in has been deleted.", advice="Go to another, or name one with --workspace DIR."
+        ) from None
+    if not wanted.is_dir():
+        raise ConfigError(f"The workspace {wanted} is not a folder.", advice="Name one with --workspace DIR.")
+    return wanted.resolve()

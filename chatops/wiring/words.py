@@ -1,0 +1,29 @@
+"""Sentences that the commands and the chat share."""
+
+from collections.abc import Sequence
+
+from chatops.domain.errors import ConfigError
+from chatops.store.base import SessionInfo
+
+TO_REVIEW = "awaiting_review"
+"""`kind` of the phase of a run that waits for a review."""
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> ConfigError:
+    """Return the error for an unknown name, with the known ones, nearest first."""
+    from difflib import get_close_matches  # only an error needs it
+
+    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    ordered = [*near, *(one for one in known if one not in near)]
+    listing = ", ".join(ordered) if ordered else "none"
+    return ConfigError(f"There is no {kind} {name!r}.", advice=f"Known: {listing}.")
+
+
+def run_state(info: SessionInfo) -> str:
+    """Return the state of a run in a few words; empty for a chat."""
+    run = info.run
+    if run is None or run.result:
+        return run.result if run is not None else ""
+    if info.pending:
+        return f"{run.step}: {info.pending} call{'s' if info.pending > 1 else ''} to approve"
+    return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"
