@@ -18,7 +18,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolCall, ToolSpec
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.schema_tool import SchemaTool, schema_text, tool_name_fault
+from chatops.tools.function import SchemaTool, schema_text, tool_name_fault
 
 StepKey = str | int
 """A step by name, as ``WORKFLOW.STEP``, or by its number from 1."""

@@ -7,9 +7,8 @@ from typing import Any, Literal, overload
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.tools.function import FunctionTool
+from chatops.tools.function import FunctionTool, SchemaTool, tool_name_fault
 from chatops.tools.function import tool as function_tool
-from chatops.tools.schema_tool import SchemaTool, tool_name_fault
 
 VerdictWord = Literal["allow", "ask", "deny"]
 LevelWord = Literal["viewer", "user", "operator", "admin"]

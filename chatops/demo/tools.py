@@ -30,11 +30,10 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate
+from chatops.tools.confine import locate, with_place, world_problem
+from chatops.tools.files import content_of, inspect_content, put, reconcile_put
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
-from chatops.tools.read_files import with_place, world_problem
-from chatops.tools.write_files import content_of, inspect_content, put, reconcile_put
 
 FOLDER = "flows"
 SOURCE = "workflow components"

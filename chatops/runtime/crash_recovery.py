@@ -16,7 +16,7 @@ from chatops.store.base import Holder, JournalRow, Store
 from chatops.store.outputs import Outputs
 from chatops.store.place import copied_key
 from chatops.store.process import is_alive
-from chatops.tools.left_over import can_look, left_over, stop_left_over
+from chatops.tools.orphans import can_look, left_over, stop_left_over
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from chatops.engine.acceptance import spelled
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.workflow import PatternGate
-from chatops.tools.apart import IsolatedCallError, apart
 from chatops.tools.arguments import MAX_TEXT
+from chatops.tools.isolated import IsolatedCallError, apart
 from chatops.tools.output import visible
 from chatops.tools.problems import kind_of
 from chatops.tools.schema import may_take_long, problems_here

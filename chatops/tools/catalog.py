@@ -6,15 +6,14 @@ from pathlib import Path
 
 from chatops.domain.tools import ToolSpec
 from chatops.tools.base import Tool
+from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.python import python_tools
-from chatops.tools.read_files import read_tools
 from chatops.tools.sandbox import ShellSettings
 from chatops.tools.scratch import scratch_tools
-from chatops.tools.search import NO_BACKEND, choose_backend, search_web_tools
-from chatops.tools.search_files import search_tools
+from chatops.tools.search import file_search
 from chatops.tools.shell import shell_tools
 from chatops.tools.web import WebSettings, web_tools
-from chatops.tools.write_files import write_tools
+from chatops.tools.web_search import NO_BACKEND, choose_backend, search_web_tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +76,11 @@ def builtin_catalog(settings: CatalogSettings, *, brought: Sequence[Tool] = ()) 
     Tools in `brought` come with packaged workflows and exist only there.
     """
     tools: list[Tool] = [
-        *read_tools(),
-        *search_tools(),
-        *write_tools(),
+        file_read,
+        file_list,
+        file_search,
+        file_write,
+        file_edit,
         *shell_tools(settings.shell),
         *python_tools(settings.shell),
         *web_tools(settings.web),

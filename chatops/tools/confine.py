@@ -16,12 +16,12 @@ import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import Problem
+from chatops.domain.tools import CallFacts, Problem
 from chatops.policy.secrets import is_secret, may_hold_secrets
 from chatops.tools.base import ToolContext
 from chatops.tools.output import visible
@@ -96,6 +96,21 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
     if info is not None and stat.S_ISLNK(info.st_mode):
         return Place(path=path, problem=Problem(path=field, message="is a symlink loop", given=visible(raw)))
     return Place(path=path, info=info, caution=_caution(path, info=info, context=context, write=write))
+
+
+def with_place(facts: CallFacts, place: Place) -> CallFacts:
+    """Add the result of resolving the call's path to the facts."""
+    if place.problem:
+        return replace(facts, problems=(*facts.problems, place.problem))
+    if place.refusal:
+        return replace(facts, refusal=place.refusal)
+    return replace(facts, paths=(str(place.path),), caution=facts.caution or place.caution)
+
+
+def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
+    """Add a problem that the arguments do not cause, so an earlier call may fix it."""
+    problem = Problem(path=field, message=message, given=visible(given))
+    return replace(facts, problems=(*facts.problems, problem), may_heal=True)
 
 
 def refused(path: Path, *, context: ToolContext, write: bool) -> str:

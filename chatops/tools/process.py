@@ -21,8 +21,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.tools import supervisor
-from chatops.tools.left_over import stop_marked
-from chatops.tools.marked import MARK, send, send_group
+from chatops.tools.orphans import MARK, stop_marked
 from chatops.tools.output import Collector
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Command:
     """A program to run.
 
     `contained`: killing the first process kills the entire tree (a PID namespace). `call` names the attempt in the
-    environment of the processes, see `chatops.tools.left_over`.
+    environment of the processes, see `chatops.tools.orphans`.
 
     A contained command that `reports` gets a socket as its standard input and later replaces it with an empty one. It
     sends ``ready`` there and waits for ``go``; without ``go`` it exits. At the end it sends how many processes it
@@ -272,10 +271,10 @@ class _Running:
         self.killed = True
         if self.process.poll() is None:
             if self.contained:
-                send_group(self.process.pid, signal.SIGKILL)
+                _send_group(self.process.pid, signal.SIGKILL)
             else:
-                send(self.process.pid, signal.SIGTERM)
-                send(self.process.pid, signal.SIGCONT)
+                _send(self.process.pid, signal.SIGTERM)
+                _send(self.process.pid, signal.SIGCONT)
 
     async def gone(self, seconds: float) -> None:
         """Wait for the end; find processes that the supervisor missed by their mark and kill them."""
@@ -287,7 +286,7 @@ class _Running:
             pass
         if self.process.poll() is None:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
-            send_group(self.process.pid, signal.SIGKILL)
+            _send_group(self.process.pid, signal.SIGKILL)
             await asyncio.sleep(0)
         if not self.contained and (self.process.poll() != 0 or not self.at_end.is_set()):
             stop_marked(self.mark, seconds=_EXIT_S)
@@ -336,3 +335,19 @@ def _told(descriptor: int, word: bytes) -> bool:
         return os.write(descriptor, word) == len(word)
     except OSError:
         return False
+
+
+def _send(pid: int, number: int) -> None:
+    """Send a signal to a process if it still exists."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _send_group(pid: int, number: int) -> None:
+    """Send a signal to a process group if it still exists."""
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        pass

@@ -12,11 +12,9 @@ from pydantic import Field
 
 from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate
-from chatops.tools.confined import run_confined, search_path, seconds_left, unfit
+from chatops.tools.confine import locate, with_place
+from chatops.tools.execution import Outside, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.outside import Outside
-from chatops.tools.read_files import with_place
 from chatops.tools.sandbox import Level, ShellSettings, shows
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")

@@ -22,12 +22,10 @@ from chatops.policy.argv import simple_words
 from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets, locate, refused
-from chatops.tools.confined import MAX_TEXT, run_confined, search_path, seconds_left, unfit
+from chatops.tools.confine import home_folders, home_secrets, locate, refused, with_place, world_problem
+from chatops.tools.execution import MAX_TEXT, Outside, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
-from chatops.tools.outside import Outside
-from chatops.tools.read_files import with_place, world_problem
 from chatops.tools.repository import doubt, password_in_remotes, quiet, reads_only
 from chatops.tools.sandbox import ShellSettings
 from chatops.tools.survey import sensitive, survey

@@ -28,9 +28,9 @@ from chatops.tools.addresses import (
     read_url,
     system_resolver,
 )
-from chatops.tools.apart import IsolatedCallError, apart
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.isolated import IsolatedCallError, apart
 from chatops.tools.output import cap, is_binary, visible
 from chatops.tools.page import decoded, read_page
 from chatops.tools.threads import in_thread

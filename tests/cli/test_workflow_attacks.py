@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools import apart
+from chatops.tools import isolated
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import WorkflowDesk, answer, checking, gave_up, step
@@ -206,7 +206,7 @@ def test_rights_that_were_taken_away_since_hold_for_what_was_approved(scripted: 
 def test_a_pattern_that_would_be_tried_for_years_lets_nothing_pass(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(isolated, "SECONDS", 1)
     desk, server = scripted
     at = desk(answer("a" * 5_000 + "!"), answer("aaa"))
     at.define(step("a", gates=[{"name": "only a", "pattern": "^(a+)+$"}]))

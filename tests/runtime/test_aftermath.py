@@ -23,8 +23,7 @@ from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
-from chatops.tools.left_over import named
-from chatops.tools.marked import MARK
+from chatops.tools.orphans import MARK, named
 from tests.engine.world import World, grant, raw, reply
 
 HERE = this_process()

@@ -7,7 +7,7 @@ import pytest
 from chatops.domain.tools import Problem
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.workflow import PatternGate
-from chatops.tools import apart
+from chatops.tools import isolated
 from chatops.tools.answers import MAX_FENCES, read_answer
 
 SCHEMA = json.dumps(
@@ -202,7 +202,7 @@ LONG = pytest.mark.kill
 def test_what_would_be_tried_for_years_is_stopped_and_does_not_pass(
     schema: str, patterns: tuple[PatternGate, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(isolated, "SECONDS", 1)
     notes = "a" * 5_000 + "!"
     result = {"notes": notes, notes: 1, "many": [{"n": n} for n in range(20_000)]}
     facts = read_answer(enveloped(result), schema=schema, patterns=patterns)

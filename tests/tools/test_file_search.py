@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools.search_files import file_search
+from chatops.tools.search import file_search
 from tests.tools.toolkit import context_for, done, inspected
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.diff import unified
-from chatops.tools.read_files import file_list, file_read
-from chatops.tools.write_files import file_edit, file_write
+from chatops.tools.files import file_edit, file_list, file_read, file_write
 from tests.tools.toolkit import context_for, done, inspected
 
 
@@ -202,8 +201,8 @@ async def test_what_a_crash_left_half_written_is_removed_and_nothing_else(
         raise Died
 
     with monkeypatch.context() as dying:
-        dying.setattr("chatops.tools.write_files.os.rename", die)
-        dying.setattr("chatops.tools.write_files._discard", lambda name, folder: None)
+        dying.setattr("chatops.tools.files.os.rename", die)
+        dying.setattr("chatops.tools.files._discard", lambda name, folder: None)
         with pytest.raises(Died):
             file_edit.function("a.txt", "old", "new", context, facts)
     half = tmp_path / next(name for name in os.listdir(tmp_path) if name != "a.txt")

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from chatops.domain.ids import CallId
-from chatops.tools.left_over import Stopped, named, stop_left_over
-from chatops.tools.marked import MARK
+from chatops.tools.orphans import MARK, Stopped, named, stop_left_over
 from chatops.tools.supervisor import signal_all
 from tests.support.processes import running
 

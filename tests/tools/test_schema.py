@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
-from chatops.tools import apart
+from chatops.tools import isolated
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.function import FunctionTool
@@ -160,13 +160,13 @@ for _ in range(40):
     ids=["a keyword in disguise", "references that double", "what is left over of what is left over"],
 )
 def test_a_schema_that_takes_years_lets_nothing_pass(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(isolated, "SECONDS", 1)
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
     assert problem.message == "the arguments could not be checked against the schema: it took too long"
 
 
 def test_arguments_that_a_pattern_would_be_tried_on_for_years_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(isolated, "SECONDS", 1)
     schema = json.dumps({"properties": {"path": {"pattern": "(a+)+$"}}})
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
     assert problem.message == "the arguments could not be checked against the schema: it took too long"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chatops.tools.files import file_edit, file_write
 from chatops.tools.sandbox import SandboxMode, ShellSettings, mount_point, probe, remove_mount_point
 from chatops.tools.shell import shell_tools
-from chatops.tools.write_files import file_edit, file_write
 from tests.tools.toolkit import context_for, done, inspected
 
 WRITE = "mkdir -p .chatops; echo x > .chatops/settings.json; mv .chatops other; ls -A"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
-from chatops.tools import apart
+from chatops.tools import isolated
 from chatops.tools.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
 from chatops.tools.page import decoded, text_of
@@ -257,7 +257,7 @@ async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path
 async def test_a_page_that_is_made_to_be_read_for_hours_holds_up_nothing(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(isolated, "SECONDS", 1)
     server.answers["/p"] = answer("<!doctype html>" + "<a " * 600_000)
     with pytest.raises(ToolFailedError, match="could not be read as HTML: it took too long"):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
@@ -323,5 +323,5 @@ def test_charsets(data: bytes, charset: str, text: str) -> None:
 
 def test_what_reads_a_page_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert apart.apart(os.getenv, key="OPENAI_API_KEY") is None
-    assert apart.apart(os.getenv, key="PATH")
+    assert isolated.apart(os.getenv, key="OPENAI_API_KEY") is None
+    assert isolated.apart(os.getenv, key="PATH")

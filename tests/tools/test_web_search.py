@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from chatops.domain.errors import ToolFailedError
-from chatops.tools.search import (
+from chatops.tools.web_search import (
     BraveBackend,
     DdgsBackend,
     SearchBackend,

@@ -12,11 +12,14 @@ import time
 from dataclasses import dataclass
 
 from chatops.domain.ids import CallId
-from chatops.tools.marked import marked
 from chatops.tools.supervisor import descendants, signal_all
 
 log = logging.getLogger(__name__)
 
+MARK = "CHATOPS_CALL"
+"""Environment variable that names the call of a command, so that its remaining processes can be found."""
+
+_MOST_OF_AN_ENVIRONMENT = 65_536
 _KILL_S = 3.0
 _PAUSE_S = 0.005
 
@@ -84,3 +87,24 @@ def _tree(mark: str) -> set[int]:
     """Return the processes whose environment names the attempt, and their descendants; never this one."""
     found = marked(mark)
     return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
+
+
+def marked(begin: str) -> set[int]:
+    """Return the processes whose mark starts with `begin`, without this one.
+
+    A zombie has no environment any more, so it is not among them.
+    """
+    wanted = f"{MARK}={begin}".encode("utf-8", "surrogateescape")
+    try:
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    except OSError:
+        return set()
+    return {pid for pid in pids if _is_marked(pid, wanted)}
+
+
+def _is_marked(pid: int, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as handle:
+            return any(entry.startswith(wanted) for entry in handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0"))
+    except OSError:
+        return False

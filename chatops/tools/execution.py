@@ -1,0 +1,280 @@
+"""Run one program for a tool at the sandbox level in force, and describe its end for the model.
+
+`shell_exec` and `python_exec` share this, so both get the same environment, limits and clean-up.
+
+A command whose sandbox could not be set up is not run unsandboxed instead. The failure is recorded. The next call of
+exactly the same command in the same session is inspected as an unsandboxed one and waits for the user's decision,
+whatever the rules say. When it runs, the record is removed.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from chatops.domain import endings
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
+from chatops.tools.base import ToolContext
+from chatops.tools.orphans import named
+from chatops.tools.output import EMPTY, visible
+from chatops.tools.process import Command, Ended, clean_environment, run_command
+from chatops.tools.sandbox import (
+    Level,
+    SandboxMode,
+    SandboxSetupError,
+    ShellSettings,
+    level_for,
+    mount_point,
+    sandboxed,
+    shown,
+)
+from chatops.tools.threads import in_thread
+
+MAX_TEXT = 100_000
+"""Most bytes of a command or of code; Linux limits one argument of a program to 128 KiB."""
+_MARGIN_S = 1.0
+"""Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
+_STATUS_ROOM = 600
+_REASON = 160
+BY_HAND = "it would run outside the sandbox, which could not be set up for it"
+
+_Command = tuple[str, str, str]
+_NETWORK = re.compile(
+    r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
+    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo|EAI_AGAIN|ENETUNREACH|ENOTFOUND"
+    r"|network unreachable|unable to resolve|connection refused|ECONNREFUSED|failed to establish a new connection",
+    re.IGNORECASE,
+)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
+_HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_MISSING = re.compile(
+    r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
+    re.IGNORECASE,
+)
+_NOT_FOUND = 127
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Sandbox failures by session, command and folder, kept while the app runs."""
+
+    settings: ShellSettings
+    _failures: dict[_Command, str] = field(default_factory=dict)
+
+    def level(self, command: str, *, cwd: Path, context: ToolContext) -> Level:
+        """Return the level that `command` would run at. May run the sandbox's probe: call it in a thread."""
+        level = level_for(self.settings, workspace=context.workspace)
+        reason = self._failures.get((context.session_id, command, str(cwd)))
+        if reason is None or not level.program or not self.offered:
+            return level
+        return Level(words=f"off (it could not be set up for this command: {reason})", by_hand=BY_HAND)
+
+    @property
+    def offered(self) -> bool:
+        """True if the user may allow a command outside the sandbox here."""
+        return self.settings.sandbox is not SandboxMode.REQUIRE
+
+    def note(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
+        """Record that the sandbox could not be set up for this call."""
+        self._failures[self._key(facts, context)] = reason
+
+    def forget(self, facts: CallFacts, context: ToolContext) -> None:
+        """Forget the failure of a call that runs now, so that the next one tries the sandbox again."""
+        self._failures.pop(self._key(facts, context), None)
+
+    def _key(self, facts: CallFacts, context: ToolContext) -> _Command:
+        return (context.session_id, facts.command, facts.cwd)
+
+
+def unfit(text: str) -> str:
+    """Return why `text` cannot be passed to a program as one argument; empty if it can."""
+    if not text.strip():
+        return "is empty"
+    if "\0" in text:
+        return "contains a NUL character"
+    if len(text.encode("utf-8")) > MAX_TEXT:
+        return f"is longer than {MAX_TEXT:,} bytes; write it to a file with file_write and run the file"
+    return ""
+
+
+def search_path(level: Level) -> str:
+    """Return the PATH of programs that run at `level`."""
+    return os.pathsep.join(level.path) or clean_environment(os.environ)["PATH"]
+
+
+def seconds_left(context: ToolContext) -> float:
+    """Return how many seconds a program of the call may run."""
+    return max(0.5, context.timeout_s - min(_MARGIN_S, context.timeout_s / 10))
+
+
+async def run_confined(
+    argv: tuple[str, ...],
+    *,
+    facts: CallFacts,
+    context: ToolContext,
+    outside: Outside,
+    seconds: float,
+    masked: bool,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> ToolResult:
+    """Run `argv` in the folder and at the level that `facts` name, for at most `seconds`.
+
+    `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables.
+
+    Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
+    approved.
+    """
+    settings = outside.settings
+    level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
+    if level.refusal or level.words != facts.sandbox:
+        raise ToolFailedError(f"The sandbox has changed since the approval: {level.words}. The command was not run.")
+    environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
+    cwd = Path(facts.cwd)
+    call = named(context.call_id, context.attempt)
+    if level.program:
+        environment["TMPDIR"] = "/tmp"
+        try:
+            command = await in_thread(
+                sandboxed,
+                argv,
+                level=level,
+                settings=settings,
+                workspace=context.workspace,
+                protected=context.protected,
+                cwd=cwd,
+                environment=environment,
+                call=call,
+                read_only=context.exposure is Exposure.READ_ONLY,
+                masked=masked,
+            )
+        except SandboxSetupError as error:
+            raise _not_set_up(str(error), facts=facts, context=context, outside=outside) from error
+    else:
+        command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
+    outside.forget(facts, context)
+    started = time.monotonic()
+    try:
+        with mount_point(context.workspace) if level.program else nullcontext():
+            ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
+    except OSError as error:
+        raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
+    if not ended.begun and ended.code is not None:
+        reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
+        raise _not_set_up(reason, facts=facts, context=context, outside=outside)
+    duration = int((time.monotonic() - started) * 1000)
+    cause = ""
+    if level.program and ended.code:
+        cause = likely_cause(
+            ended.output.text(), code=ended.code, argv=argv, command=command, settings=settings, context=context
+        )
+    return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+
+
+def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailedError:
+    outside.note(facts, context, reason=reason)
+    return ToolFailedError(_no_sandbox(reason, offered=outside.offered))
+
+
+def _no_sandbox(reason: str, *, offered: bool) -> str:
+    told = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
+    if not offered:
+        return f"{told} The settings require a sandbox, so it cannot run without one."
+    return f"{told} Repeat the call with the same arguments to ask the user to run it unsandboxed."
+
+
+def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
+    shown = ended.output.capped(limit=limit - _STATUS_ROOM)
+    stopped = endings.left(ended.left) if ended.left else ""
+    return ToolResult(
+        outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
+        content=endings.closed(
+            shown.text,
+            how=_how(ended, seconds=seconds),
+            stopped=stopped,
+            cause=endings.caused(cause) if cause else "",
+        )
+        or EMPTY,
+        truncated=shown.truncated,
+        duration_ms=duration_ms,
+    )
+
+
+def _how(ended: Ended, *, seconds: float) -> str:
+    if ended.lost:
+        return endings.LOST
+    if ended.code is None:
+        return endings.stopped_after(seconds)
+    return _exit(ended.code) if ended.code else ""
+
+
+def _exit(code: int) -> str:
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    try:
+        name = signal.Signals(number).name if number else ""
+    except ValueError:
+        name = ""
+    return endings.exited(code if code > 0 else 128 - code, signal=name)
+
+
+def likely_cause(
+    output: str, *, code: int, argv: tuple[str, ...], command: Command, settings: ShellSettings, context: ToolContext
+) -> str:
+    """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
+
+    `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
+    """
+    refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
+    if any(".git" in line for line in refused) and settings.git_protect:
+        return _key(".git is read-only in the sandbox", '"git": "writable"')
+    if refused and context.exposure is Exposure.READ_ONLY:
+        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
+    if refused:
+        return "the sandbox allows writing only in the workspace"
+    if hidden := _masked(output, command, workspace=context.workspace):
+        return f"hidden from commands that a rule allows: {', '.join(hidden)}"
+    missing = _unseen(argv, command=command, settings=settings, workspace=context.workspace)
+    if missing and (code == _NOT_FOUND or _MISSING.search(output)):
+        return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
+    if not settings.network and _NETWORK.search(output):
+        return _key("the sandbox has no network", '"network": true')
+    return ""
+
+
+def _key(what: str, setting: str) -> str:
+    return f'{what}; "sandbox": {{{setting}}} in the registry changes that'
+
+
+def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
+    """Return the masked files that, by the output, could not be opened."""
+    words = command.argv
+    empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
+    said = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
+    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in said]
+    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
+
+
+def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings, workspace: Path) -> list[str]:
+    """Return the environments that the program needs and the sandbox does not show."""
+    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
+    found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
+    if not found:
+        return []
+    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
+    needed = [found, os.path.join(os.path.dirname(found), "python")]
+    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    unseen = (place for place in places if not shown(place, settings=settings, workspace=workspace))
+    return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
+
+
+def _environment(program: Path) -> Path:
+    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
+    return program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
