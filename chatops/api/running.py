@@ -31,7 +31,7 @@ from chatops.policy.registry import RoleSpec
 from chatops.policy.workflow import StepSpec
 from chatops.policy.workflow_definition import Definition
 from chatops.runtime.workflow import WorkflowRun
-from chatops.tools.threads import LooseThreads
+from chatops.tools.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_here
 from chatops.wiring.options import Options
@@ -85,7 +85,7 @@ def _at_home(options: Options, session_id: str) -> Options:
 
 @asynccontextmanager
 async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
-    asyncio.get_running_loop().set_default_executor(LooseThreads())
+    asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
     app = App(options, tools=assembled.tools, roles=(ROLE,))
     try:
         if app.loaded.broken is not None:

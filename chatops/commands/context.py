@@ -15,7 +15,7 @@ from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
 from chatops.runtime.descriptions import answer_to, told
 from chatops.store.base import QueuedCall, SessionInfo, Store
-from chatops.tools.threads import LooseThreads
+from chatops.tools.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from chatops.wiring.stored import Storage as Storage
@@ -89,7 +89,7 @@ def with_app(
         chosen = in_its_workspace(chosen, session)
 
     async def run() -> int:
-        asyncio.get_running_loop().set_default_executor(LooseThreads())
+        asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
         opened = App(chosen)
         try:
             if not broken_ok:

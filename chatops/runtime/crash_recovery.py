@@ -16,7 +16,7 @@ from chatops.store.base import Holder, JournalRow, Store
 from chatops.store.outputs import Outputs
 from chatops.store.place import copied_key
 from chatops.store.process import is_alive
-from chatops.tools.orphans import can_look, left_over, stop_left_over
+from chatops.tools.orphans import can_find_orphans, count_orphans, stop_orphans
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Aftermath:
         )
 
     def _stop(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
-        if row is None or not can_look():
+        if row is None or not can_find_orphans():
             return Processes.UNSEEN, 0
         by = Holder(host=self._here.host, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
         if by.boot_id != self._here.boot_id:
@@ -87,8 +87,8 @@ class Aftermath:
         if by != self._here and is_alive(by):
             # The other process may be suspended between storing the intent and starting the tool, so finding no process
             # proves nothing.
-            return Processes.ELSEWHERE, left_over(call_id, attempt)
-        stopped = stop_left_over(call_id, attempt)
+            return Processes.ELSEWHERE, count_orphans(call_id, attempt)
+        stopped = stop_orphans(call_id, attempt)
         if stopped.running:
             return Processes.RUNNING, len(stopped.running)
         return (Processes.STOPPED, stopped.count) if stopped.count else (Processes.GONE, 0)

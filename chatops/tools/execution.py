@@ -23,7 +23,7 @@ from chatops.domain import endings
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
 from chatops.tools.base import ToolContext
-from chatops.tools.orphans import named
+from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 from chatops.tools.sandbox import (
@@ -56,7 +56,7 @@ _NETWORK = re.compile(
 _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
 _HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
 _MISSING = re.compile(
-    r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
+    r"command not found|no such file or directory|required file not found|no module attempt_name|bad interpreter",
     re.IGNORECASE,
 )
 _NOT_FOUND = 127
@@ -139,7 +139,7 @@ async def run_confined(
         raise ToolFailedError(f"The sandbox has changed since the approval: {level.words}. The command was not run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
-    call = named(context.call_id, context.attempt)
+    call = attempt_name(context.call_id, context.attempt)
     if level.program:
         environment["TMPDIR"] = "/tmp"
         try:

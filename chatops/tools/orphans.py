@@ -16,7 +16,7 @@ from chatops.tools.supervisor import descendants, signal_all
 
 log = logging.getLogger(__name__)
 
-MARK = "CHATOPS_CALL"
+CALL_VARIABLE = "CHATOPS_CALL"
 """Environment variable that names the call of a command, so that its remaining processes can be found."""
 
 _MOST_OF_AN_ENVIRONMENT = 65_536
@@ -32,22 +32,22 @@ class Stopped:
     running: tuple[int, ...] = ()
 
 
-def named(call_id: CallId, attempt: int) -> str:
+def attempt_name(call_id: CallId, attempt: int) -> str:
     """Return the name of an attempt for the environment of its processes, so that they can be found later."""
     return f"{call_id}/{attempt}"
 
 
-def can_look() -> bool:
+def can_find_orphans() -> bool:
     """Return True if processes and their environment can be inspected and held here (Linux)."""
     return hasattr(os, "pidfd_open") and os.path.isdir("/proc/self")
 
 
-def left_over(call_id: CallId, attempt: int) -> int:
+def count_orphans(call_id: CallId, attempt: int) -> int:
     """Return how many processes of an attempt are running."""
     return len(_tree(_mark(call_id, attempt)))
 
 
-def stop_left_over(call_id: CallId, attempt: int) -> Stopped:
+def stop_orphans(call_id: CallId, attempt: int) -> Stopped:
     """Stop all processes of an attempt and their descendants. Blocks until they are gone, for 3 s at most.
 
     Only for an attempt whose app is dead; the caller has to check that.
@@ -75,7 +75,7 @@ def stop_marked(mark: str, *, seconds: float) -> Stopped:
 
 def _mark(call_id: CallId, attempt: int) -> str:
     """Return the prefix of the marks of an attempt's processes."""
-    return f"{named(call_id, attempt)}/"
+    return f"{attempt_name(call_id, attempt)}/"
 
 
 def _kill(mark: str) -> set[int]:
@@ -85,16 +85,16 @@ def _kill(mark: str) -> set[int]:
 
 def _tree(mark: str) -> set[int]:
     """Return the processes whose environment names the attempt, and their descendants; never this one."""
-    found = marked(mark)
+    found = _marked(mark)
     return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
 
 
-def marked(begin: str) -> set[int]:
+def _marked(begin: str) -> set[int]:
     """Return the processes whose mark starts with `begin`, without this one.
 
     A zombie has no environment any more, so it is not among them.
     """
-    wanted = f"{MARK}={begin}".encode("utf-8", "surrogateescape")
+    wanted = f"{CALL_VARIABLE}={begin}".encode("utf-8", "surrogateescape")
     try:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
     except OSError:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.tools import supervisor
-from chatops.tools.orphans import MARK, stop_marked
+from chatops.tools.orphans import CALL_VARIABLE, stop_marked
 from chatops.tools.output import Collector
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ async def run_command(
 
 def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
-    environment = {**command.environment, MARK: mark}
+    environment = {**command.environment, CALL_VARIABLE: mark}
     out_read, out_write = os.pipe()
     status_read, status_write = (end.detach() for end in socket.socketpair())
     argv = list(command.argv)

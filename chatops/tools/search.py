@@ -25,7 +25,7 @@ from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_secrets, locate, with_place, world_problem
 from chatops.tools.function import tool
-from chatops.tools.orphans import named
+from chatops.tools.orphans import attempt_name
 from chatops.tools.output import visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 
@@ -77,7 +77,7 @@ async def file_search(
     job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
     environment = clean_environment(os.environ)
-    call = named(context.call_id, context.attempt)
+    call = attempt_name(context.call_id, context.attempt)
     command = Command(argv=argv, cwd=context.workspace, environment=environment, call=call, contained=True)
     seconds = min(SEARCH_S, context.timeout_s * 0.9)
     try:

@@ -19,7 +19,7 @@ class EscapedError(Exception):
     """A function raised ``SystemExit``, an interrupt, a cancellation or StopIteration."""
 
 
-class LooseThreads(ThreadPoolExecutor):
+class DaemonThreadExecutor(ThreadPoolExecutor):
     """An event loop's default executor with one daemon thread per call.
 
     The program does not wait for these threads at exit: a name lookup can take half a minute.

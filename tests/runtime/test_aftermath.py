@@ -23,7 +23,7 @@ from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
-from chatops.tools.orphans import MARK, named
+from chatops.tools.orphans import CALL_VARIABLE, attempt_name
 from tests.engine.world import World, grant, raw, reply
 
 HERE = this_process()
@@ -40,7 +40,7 @@ class Scene:
         self.call = CallId(f"{self._session}.1.1.1")
         self._worker = WorkerThread()
         self.outputs = Outputs(folder / "running")
-        environment = {**os.environ, MARK: f"{named(self.call, 1)}/x"}
+        environment = {**os.environ, CALL_VARIABLE: f"{attempt_name(self.call, 1)}/x"}
         code = "print('up', flush=True); import time; time.sleep(600)"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True

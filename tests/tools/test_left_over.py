@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from chatops.domain.ids import CallId
-from chatops.tools.orphans import MARK, Stopped, named, stop_left_over
+from chatops.tools.orphans import CALL_VARIABLE, Stopped, attempt_name, stop_orphans
 from chatops.tools.supervisor import signal_all
 from tests.support.processes import running
 
@@ -40,7 +40,7 @@ def start() -> Iterator[Start]:
     with ExitStack() as started:
 
         def begin(code: str, mark: str, ups: int = 1) -> subprocess.Popen[str]:
-            env = {**os.environ, **({MARK: mark} if mark else {})}
+            env = {**os.environ, **({CALL_VARIABLE: mark} if mark else {})}
             process = started.enter_context(
                 subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
             )
@@ -54,29 +54,29 @@ def start() -> Iterator[Start]:
 
 
 def test_what_is_left_of_an_attempt_is_stopped_and_counted(call: CallId, start: Start) -> None:
-    left = [start(SLEEP, f"{named(call, 2)}/{number}") for number in "ab"]
-    assert stop_left_over(call, 2) == Stopped(count=2)
+    left = [start(SLEEP, f"{attempt_name(call, 2)}/{number}") for number in "ab"]
+    assert stop_orphans(call, 2) == Stopped(count=2)
     assert [process.wait() for process in left] == [-9, -9]
-    assert stop_left_over(call, 2) == Stopped()
+    assert stop_orphans(call, 2) == Stopped()
 
 
 def test_what_is_below_it_goes_with_it_whatever_its_environment_says(call: CallId, start: Start) -> None:
-    parent = start(FORKS, f"{named(call, 1)}/x", ups=2)
+    parent = start(FORKS, f"{attempt_name(call, 1)}/x", ups=2)
     with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as handle:
         children = [int(word) for word in handle.read().split()]
     assert len(children) == 2
-    assert stop_left_over(call, 1).count == 3
+    assert stop_orphans(call, 1).count == 3
     assert not any(map(running, children))
 
 
 def test_nobody_elses_processes_are_touched(call: CallId, start: Start) -> None:
     others = [
         start(SLEEP, ""),
-        start(SLEEP, f"{named(call, 11)}/x"),
-        start(SLEEP, f"{named(CallId(call + '0'), 1)}/x"),
-        start(SLEEP, f"other/{named(call, 1)}/x"),
+        start(SLEEP, f"{attempt_name(call, 11)}/x"),
+        start(SLEEP, f"{attempt_name(CallId(call + '0'), 1)}/x"),
+        start(SLEEP, f"other/{attempt_name(call, 1)}/x"),
     ]
-    assert stop_left_over(call, 1) == Stopped()
+    assert stop_orphans(call, 1) == Stopped()
     assert all(process.poll() is None for process in others)
 
 

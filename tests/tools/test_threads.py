@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools.threads import EscapedError, LooseThreads
+from chatops.tools.threads import DaemonThreadExecutor, EscapedError
 from tests.support.waiting import PATIENCE
 
 HANGS = """
 import asyncio, threading
-from chatops.tools.threads import LooseThreads
+from chatops.tools.threads import DaemonThreadExecutor
 
 entered = threading.Event()
 
@@ -22,7 +22,7 @@ def hang():
     threading.Event().wait()
 
 async def main():
-    asyncio.get_running_loop().set_default_executor(LooseThreads())
+    asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
     running = asyncio.ensure_future(asyncio.to_thread(hang))
     while not entered.is_set():
         await asyncio.sleep(0.01)
@@ -42,7 +42,7 @@ def test_a_loops_own_threads_do_not_hold_the_end_of_the_program() -> None:
 
 
 async def test_results_and_errors_come_back() -> None:
-    asyncio.get_running_loop().set_default_executor(LooseThreads())
+    asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
     assert await asyncio.gather(*(asyncio.to_thread(pow, 2, power) for power in range(100))) == [
         2**n for n in range(100)
     ]
