@@ -22,7 +22,7 @@ from chatops.engine.contract import AnswerFacts
 from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.workflow import PatternGate
 from chatops.tools.arguments import MAX_TEXT
-from chatops.tools.isolated import IsolatedCallError, apart
+from chatops.tools.isolated import IsolatedCallError, run_isolated
 from chatops.tools.output import visible
 from chatops.tools.problems import kind_of
 from chatops.tools.schema import may_take_long, problems_here
@@ -62,13 +62,13 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
         return _judged(value, schema, patterns)
     gates: JsonValue = _gates().dump_python(tuple(patterns), mode="json")
     try:
-        return _facts().validate_python(apart(_judged_apart, value=value, schema=schema, gates=gates))
+        return _facts().validate_python(run_isolated(_judged_isolated, value=value, schema=schema, gates=gates))
     except IsolatedCallError as error:
         untold = (f"the answer could not be checked: {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=untold, result_unmatched=untold)
 
 
-def _judged_apart(value: str, schema: str, gates: JsonValue) -> JsonValue:
+def _judged_isolated(value: str, schema: str, gates: JsonValue) -> JsonValue:
     found: JsonValue = _facts().dump_python(_judged(value, schema, _gates().validate_python(gates)), mode="json")
     return found
 

@@ -64,7 +64,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class SandboxFailures:
     """Sandbox failures by session, command and folder, kept while the app runs."""
 
     settings: ShellSettings
@@ -74,16 +74,16 @@ class Outside:
         """Return the level that `command` would run at. May run the sandbox's probe: call it in a thread."""
         level = level_for(self.settings, workspace=context.workspace)
         reason = self._failures.get((context.session_id, command, str(cwd)))
-        if reason is None or not level.program or not self.offered:
+        if reason is None or not level.program or not self.may_run_unsandboxed:
             return level
         return Level(words=f"off (it could not be set up for this command: {reason})", by_hand=BY_HAND)
 
     @property
-    def offered(self) -> bool:
+    def may_run_unsandboxed(self) -> bool:
         """True if the user may allow a command outside the sandbox here."""
         return self.settings.sandbox is not SandboxMode.REQUIRE
 
-    def note(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
+    def record(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
         """Record that the sandbox could not be set up for this call."""
         self._failures[self._key(facts, context)] = reason
 
@@ -121,7 +121,7 @@ async def run_confined(
     *,
     facts: CallFacts,
     context: ToolContext,
-    outside: Outside,
+    failures: SandboxFailures,
     seconds: float,
     masked: bool,
     environment: Mapping[str, str] = MappingProxyType({}),
@@ -133,8 +133,8 @@ async def run_confined(
     Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
     approved.
     """
-    settings = outside.settings
-    level = await in_thread(outside.level, facts.command, cwd=Path(facts.cwd), context=context)
+    settings = failures.settings
+    level = await in_thread(failures.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.words != facts.sandbox:
         raise ToolFailedError(f"The sandbox has changed since the approval: {level.words}. The command was not run.")
     environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
@@ -157,10 +157,10 @@ async def run_confined(
                 masked=masked,
             )
         except SandboxSetupError as error:
-            raise _not_set_up(str(error), facts=facts, context=context, outside=outside) from error
+            raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
     else:
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
-    outside.forget(facts, context)
+    failures.forget(facts, context)
     started = time.monotonic()
     try:
         with mount_point(context.workspace) if level.program else nullcontext():
@@ -169,7 +169,7 @@ async def run_confined(
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     if not ended.begun and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
-        raise _not_set_up(reason, facts=facts, context=context, outside=outside)
+        raise _not_set_up(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
     cause = ""
     if level.program and ended.code:
@@ -179,14 +179,14 @@ async def run_confined(
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
 
 
-def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, outside: Outside) -> ToolFailedError:
-    outside.note(facts, context, reason=reason)
-    return ToolFailedError(_no_sandbox(reason, offered=outside.offered))
+def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures) -> ToolFailedError:
+    failures.record(facts, context, reason=reason)
+    return ToolFailedError(_no_sandbox(reason, may_run_unsandboxed=failures.may_run_unsandboxed))
 
 
-def _no_sandbox(reason: str, *, offered: bool) -> str:
+def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
     told = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
-    if not offered:
+    if not may_run_unsandboxed:
         return f"{told} The settings require a sandbox, so it cannot run without one."
     return f"{told} Repeat the call with the same arguments to ask the user to run it unsandboxed."
 

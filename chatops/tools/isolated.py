@@ -36,7 +36,7 @@ class IsolatedCallError(Exception):
     """The function was stopped or failed; the text says which, as a clause."""
 
 
-def apart(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonValue:
+def run_isolated(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
 
     Raises IsolatedCallError.

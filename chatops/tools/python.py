@@ -13,7 +13,7 @@ from pydantic import Field
 from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place
-from chatops.tools.execution import Outside, run_confined, search_path, seconds_left, unfit
+from chatops.tools.execution import SandboxFailures, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.sandbox import Level, ShellSettings, shows
 
@@ -27,10 +27,10 @@ _NO_PYTHON = "No python3 was found to run the code with."
 
 def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     """Return the tools of this module, run as `settings` say."""
-    outside = Outside(settings)
+    failures = SandboxFailures(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments, facts, context, outside)
+        return _inspect(arguments, facts, context, failures)
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def python_exec(
@@ -45,7 +45,7 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
             argv,
             facts=facts,
             context=context,
-            outside=outside,
+            failures=failures,
             seconds=seconds_left(context),
             masked=context.exposure is not Exposure.WHOLE,
         )
@@ -53,7 +53,9 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     return (python_exec,)
 
 
-def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, outside: Outside) -> CallFacts:
+def _inspect(
+    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
+) -> CallFacts:
     code: str = arguments["code"]
     problem = unfit(code)
     if problem:
@@ -62,8 +64,8 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     facts = replace(with_place(facts, place), paths=(), caution="")
     if not place.usable:
         return facts
-    level = outside.level(code, cwd=place.path, context=context)
-    program = _python(level, settings=outside.settings, workspace=context.workspace)
+    level = failures.level(code, cwd=place.path, context=context)
+    program = _python(level, settings=failures.settings, workspace=context.workspace)
     return replace(
         facts,
         refusal=level.refusal or ("" if program else _NO_PYTHON),

@@ -5,12 +5,13 @@ Theory of operation
 A folder that someone else packed comes with its own configuration, hooks and attributes, and ``git status`` obeys them:
 file system monitors, filters, external diffs, text converters, pagers. Two independent measures prevent that:
 
-- `doubt` finds the repository in the way git does and returns the first thing in it that is not known to be harmless.
-  In that case no rule answers for the command.
-- `quiet` runs git with settings and options under which it starts no program, in case `doubt` overlooked something.
+- `why_not_harmless` finds the repository in the way git does and returns the first thing in it that is not known to be
+  harmless. In that case no rule answers for the command.
+- `without_programs` runs git with settings and options under which it starts no program, in case the first measure
+  overlooked something.
 
 The checks are allow-lists: an unknown setting, a layout that git might not take for a repository, or a file that cannot
-be parsed counts as doubt. Only a plain work tree passes. A bare layout does not, because git would obey its
+be parsed counts as harmful. Only a plain work tree passes. A bare layout does not, because git would obey its
 configuration.
 
 Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
@@ -73,7 +74,7 @@ _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction
 """Hooks that reading commands run: a status refreshes the index."""
 
 
-_QUIET = (
+_SAFE_CONFIG = (
     ("safe.bareRepository", "explicit"),
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
@@ -93,7 +94,7 @@ _QUIET = (
 """Settings on the command's environment; they override those of the repository and of the user."""
 _READ_FILES = frozenset({"diff", "grep"})
 """Subcommands that show the content of files in the work tree, besides committed content."""
-_QUIET_FLAGS = {
+_SAFE_OPTIONS = {
     # Only the flag wins over the `ignore` of .gitmodules. In a submodule git obeys the configuration of that.
     "status": ("--ignore-submodules=all",),
     "diff": ("--ignore-submodules=all", "--no-ext-diff", "--no-textconv"),
@@ -108,10 +109,10 @@ class Repository:
     """A plain work tree and the folders of its git data."""
 
     tree: Path
-    store: Path
+    git_dir: Path
     """The folder that ``.git`` is or names."""
-    shared: Path
-    """The folder with objects and refs: `store`, or the one of the main work tree."""
+    common_dir: Path
+    """The folder with objects and refs: `git_dir`, or the one of the main work tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,21 +123,21 @@ class Tracked:
     mode: int
 
 
-def doubt(cwd: Path, *, program: str, workspace: Path) -> str:
+def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
     """Return why `program`, a git run in `cwd`, may start programs of the repository; empty if it cannot.
 
-    A repository that leads out of the `workspace` is doubtful too: git would show what lies there.
+    A repository that leads out of the `workspace` is not harmless either: git would show what is there.
     Only the repository's own settings count. The user's settings are the user's choice.
     """
     try:
         found = _version(program, os.stat(program).st_mtime_ns)
         if found < OLDEST:
-            return f"{program} is older than {OLDEST[0]}.{OLDEST[1]}, which cannot be told to ignore bare repositories"
-        repository = find(cwd)
-        if reason := _place_doubt(repository, workspace=workspace):
+            return f"{program} is older than {OLDEST[0]}.{OLDEST[1]} and cannot ignore bare repositories"
+        repository = find_repository(cwd)
+        if reason := _location_risk(repository, workspace=workspace):
             return reason
-        return _settings_doubt(repository) or _hooks_doubt(repository) or _index_doubt(repository, tracked(repository))
-    except _UnfitError as error:
+        return _config_risk(repository) or _hooks_risk(repository) or _index_risk(repository, tracked(repository))
+    except _NotAWorkTreeError as error:
         return str(error)
     except (OSError, ValueError, IndexError):
         return "the repository's configuration cannot be read"
@@ -152,40 +153,40 @@ def password_in_remotes(argv: tuple[str, ...], *, cwd: Path) -> Path | None:
     if argv[:2] != ("git", "remote"):
         return None
     try:
-        config = find(cwd).shared / "config"
-    except (_UnfitError, OSError, ValueError):
+        config = find_repository(cwd).common_dir / "config"
+    except (_NotAWorkTreeError, OSError, ValueError):
         return None
     return config if holds_credentials(config) else None
 
 
-def quiet(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the arguments and the environment with which a reading git command starts no other program.
 
     Tracked files that may hold secrets are excluded from what it reads in the work tree. They cannot be hidden like
     untracked ones, because git would show them as removed.
 
-    Raises ToolFailedError if the repository has changed since `doubt` checked it.
+    Raises ToolFailedError if the repository has changed since `why_not_harmless` checked it.
     """
     environment = {
-        "GIT_CONFIG_COUNT": str(len(_QUIET)),
+        "GIT_CONFIG_COUNT": str(len(_SAFE_CONFIG)),
         "GIT_PAGER": "cat",
         "GIT_ATTR_NOSYSTEM": "1",
         # A status would write the refreshed index and run a hook for that.
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_LAZY_FETCH": "1",
     }
-    for number, (key, value) in enumerate(_QUIET):
+    for number, (key, value) in enumerate(_SAFE_CONFIG):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     without: list[str] = []
     try:
-        repository = find(cwd)
+        repository = find_repository(cwd)
         if argv[1] in _READ_FILES:
             without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
-    except (_UnfitError, OSError, ValueError, IndexError) as error:
+    except (_NotAWorkTreeError, OSError, ValueError, IndexError) as error:
         raise ToolFailedError("The repository has changed since the check. The command was not run.") from error
     # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
-    return (*argv[:2], *_QUIET_FLAGS.get(argv[1], ()), *argv[2:], *without), environment
+    return (*argv[:2], *_SAFE_OPTIONS.get(argv[1], ()), *argv[2:], *without), environment
 
 
 def _sensitive(repository: Repository) -> list[str]:
@@ -200,14 +201,14 @@ def _sensitive(repository: Repository) -> list[str]:
     return found
 
 
-class _UnfitError(Exception):
+class _NotAWorkTreeError(Exception):
     """The folder is not a plain work tree; the text says why, as a clause."""
 
 
-def find(cwd: Path) -> Repository:
+def find_repository(cwd: Path) -> Repository:
     """Return the repository that git finds from `cwd`.
 
-    Raises `_UnfitError` unless it is a plain work tree, and OSError.
+    Raises `_NotAWorkTreeError` unless it is a plain work tree, and OSError.
     """
     for folder in (cwd, *cwd.parents):
         entry = folder / ".git"
@@ -219,31 +220,31 @@ def find(cwd: Path) -> Repository:
         elif stat.S_ISREG(mode):
             return _plain(folder, _named(entry))
         elif mode:
-            raise _UnfitError(f"{entry} is neither a folder nor a file")
+            raise _NotAWorkTreeError(f"{entry} is neither a folder nor a file")
         if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
-            raise _UnfitError(f"{folder} looks like a bare repository, and git would obey its configuration")
-    raise _UnfitError(f"{cwd} lies in no work tree")
+            raise _NotAWorkTreeError(f"{folder} looks like a bare repository, whose configuration git would follow")
+    raise _NotAWorkTreeError(f"{cwd} is not in a work tree")
 
 
-def _plain(tree: Path, store: Path) -> Repository:
+def _plain(tree: Path, git_dir: Path) -> Repository:
     """Return the repository if git is certain to accept it. Otherwise git would search on and find another one.
 
-    Raises `_UnfitError`.
+    Raises `_NotAWorkTreeError`.
     """
-    shared = store
-    if _mode(store / "commondir"):
-        shared = _followed(store, _read(store / "commondir"))
-    folders = (store, shared, shared / "objects", shared / "refs")
-    usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(store / "HEAD"))
-    if not usual or not _HEAD.fullmatch(_bytes(store / "HEAD", limit=MAX_CONFIG)):
-        raise _UnfitError(f"{store} is not laid out as a repository of an ordinary work tree")
-    return Repository(tree=tree, store=store, shared=shared)
+    common_dir = git_dir
+    if _mode(git_dir / "commondir"):
+        common_dir = _followed(git_dir, _read(git_dir / "commondir"))
+    folders = (git_dir, common_dir, common_dir / "objects", common_dir / "refs")
+    usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(git_dir / "HEAD"))
+    if not usual or not _HEAD.fullmatch(_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
+        raise _NotAWorkTreeError(f"{git_dir} is not the repository of an ordinary work tree")
+    return Repository(tree=tree, git_dir=git_dir, common_dir=common_dir)
 
 
 def _named(entry: Path) -> Path:
     text = _read(entry)
     if not text.startswith("gitdir: "):
-        raise _UnfitError(f"{entry} names no repository")
+        raise _NotAWorkTreeError(f"{entry} names no repository")
     return _followed(entry.parent, text.removeprefix("gitdir: "))
 
 
@@ -273,46 +274,46 @@ def _version(program: str, changed: int) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _place_doubt(repository: Repository, *, workspace: Path) -> str:
+def _location_risk(repository: Repository, *, workspace: Path) -> str:
     """Look at where the data lies. A linked work tree lies elsewhere than its repository, which knows of it."""
-    store, shared, dot_git = repository.store, repository.shared, repository.tree / ".git"
-    if store != dot_git or shared != store:
-        back = _followed(store, _read(store / "gitdir")) if _mode(store / "gitdir") else None
-        linked = back == dot_git and shared in (store, store.parent.parent)
-        if not linked and not (store.is_relative_to(workspace) and shared.is_relative_to(workspace)):
-            return f"its data lies in {shared}, outside of the workspace"
-    objects = shared / "objects"
+    git_dir, common_dir, dot_git = repository.git_dir, repository.common_dir, repository.tree / ".git"
+    if git_dir != dot_git or common_dir != git_dir:
+        back = _followed(git_dir, _read(git_dir / "gitdir")) if _mode(git_dir / "gitdir") else None
+        linked = back == dot_git and common_dir in (git_dir, git_dir.parent.parent)
+        if not linked and not (git_dir.is_relative_to(workspace) and common_dir.is_relative_to(workspace)):
+            return f"its data is in {common_dir}, outside the workspace"
+    objects = common_dir / "objects"
     if _mode(objects / "info" / "alternates"):
-        return "the repository takes objects from elsewhere"
+        return "the repository uses objects of another repository"
     with os.scandir(objects) as entries:
         if any(entry.is_symlink() for entry in entries):
-            return f"{objects} has links, which lead to objects elsewhere"
+            return f"{objects} contains links to objects elsewhere"
     return ""
 
 
-def _settings_doubt(repository: Repository) -> str:
-    for folder in dict.fromkeys((repository.store, repository.shared)):
+def _config_risk(repository: Repository) -> str:
+    for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for name in ("config", "config.worktree"):
             if _mode(folder / name) and (key := _first_unknown(_read(folder / name))):
                 return f"the repository's configuration sets {key}, which can make git run a program"
     return ""
 
 
-def _hooks_doubt(repository: Repository) -> str:
-    for folder in dict.fromkeys((repository.store, repository.shared)):
+def _hooks_risk(repository: Repository) -> str:
+    for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for hook in _READ_HOOKS:
             if os.access(folder / "hooks" / hook, os.X_OK):
-                return f"the repository has a hook {hook}, which git runs"
+                return f"the repository has the hook {hook}, which git runs"
     return ""
 
 
-def _index_doubt(repository: Repository, entries: tuple[Tracked, ...]) -> str:
+def _index_risk(repository: Repository, entries: tuple[Tracked, ...]) -> str:
     """Check what the index names: submodules bring their own configuration, attributes can name filters."""
     folders = {""}
-    attributes = [folder / "info" / "attributes" for folder in (repository.store, repository.shared)]
+    attributes = [folder / "info" / "attributes" for folder in (repository.git_dir, repository.common_dir)]
     for entry in entries:
         if entry.mode == _SUBMODULE:
-            return "the repository has submodules, and git obeys their configuration too"
+            return "the repository has submodules, whose configuration git follows too"
         folder, _, name = entry.path.rpartition("/")
         if name.casefold() == ".gitattributes" and not _mode(repository.tree / entry.path):
             # git then uses the version in the index, which is not read here.
@@ -335,10 +336,10 @@ def tracked(repository: Repository) -> tuple[Tracked, ...]:
 
     Raises ValueError, IndexError or OSError.
     """
-    config = repository.shared / "config"
+    config = repository.common_dir / "config"
     formats = [value for key, value in _settings(_read(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
     width = 32 if formats[-1:] == ["sha256"] else 20
-    files = (repository.store / "index", *repository.store.glob("sharedindex.*"))
+    files = (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))
     return tuple(
         entry for file in files if _mode(file) for entry in _entries(_bytes(file, limit=MAX_INDEX), width=width)
     )

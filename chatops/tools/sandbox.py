@@ -9,9 +9,9 @@ Levels. `level_for` turns the settings into a `Level` before the user sees a cal
 - ``require``: bwrap where it works; otherwise commands are refused.
 
 An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
-no sandbox if the workspace is ``/``. `Level.words` is a part of what the user approves: `confined.run_confined` runs
+no sandbox if the workspace is ``/``. `Level.words` is a part of what the user approves: `execution.run_confined` runs
 nothing if the words have changed since. A sandbox that cannot be set up for one command (`SandboxSetupError`, or bwrap
-ends before the command starts) is an error and never a fallback to an unsandboxed run; see `outside` for how the user
+ends before the command starts) is an error and never a fallback to an unsandboxed run; see `execution` for how the user
 may allow one.
 
 Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
@@ -58,7 +58,7 @@ from chatops.tools.confine import SETTINGS_FOLDER, home_folders, home_secrets
 from chatops.tools.output import visible
 from chatops.tools.process import Command
 from chatops.tools.supervisor import MAX_FILE
-from chatops.tools.survey import survey
+from chatops.tools.survey import Find, survey
 
 log = logging.getLogger(__name__)
 
@@ -284,10 +284,11 @@ def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, .
     A read-only bind does not keep a command from talking through a socket, pipe or device.
     """
     skipped = frozenset((*protected, *home_secrets()))
+    find = Find.SECRETS if masked else Find.NOTHING
     args: list[str] = []
     for root in (workspace, *(Path(path) for path in read if not Path(path).is_relative_to(workspace))):
         try:
-            found = survey(root, secrets=masked, hard_links=masked and root == workspace, skipped=skipped)
+            found = survey(root, workspace=workspace, find=find, skipped=skipped)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
-from chatops.tools.isolated import IsolatedCallError, apart
+from chatops.tools.isolated import IsolatedCallError, run_isolated
 from chatops.tools.problems import field_path, first, missing, not_allowed, unknown_key, wrong
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     if not may_take_long(schema):
         return problems_here(value, schema=schema, noun=ARGUMENT)
     try:
-        return _problems().validate_python(apart(_problems_apart, value=value, schema=schema))
+        return _problems().validate_python(run_isolated(_problems_isolated, value=value, schema=schema))
     except IsolatedCallError as error:
         return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
 
 
-def _problems_apart(value: JsonValue, schema: str) -> JsonValue:
+def _problems_isolated(value: JsonValue, schema: str) -> JsonValue:
     found: JsonValue = _problems().dump_python(problems_here(value, schema=schema, noun=ARGUMENT), mode="json")
     return found
 

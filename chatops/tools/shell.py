@@ -23,12 +23,12 @@ from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, locate, refused, with_place, world_problem
-from chatops.tools.execution import MAX_TEXT, Outside, run_confined, search_path, seconds_left, unfit
+from chatops.tools.execution import MAX_TEXT, SandboxFailures, run_confined, search_path, seconds_left, unfit
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
-from chatops.tools.repository import doubt, password_in_remotes, quiet, reads_only
+from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
 from chatops.tools.sandbox import ShellSettings
-from chatops.tools.survey import sensitive, survey
+from chatops.tools.survey import Find, sensitive, survey
 from chatops.tools.threads import in_thread
 
 _MAX_SCRIPTS = 20
@@ -48,10 +48,10 @@ _TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|i
 
 def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     """Return the tools of this module, run as `settings` say."""
-    outside = Outside(settings)
+    failures = SandboxFailures(settings)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments, facts, context, outside)
+        return _inspect(arguments, facts, context, failures)
 
     @tool(inspect=inspect, timeout_s=60.0)
     async def shell_exec(
@@ -67,14 +67,14 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
         environment: dict[str, str] = {}
         masked = context.exposure is not Exposure.WHOLE
         if masked and reads_only(argv):
-            argv, environment = await in_thread(quiet, argv, cwd=Path(facts.cwd))
+            argv, environment = await in_thread(without_programs, argv, cwd=Path(facts.cwd))
             masked = False
         seconds = min(limit, timeout_s or limit)
         return await run_confined(
             argv,
             facts=facts,
             context=context,
-            outside=outside,
+            failures=failures,
             seconds=seconds,
             masked=masked,
             environment=environment,
@@ -83,7 +83,9 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     return (shell_exec,)
 
 
-def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, outside: Outside) -> CallFacts:
+def _inspect(
+    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
+) -> CallFacts:
     command: str = arguments["command"]
     problem = unfit(command)
     if problem:
@@ -94,7 +96,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
         return facts
     if place.info is None or not stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is not a folder", field="cwd", given=arguments["cwd"] or ".")
-    level = outside.level(command, cwd=place.path, context=context)
+    level = failures.level(command, cwd=place.path, context=context)
     argv = _direct(command, path=search_path(level), cwd=place.path)
     caution = _caution(argv, path=search_path(level), context=context, cwd=place.path)
     targets = _targets(argv, cwd=place.path)
@@ -140,7 +142,7 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
         return f"{words[0]} is a program in the workspace: {program}."
     if words[0] != "git" and launched(words)[:1] == ("git",):
         return f"{words[0]} starts git, which follows the repository's configuration."
-    if words[0] == "git" and (reason := doubt(cwd, program=program, workspace=context.workspace)):
+    if words[0] == "git" and (reason := why_not_harmless(cwd, program=program, workspace=context.workspace)):
         return f"git may do more than this command says: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
         if target.is_relative_to(context.workspace) and (refusal := refused(target, context=context, write=False)):
@@ -187,7 +189,8 @@ def _sensitive_below(place: Path, *, words: tuple[str, ...], context: ToolContex
     flag = _FOLLOW_LINKS.get(words[0])
     follows = flag is not None and (not flag or _has_flag(words, flag))
     protected = [path for path in (*context.protected, *home_secrets()) if contents and path.exists()]
-    found = survey(place, within=context.workspace, secrets=contents, hard_links=contents, links=follows).secret
+    find = (Find.SECRETS if contents else Find.NOTHING) | (Find.LINKS if follows else Find.NOTHING)
+    found = survey(place, workspace=context.workspace, find=find).secret
     return next((path for path in (*protected, *found) if path.is_relative_to(place)), None)
 
 

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from pathlib import Path
 
 from chatops.policy.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
@@ -21,6 +22,16 @@ _CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.I
 _MOST_READ = 200_000
 _LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
 """Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
+
+
+class Find(Flag):
+    """Further things to list, besides sockets, pipes, devices and folders that cannot be listed."""
+
+    NOTHING = 0
+    SECRETS = auto()
+    """Files that may hold secrets, and files that have another name (a hard link) outside the listed folder."""
+    LINKS = auto()
+    """Symlinks: those that lead out of the workspace, or all of them together with `SECRETS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +50,9 @@ class Survey:
 class _Walk:
     """State of one walk: what it looks for, and what it has found."""
 
-    secrets: bool
+    find: Find
     hard_links: bool
-    links: bool
-    root: Path
+    workspace: Path
     skipped: frozenset[Path]
     special: list[Path] = field(default_factory=list)
     closed: list[Path] = field(default_factory=list)
@@ -53,6 +63,7 @@ class _Walk:
 
     def folder(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
         """Examine the entries of one folder and yield its subfolders."""
+        secrets = Find.SECRETS in self.find
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -61,22 +72,25 @@ class _Walk:
                     if path in self.skipped:
                         continue
                     if entry.is_symlink():
-                        if self.links and (self.secrets or not Path(os.path.realpath(path)).is_relative_to(self.root)):
+                        if Find.LINKS in self.find and (secrets or self._leads_out(path)):
                             self.secret.append(path)
                         continue
-                    below = (*parts, fold(entry.name)) if self.secrets else parts
-                    if self.secrets and is_secret(below[-1:]):
+                    below = (*parts, fold(entry.name)) if secrets else parts
+                    if secrets and is_secret(below[-1:]):
                         self.secret.append(path)
                     elif entry.is_dir(follow_symlinks=False):
                         yield path, below
                     elif not entry.is_file(follow_symlinks=False):
                         self.special.append(path)
-                    elif self.secrets:
+                    elif secrets:
                         self._file(entry, path, below)
         except PermissionError:
             self.closed.append(folder)
         except (FileNotFoundError, NotADirectoryError):
             return
+
+    def _leads_out(self, path: Path) -> bool:
+        return not Path(os.path.realpath(path)).is_relative_to(self.workspace)
 
     def _file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
         if may_hold_secrets(parts):
@@ -88,26 +102,17 @@ class _Walk:
                 self.names.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1].append(path)
 
 
-def survey(
-    root: Path,
-    *,
-    within: Path | None = None,
-    secrets: bool = False,
-    hard_links: bool = False,
-    links: bool = False,
-    skipped: frozenset[Path] = frozenset(),
-) -> Survey:
-    """List everything below `root` except `skipped`.
+def survey(root: Path, *, workspace: Path, find: Find = Find.NOTHING, skipped: frozenset[Path] = frozenset()) -> Survey:
+    """List everything below `root` except `skipped`. Secrets are judged by their path in the workspace.
 
-    `secrets`: also return files that may hold secrets, judged by their path in `within` (the workspace). With
-    `hard_links` these include files that have a name outside of `root`, with `links` symlinks. `links` alone returns
-    the symlinks that lead out of the workspace.
+    `root` may lie outside of the workspace. Then its path starts at `root`, and hard links do not matter: its owner
+    chose to show the folder.
 
     Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries.
     """
-    workspace = within or root
-    walk = _Walk(secrets=secrets, hard_links=hard_links, links=links, root=workspace, skipped=skipped)
-    parts = tuple(fold(part) for part in root.relative_to(workspace).parts)
+    inside = root.is_relative_to(workspace)
+    walk = _Walk(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
+    parts = tuple(fold(part) for part in root.relative_to(walk.workspace).parts)
     waiting: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
     while waiting:
         waiting.extend(walk.folder(*waiting.pop()))

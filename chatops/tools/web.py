@@ -30,7 +30,7 @@ from chatops.tools.addresses import (
 )
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.isolated import IsolatedCallError, apart
+from chatops.tools.isolated import IsolatedCallError, run_isolated
 from chatops.tools.output import cap, is_binary, visible
 from chatops.tools.page import decoded, read_page
 from chatops.tools.threads import in_thread
@@ -269,7 +269,7 @@ async def _read(html: str, *, target: Target) -> tuple[str, str]:
     Raises ToolFailedError for a page that takes too long to parse.
     """
     try:
-        title, text = cast(list[str], await in_thread(lambda: apart(read_page, html=html)))
+        title, text = cast(list[str], await in_thread(lambda: run_isolated(read_page, html=html)))
     except IsolatedCallError as error:
         raise ToolFailedError(f"The page at {target.origin} could not be read as HTML: {error}.") from error
     return title, text

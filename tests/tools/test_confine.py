@@ -86,7 +86,7 @@ def test_credentials_of_the_home_are_refused_when_it_is_the_workspace(
     monkeypatch.setenv("HOME", str(ws))
     for raw in (".config/gh/hosts.yml", ".docker/config.json", ".npmrc", ".config/chatops/x"):
         assert "protected" in locate(raw, context=context_for(ws)).refusal
-    assert "any file of yours" in locate("a.txt", context=context_for(ws)).caution
+    assert "any of your files" in locate("a.txt", context=context_for(ws)).caution
 
 
 @pytest.mark.parametrize(

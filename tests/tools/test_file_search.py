@@ -68,7 +68,7 @@ async def test_links_are_not_followed_and_second_names_not_read(
     os.mkfifo(ws / "pipe")
     lines = await found(ws, pattern="needle-outside")
     assert lines[0] == "[no match]"
-    assert any("1 files with several names" in line for line in lines)
+    assert any("1 files with several hard links" in line for line in lines)
 
 
 async def test_protected_paths_of_the_app_are_not_searched(ws: Path) -> None:

@@ -217,7 +217,7 @@ async def test_a_python_of_the_workspace_is_said(tmp_path: Path, monkeypatch: py
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     facts = await inspected(python(SandboxMode.OFF), context_for(tmp_path), {"code": "pass"})
-    assert "program of the workspace" in facts.caution
+    assert "program in the workspace" in facts.caution
 
 
 TRICKS = {

@@ -39,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def runs_programs(folder: Path) -> str:
     """Say why git may start programs of the repository around `folder`."""
-    return judging.doubt(folder, program=GIT, workspace=folder)
+    return judging.why_not_harmless(folder, program=GIT, workspace=folder)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -210,7 +210,7 @@ def test_a_workspace_cannot_lead_git_to_another_repository(
     folder = tmp_path / "packed"
     folder.mkdir()
     lead(folder, repository)
-    assert "elsewhere" in runs_programs(folder) or "outside of the workspace" in runs_programs(folder)
+    assert "elsewhere" in runs_programs(folder) or "outside the workspace" in runs_programs(folder)
 
 
 @pytest.mark.parametrize(("url", "answered"), [("https://example.org/a", True), ("https://a:b@example.org/a", False)])
@@ -248,7 +248,7 @@ async def test_a_reader_that_the_workspace_brings_is_not_the_one_that_was_meant(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
     facts = await inspected(shell, context_for(repository), {"command": "cat a"})
-    assert "program of the workspace" in facts.caution
+    assert "program in the workspace" in facts.caution
     assert not matches(ArgvPattern(words=("cat", "*")), facts)
     # pytest runs what the workspace holds wherever it lies, so its place changes nothing.
     facts = await inspected(shell, context_for(repository), {"command": "pytest -q"})

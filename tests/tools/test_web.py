@@ -323,5 +323,5 @@ def test_charsets(data: bytes, charset: str, text: str) -> None:
 
 def test_what_reads_a_page_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert isolated.apart(os.getenv, key="OPENAI_API_KEY") is None
-    assert isolated.apart(os.getenv, key="PATH")
+    assert isolated.run_isolated(os.getenv, key="OPENAI_API_KEY") is None
+    assert isolated.run_isolated(os.getenv, key="PATH")
