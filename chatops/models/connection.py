@@ -10,8 +10,7 @@ Importing this module imports openai and httpx2 (about half a second), so other 
 
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,7 +18,6 @@ import openai
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.models.certificate import CertificateError, certificate_of, refused_in
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
 from chatops.models.wire import encode
@@ -69,9 +67,6 @@ class Connection:
         # A query (some gateways want a version there) is appended to the path of each request.
         self._url, _, query = url.partition("?")
         self._query = f"?{query}" if query else ""
-        self._address = urlsplit(url)
-        self._direct = transport is None and not proxy_for(url)
-        self._connect_s = spec.timeouts.connect
         self._agent = agent
         self._headers = _own_headers(spec)
         self._timeout = httpx2.Timeout(None, connect=spec.timeouts.connect)
@@ -97,27 +92,25 @@ class Connection:
 
         Raises StatusError and network errors.
         """
-        async with self._looking_at_certificates():
-            return await self._client(key).post(
-                path + self._query,
-                cast_to=httpx2.Response,
-                content=body,
-                options={"headers": {"Content-Type": "application/json"}, "timeout": self._timeout},
-                stream=True,
-            )
+        return await self._client(key).post(
+            path + self._query,
+            cast_to=httpx2.Response,
+            content=body,
+            options={"headers": {"Content-Type": "application/json"}, "timeout": self._timeout},
+            stream=True,
+        )
 
     async def get(self, path: str, *, key: Secret, timeout_s: float) -> bytes:
         """Return the body, up to `LISTING_LIMIT`. `path` is below the base URL, or an address on the same host.
 
         Raises StatusError and network errors.
         """
-        async with self._looking_at_certificates():
-            response = await self._client(key).get(
-                path + self._query,
-                cast_to=httpx2.Response,
-                options={"timeout": httpx2.Timeout(timeout_s)},
-                stream=True,
-            )
+        response = await self._client(key).get(
+            path + self._query,
+            cast_to=httpx2.Response,
+            options={"timeout": httpx2.Timeout(timeout_s)},
+            stream=True,
+        )
         try:
             return await _beginning(response, limit=LISTING_LIMIT)
         finally:
@@ -155,24 +148,6 @@ class Connection:
                 http_client=self._http,
             )
         return self._clients[text]
-
-    @asynccontextmanager
-    async def _looking_at_certificates(self) -> AsyncIterator[None]:
-        """Replace a failed certificate check by CertificateError, which describes the certificate.
-
-        Raises CertificateError.
-        """
-        try:
-            yield
-        except Exception as error:
-            refused = refused_in(error)
-            if refused is None:
-                raise
-            port = self._address.port or 443
-            host = self._address.hostname or ""
-            found = await certificate_of(host, port, timeout_s=self._connect_s) if self._direct else None
-            check = refused.verify_message or str(refused)
-            raise CertificateError(code=refused.verify_code, check=check, certificate=found) from error
 
     async def _only_ours(self, request: httpx2.Request) -> None:
         authorization = request.headers.get("authorization", "")

@@ -12,7 +12,6 @@ import httpx2
 import openai
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.certificate import CertificateError
 from chatops.models.connection import Connection, StatusError, UnknownEncodingError, proxy_for
 from chatops.models.deltas import BadDataError
 from chatops.models.errortext import plain_line
@@ -26,7 +25,6 @@ from chatops.policy.registry import Timeouts
 _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in the registry."
 _OUT_OF_TIME = "The server needs a new one; look at the date of this machine too."
 _OTHER_NAME = "Write a name that it is for into api_url of the registry, or have it made for this host."
-_NEVER_OFF = "The check is never turned off."
 _NO_TLS = "If the server has no TLS, its address begins with http:// instead of https://."
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """Not failures: the state of a handshake that was given up."""
@@ -45,14 +43,13 @@ _CHECKS = {
 
 def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
     """Return the trouble for an exception during a request. Its text never holds a traceback or a key."""
-    match error:
-        case CertificateError():
-            return _certificate(error, of=of)
-        case UnknownEncodingError():
-            how = plain_line(str(error), limit=40)
-            return _broken(f"{of.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
-        case _:
-            return _of_network(error, tuple(_chain(error)), of=of, timeouts=timeouts)
+    if isinstance(error, UnknownEncodingError):
+        how = plain_line(str(error), limit=40)
+        return _broken(f"{of.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
+    causes = tuple(_chain(error))
+    if refused := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
+        return _certificate(refused, of=of)
+    return _of_network(error, causes, of=of, timeouts=timeouts)
 
 
 def _of_network(error: Exception, causes: tuple[BaseException, ...], *, of: About, timeouts: Timeouts) -> Trouble:
@@ -145,10 +142,16 @@ def _reason(causes: tuple[BaseException, ...]) -> str:
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 
 
-def _certificate(error: CertificateError, *, of: About) -> Trouble:
-    check, advice = _CHECKS.get(error.code, (plain_line(error.check).rstrip("."), _OWN_AUTHORITY))
-    shown = f" {error.certificate}" if error.certificate is not None else ""
-    return _unreachable(f"The certificate of {of.host} is not accepted: {check}.{shown}", f"{advice} {_NEVER_OFF}")
+def _certificate(error: ssl.SSLCertVerificationError, *, of: About) -> Trouble:
+    """Return the trouble with a refused certificate. Python drops its content, so the advice says how to see it."""
+    reason = plain_line(error.verify_message or str(error)).rstrip(".")
+    check, advice = _CHECKS.get(error.verify_code, (reason, _OWN_AUTHORITY))
+    proxy = proxy_for(of.url)
+    through = f" -proxy {where(proxy)}" if proxy else ""
+    return _unreachable(
+        f"The certificate of {of.host} is not accepted: {check}.",
+        f"{advice} Look at it: openssl s_client -connect {of.host}{through} </dev/null",
+    )
 
 
 def _tls(error: ssl.SSLError, *, of: About) -> Trouble:

@@ -17,7 +17,6 @@ from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, nobody,
 CA = str(CERTIFICATES / "ca.pem")
 LISTENERS = {"expired": CA, "elsewhere": CA, "homemade": ""}
 """Roles whose server has a bad certificate, and the authority that their model trusts."""
-VALID = "valid from 2020-01-01 to"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +96,18 @@ CASES = {
     "A15 expired": Case(
         role="expired",
         at="expired",
-        says=NOT_ACCEPTED + rf"it has expired\. It is for old\.example\.org, 127\.0\.0\.1, issued by Authority of the "
-        rf"tests, {VALID} 2020-02-01\. (→ )?The server needs a new one",
+        says=NOT_ACCEPTED + r"it has expired\. (→ )?The server needs a new one.* Look at it: openssl s_client",
     ),
     "A15 wrong host": Case(
         role="elsewhere",
         at="elsewhere",
-        says=NOT_ACCEPTED + r"it is for another address\. It is for elsewhere\.example\.org, .* Write a name that",
+        says=NOT_ACCEPTED + r"it is for another address\. (→ )?Write a name that",
     ),
     "A15 self-signed": Case(
         role="homemade",
         at="homemade",
-        says=NOT_ACCEPTED + rf"it is self-signed\. It is for homemade\.example\.org, .*{VALID} 2120-01-01\. (→ )?"
-        r"If it is your own authority's, name its file with ca_file in the registry\. The check is never turned off\.",
+        says=NOT_ACCEPTED + r"it is self-signed\. (→ )?"
+        r"If it is your own authority's, name its file with ca_file in the registry\. Look at it: openssl s_client",
     ),
     "A15 no TLS": Case(
         role="plain",

@@ -1,13 +1,9 @@
 """Fault list A, below HTTP: connections that never come about, and certificates that are refused."""
 
-import random
-import ssl
-
 import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import FailureKind
-from chatops.models.certificate import read_certificate
 from chatops.models.discover import probe
 from chatops.policy.registry import Timeouts
 from tests.models.asking import ask
@@ -41,44 +37,41 @@ async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
         pytest.param(
             "expired",
             CA,
-            "it has expired. It is for old.example.org, 127.0.0.1, issued by Authority of the tests, "
-            "valid from 2020-01-01 to 2020-02-01.",
+            "it has expired.",
             "needs a new one",
             id="expired",
         ),
         pytest.param(
             "elsewhere",
             CA,
-            "it is for another address. It is for elsewhere.example.org, www.elsewhere.example.org, issued by "
-            "Authority of the tests, valid from 2020-01-01 to 2120-01-01.",
+            "it is for another address.",
             "api_url",
             id="wrong-host",
         ),
         pytest.param(
             "self-signed",
             "",
-            "it is self-signed. It is for homemade.example.org, 127.0.0.1, issued by homemade.example.org, "
-            "valid from 2020-01-01 to 2120-01-01.",
+            "it is self-signed.",
             "ca_file",
             id="self-signed",
         ),
         pytest.param("good", "", "the authority behind it is not known here.", "ca_file", id="unknown-authority"),
     ],
 )
-async def test_a15_a_refused_certificate_is_described_and_nothing_is_sent(
+async def test_a15_a_refused_certificate_is_an_error_with_its_reason_and_nothing_is_sent(
     name: str, ca_file: str, words: str, advises: str
 ) -> None:
     with TlsListener(name) as listener:
         async with FakeOpenAI() as server:
             heard = await ask(server, api_url=f"https://127.0.0.1:{listener.port}/v1", ca_file=ca_file)
         assert heard.failure.kind is FailureKind.UNREACHABLE
-        assert heard.failure.message.startswith(f"The certificate of 127.0.0.1:{listener.port} is not accepted: ")
-        assert words in heard.failure.message
+        host = f"127.0.0.1:{listener.port}"
+        assert heard.failure.message == f"The certificate of {host} is not accepted: {words}"
         assert advises in heard.failure.advice
-        assert "never turned off" in heard.failure.advice
+        assert heard.failure.advice.endswith(f"Look at it: openssl s_client -connect {host} </dev/null")
         assert not heard.retries
-        # Once to ask, once to look at the certificate; never without TLS, and no word over either.
-        assert listener.first_bytes == [b"\x16", b"\x16"]
+        # The handshake has begun, and nothing was sent over it.
+        assert listener.first_bytes == [b"\x16"]
         assert listener.received == b""
 
 
@@ -87,30 +80,8 @@ async def test_a15_a_certificate_of_ones_own_authority_is_accepted_with_ca_file(
         assert (await ask(server, ca_file=CA)).reply.text == "safely"
 
 
-async def test_a15_looking_for_models_describes_the_certificate_too() -> None:
+async def test_a15_looking_for_models_names_the_failed_check_too() -> None:
     with TlsListener("self-signed") as listener:
-        with pytest.raises(ChatopsError, match=r"is self-signed\. It is for homemade\.example\.org"):
+        with pytest.raises(ChatopsError, match=r"is not accepted: it is self-signed\.$"):
             await probe(f"https://127.0.0.1:{listener.port}/v1")
         assert listener.received == b""
-
-
-def test_a_damaged_certificate_is_no_certificate() -> None:
-    pem = (CERTIFICATES / "good.pem").read_text()
-    whole = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN CERTIFICATE") :])
-    assert read_certificate(whole).names == ("localhost", "127.0.0.1")
-    damage = random.Random(15)
-    for _ in range(2000):
-        hurt = bytearray(whole[: damage.randrange(1, len(whole) + 1)])
-        for _ in range(damage.randrange(4)):
-            hurt[damage.randrange(len(hurt))] = damage.randrange(256)
-        try:
-            assert str(read_certificate(bytes(hurt))).isprintable()
-        except ValueError:
-            continue
-
-
-def test_what_a_certificate_says_is_shown_as_one_plain_line() -> None:
-    pem = (CERTIFICATES / "good.pem").read_text()
-    whole = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN CERTIFICATE") :])
-    hostile = whole.replace(b"Authority of the tests", b"Auth\x1b[2Jy of\nthe tests")
-    assert str(read_certificate(hostile)).isprintable()
