@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from chatops.dialects.literals import JSON, MAX_DEPTH, Reader
+from chatops.dialects.literals import JSON, MAX_DEPTH, LiteralReader
 from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
@@ -149,7 +149,7 @@ def _has_half_characters(text: str, begin: int, end: int, value: JsonValue) -> b
 
 
 def _read_tolerantly(text: str, start: int, *, close_open: bool) -> JsonRead:
-    reader = Reader(text, start, JSON, close_open=close_open)
+    reader = LiteralReader(text, start, JSON, close_open=close_open)
     value = reader.read()
     return JsonRead(value=value, end=reader.at, repairs=tuple(reader.repairs), unclosed=tuple(reader.unclosed))
 

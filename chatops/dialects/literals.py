@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from chatops.dialects.reading import Repair, UnreadableValueError
-from chatops.dialects.strings import QUOTES, Place, from_json_escapes, from_python_escapes, read_quoted
+from chatops.dialects.strings import QUOTES, StringContext, from_json_escapes, from_python_escapes, read_quoted
 from chatops.domain.canonical import JsonValue
 
 
-class Kind(Enum):
-    """Kind of container that a bracket opens."""
+class Container(Enum):
+    """Container of container that a bracket opens."""
 
     OBJECT = auto()
     ARRAY = auto()
@@ -30,14 +30,14 @@ class Kind(Enum):
     """The arguments of a call in Python: `key=value` in parentheses."""
 
 
-CLOSERS = {Kind.OBJECT: "}", Kind.ARRAY: "]", Kind.TUPLE: ")", Kind.ARGUMENTS: ")"}
+CLOSERS = {Container.OBJECT: "}", Container.ARRAY: "]", Container.TUPLE: ")", Container.ARGUMENTS: ")"}
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """The way in which one language writes literals."""
 
-    openers: dict[str, Kind]
+    openers: dict[str, Container]
     words: dict[str, JsonValue]
     foreign_words: dict[str, JsonValue]
     """Words of the other language that are accepted as a repair."""
@@ -45,7 +45,7 @@ class Spelling:
     """White space and comments."""
     number: re.Pattern[str]
     """Pattern with the groups `sign`, `whole` and `rest`."""
-    places: dict[Kind, Place]
+    contexts: dict[Container, StringContext]
     """Patterns that recognise the end of a string, by kind of container."""
     is_python: bool
 
@@ -58,19 +58,19 @@ _VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
 _NAMED = r"[^\W\d][\w-]{0,128}+\s*+=(?!=)"
 
 JSON = Spelling(
-    openers={"{": Kind.OBJECT, "[": Kind.ARRAY},
+    openers={"{": Container.OBJECT, "[": Container.ARRAY},
     words=_JSON_WORDS,
     foreign_words=_PYTHON_WORDS,
     gap=re.compile(r"(?:\s++|//[^\n]*+|#[^\n]*+|/\*(?s:.*?)\*/)*+"),
     number=re.compile(
         r"(?P<sign>[-+]?)(?P<whole>0|[1-9]\d*+)?(?P<rest>(?:\.\d*+)?(?:[eE][-+]?\d++)?)(?![\w.])", re.ASCII
     ),
-    places={
-        Kind.OBJECT: Place(
+    contexts={
+        Container.OBJECT: StringContext(
             re.compile(rf"\s*+(?:[,}}\]#]|/[/*]|\Z|{KEY})"),
             re.compile(rf"\s*+(?:,\s*+(?:{KEY}|}})|[}}\]]{_OVER})"),
         ),
-        Kind.ARRAY: Place(
+        Container.ARRAY: StringContext(
             re.compile(r"""\s*+(?:[,}\]#"'“‘{\[]|/[/*]|\Z)"""),
             re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\])|[}}\]]{_OVER})"),
         ),
@@ -79,24 +79,24 @@ JSON = Spelling(
 )
 _MORE_TEXT = r"""[rRuU]?["'“‘]"""
 PYTHON = Spelling(
-    openers={"{": Kind.OBJECT, "[": Kind.ARRAY, "(": Kind.TUPLE},
+    openers={"{": Container.OBJECT, "[": Container.ARRAY, "(": Container.TUPLE},
     words=_PYTHON_WORDS | _JSON_WORDS,
     foreign_words={},
     gap=re.compile(r"(?:\s++|#[^\n]*+)*+"),
     number=re.compile(
         r"(?P<sign>[-+]?)(?P<whole>\d++(?:_\d++)*+)?(?P<rest>(?:\.\d*+)?(?:[eE][-+]?\d++)?)(?![\w.])", re.ASCII
     ),
-    places={
-        Kind.OBJECT: Place(
+    contexts={
+        Container.OBJECT: StringContext(
             re.compile(rf"\s*+(?:[,}}#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{KEY}|}})|}}{_OVER})")
         ),
-        Kind.ARRAY: Place(
+        Container.ARRAY: StringContext(
             re.compile(rf"\s*+(?:[,\]#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\])|\]{_OVER})")
         ),
-        Kind.TUPLE: Place(
+        Container.TUPLE: StringContext(
             re.compile(rf"\s*+(?:[,)#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\))|\){_OVER})")
         ),
-        Kind.ARGUMENTS: Place(
+        Container.ARGUMENTS: StringContext(
             re.compile(rf"\s*+(?:[,)#]|\Z|{_MORE_TEXT})"),
             re.compile(
                 rf"\s*+(?:,\s*+(?:{_NAMED}|\))|\)[ \t]*+(?:[\],;<|]|\Z|\n\s*+(?:[\]<]|\Z|[^\W\d][\w.-]{{0,128}}+\()))"
@@ -123,7 +123,7 @@ _PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 class _Open:
     """A container that is open."""
 
-    kind: Kind
+    kind: Container
     value: dict[str, JsonValue] | list[JsonValue]
     key: str = ""
     doubled: bool = False
@@ -132,8 +132,8 @@ class _Open:
 
 
 @dataclass(slots=True)
-class Reader:
-    """Reader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
+class LiteralReader:
+    """LiteralReader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
 
     text: str
     at: int
@@ -146,7 +146,7 @@ class Reader:
     _open_ended: bool = False
     """True if the last value was a number or a word, which more text could extend."""
 
-    def read(self, first: Kind | None = None) -> JsonValue:
+    def read(self, first: Container | None = None) -> JsonValue:
         """Read the value. `first` is the kind that its bracket opens, where the bracket alone does not tell.
 
         Raises UnreadableValueError if no value can be read.
@@ -189,10 +189,10 @@ class Reader:
 
     # Containers
 
-    def _push(self, kind: Kind) -> None:
+    def _push(self, kind: Container) -> None:
         if len(self._stack) >= MAX_DEPTH:
             raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", self.at)
-        keyed = kind in (Kind.OBJECT, Kind.ARGUMENTS)
+        keyed = kind in (Container.OBJECT, Container.ARGUMENTS)
         self._stack.append(_Open(kind, {} if keyed else []))
         self.at += 1
         self._skip()
@@ -201,7 +201,7 @@ class Reader:
         """Remove the innermost container, which has been closed, and return its value."""
         top = self._stack.pop()
         self._open_ended = False
-        if top.kind is Kind.TUPLE:
+        if top.kind is Container.TUPLE:
             if len(top.value) == 1 and not top.commas:
                 return top.value[0]  # type: ignore[index]  # a list, as it is a tuple
         return top.value
@@ -209,7 +209,7 @@ class Reader:
     def _first_member(self) -> bool:
         """Move to the first value of the container just opened; return False if it is empty."""
         top = self._stack[-1]
-        if top.kind is Kind.OBJECT and not self.spelling.is_python and self.text.startswith("{", self.at):
+        if top.kind is Container.OBJECT and not self.spelling.is_python and self.text.startswith("{", self.at):
             self._note(Repair.DOUBLED_BRACES)
             top.doubled = True
             self.at += 1
@@ -221,12 +221,12 @@ class Reader:
         top = self._stack[-1]
         if self._open_ended and self.at >= len(self.text):
             raise self._fail("no value stands here")
-        behind = self.at
+        value_end = self.at
         self._skip()
         if self._closes(top):
             return False
         if not self.text.startswith(",", self.at):
-            return self._lacks_a_comma(top, behind)
+            return self._lacks_a_comma(top, value_end)
         comma = self.at
         self.at += 1
         top.commas += 1
@@ -246,8 +246,8 @@ class Reader:
             return False
         self.at += 1
         if top.doubled:
-            behind = self.spelling.gap.match(self.text, self.at)
-            end = behind.end() if behind else self.at
+            gap = self.spelling.gap.match(self.text, self.at)
+            end = gap.end() if gap else self.at
             if self.text.startswith("}", end):
                 self.at = end + 1
             elif not self.close_open:
@@ -256,25 +256,25 @@ class Reader:
                 self._note(Repair.UNCLOSED)
         return True
 
-    def _lacks_a_comma(self, top: _Open, behind: int) -> bool:
-        """Continue where a comma is missing. The last value ended at `behind`."""
+    def _lacks_a_comma(self, top: _Open, value_end: int) -> bool:
+        """Continue where a comma is missing. The last value ended at `value_end`."""
         char = self.text[self.at : self.at + 1]
         if not self.spelling.is_python and char:
-            if top.kind is Kind.OBJECT and _MISSING_COMMA.match(self.text, self.at):
+            if top.kind is Container.OBJECT and _MISSING_COMMA.match(self.text, self.at):
                 self._note(Repair.MISSING_COMMA)
                 return self._key(top)
-            if top.kind is Kind.ARRAY and (char in "{[" or (char in QUOTES and not self._open_ended)):
+            if top.kind is Container.ARRAY and (char in "{[" or (char in QUOTES and not self._open_ended)):
                 self._note(Repair.MISSING_COMMA)
                 return True
             if self._skips_an_extra_brace(top):
                 return self._next_member()
-        if self.close_open and self._may_end_here(char, behind):
+        if self.close_open and self._may_end_here(char, value_end):
             return self._assume_closed(top)
         raise self._fail("a comma or a closing bracket is missing")
 
     def _skips_an_extra_brace(self, top: _Open) -> bool:
         """Skip a surplus brace after an object in a list; return False if there is none."""
-        if top.kind is not Kind.ARRAY or not isinstance(top.value, list) or not isinstance(top.value[-1], dict):
+        if top.kind is not Container.ARRAY or not isinstance(top.value, list) or not isinstance(top.value[-1], dict):
             return False
         extra = _EXTRA_BRACE.match(self.text, self.at)
         if extra is None:
@@ -283,15 +283,15 @@ class Reader:
         self.at = extra.end()
         return True
 
-    def _may_end_here(self, char: str, behind: int) -> bool:
+    def _may_end_here(self, char: str, value_end: int) -> bool:
         """Return True if all open containers can end here, or all inside one that is closed next."""
         if char in CLOSERS.values():
             return any(CLOSERS[each.kind] == char for each in self._stack)
-        return char in _AFTER_THE_END or "\n" in self.text[behind : self.at]
+        return char in _AFTER_THE_END or "\n" in self.text[value_end : self.at]
 
     def _was_the_end_of_an_item(self, top: _Open) -> bool:
         """Return True if an object that was never closed is followed by the next item of its list."""
-        if top.kind is not Kind.OBJECT or len(self._stack) < 2 or self._stack[-2].kind is not Kind.ARRAY:
+        if top.kind is not Container.OBJECT or len(self._stack) < 2 or self._stack[-2].kind is not Container.ARRAY:
             return False
         return self.text.startswith("{", self.at)
 
@@ -308,7 +308,7 @@ class Reader:
         if top.key not in top.value:
             top.value[top.key] = value
             return
-        if top.kind is Kind.ARGUMENTS or not same(top.value[top.key], value):
+        if top.kind is Container.ARGUMENTS or not same(top.value[top.key], value):
             raise UnreadableValueError(f"{top.key!r:.80} is given twice", self.at)
         self._note(Repair.REPEATED_KEY)
 
@@ -316,9 +316,9 @@ class Reader:
 
     def _key(self, top: _Open) -> bool:
         """Move to the next value in `top`, past its key if it has one. Always return True."""
-        if top.kind is Kind.ARGUMENTS:
+        if top.kind is Container.ARGUMENTS:
             top.key = self._keyword()
-        elif top.kind is Kind.OBJECT:
+        elif top.kind is Container.OBJECT:
             top.key = self._object_key()
             self._skip()
             if not self.text.startswith(":", self.at):
@@ -356,37 +356,37 @@ class Reader:
         if not char:
             raise self._fail("no value stands here")
         if char in QUOTES or (self.spelling.is_python and _PREFIXED.match(self.text, self.at)):
-            place = self.spelling.places[self._stack[-1].kind] if self._stack else None
-            return self._joined(place) if self.spelling.is_python else self._quoted(place)
+            context = self.spelling.contexts[self._stack[-1].kind] if self._stack else None
+            return self._joined(context) if self.spelling.is_python else self._quoted(context)
         self._open_ended = True
         return self._number() if char in "+-.0123456789" else self._word()
 
-    def _quoted(self, place: Place | None) -> str:
+    def _quoted(self, context: StringContext | None) -> str:
         start = self.at
         if self.spelling.is_python:
-            return self._python_quoted(place)
+            return self._python_quoted(context)
         if self.text[start] == "'":
             self._note(Repair.SINGLE_QUOTES)
         if self.text.startswith(self.text[start] * 3, start):
             self._note(Repair.TRIPLE_QUOTES)
-        raw, self.at = read_quoted(self.text, start, place, self._note)
+        raw, self.at = read_quoted(self.text, start, context, self._note)
         return from_json_escapes(raw, start, self._note)
 
-    def _python_quoted(self, place: Place | None) -> str:
+    def _python_quoted(self, context: StringContext | None) -> str:
         start = self.at
         found = _PREFIXED.match(self.text, start)
         prefix = found["prefix"].lower() if found else ""
         if prefix not in ("", "r", "u"):
             raise UnreadableValueError(f"text that begins with {prefix} is no plain text", start)
         quote = start + len(prefix)
-        raw, self.at = read_quoted(self.text, quote, place, self._note)
+        raw, self.at = read_quoted(self.text, quote, context, self._note)
         if _RAW_NEWLINE.search(raw) and not self.text.startswith(self.text[quote] * 3, quote):
             self._note(Repair.RAW_CONTROL)
         return raw if prefix == "r" else from_python_escapes(raw, start, self._note)
 
-    def _joined(self, place: Place | None) -> str:
+    def _joined(self, context: StringContext | None) -> str:
         """Read a string and the strings that follow it without a comma."""
-        parts = [self._python_quoted(place)]
+        parts = [self._python_quoted(context)]
         while True:
             end = self.at
             self._skip()
@@ -394,7 +394,7 @@ class Reader:
                 self.at = end
                 break
             self._note(Repair.ADJACENT_TEXTS)
-            parts.append(self._python_quoted(place))
+            parts.append(self._python_quoted(context))
         return "".join(parts)
 
     def _number(self) -> JsonValue:

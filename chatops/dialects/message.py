@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 
-from chatops.dialects.formats.base import Call, Found, Offers, Trouble
+from chatops.dialects.formats.base import Call, Found, OfferedTools, UnusableCall
 from chatops.dialects.masks import OpenTags
 from chatops.dialects.reading import (
     Confidence,
-    ContentPiece,
+    ContentSegment,
     Diagnostic,
     DiagnosticKind,
-    Piece,
     ReadCall,
     Reading,
-    ReasoningPiece,
-    ReclassifiedPiece,
+    ReasoningSegment,
+    ReclassifiedSegment,
+    Segment,
 )
 
 _EXCERPT = 200
@@ -39,7 +39,7 @@ class _Entry:
     """True if the whole call was there."""
 
 
-class Ledger:
+class ReadingBuilder:
     """Content and thought so far, and the calls and diagnostics in the order of the text."""
 
     __slots__ = ("_content", "_entries", "_lead", "_made", "_reasoning", "has_content", "length", "removed")
@@ -47,7 +47,7 @@ class Ledger:
     def __init__(self) -> None:
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._made: list[Piece] = []
+        self._made: list[Segment] = []
         self._entries: list[_Entry] = []
         self._lead = ""
         self.length = 0
@@ -62,7 +62,7 @@ class Ledger:
         """True if a call or a diagnostic was found."""
         return bool(self._entries)
 
-    def content(self, text: str) -> None:
+    def add_content(self, text: str) -> None:
         """Add text for the user.
 
         White space at the beginning is dropped if something was removed from the text.
@@ -80,21 +80,21 @@ class Ledger:
         if text:
             self._content.append(text)
             self.length += len(text)
-            self._made.append(ContentPiece(text=text))
+            self._made.append(ContentSegment(text=text))
 
-    def reasoning(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         """Add thought."""
         if text:
             self._reasoning.append(text)
-            self._made.append(ReasoningPiece(text=text))
+            self._made.append(ReasoningSegment(text=text))
 
     def reclassify(self, text: str) -> None:
         """Turn everything so far into thought; `text` is the text as it was written."""
         if self._content:
-            self._made.append(ReclassifiedPiece(text=text))
+            self._made.append(ReclassifiedSegment(text=text))
             self._reasoning.append(text)
         else:
-            self.reasoning(text)
+            self.add_reasoning(text)
         self._content = []
         self.length = 0
         self._entries = []
@@ -102,7 +102,7 @@ class Ledger:
         self.has_content = False
         self.removed = True
 
-    def take(self, found: Found, text: str, base: int) -> None:
+    def add_calls(self, found: Found, text: str, base: int) -> None:
         """Add the calls of a block of `text`, whose first character has the index `base` in the message."""
         self.removed = True
         self._lead = ""
@@ -121,7 +121,7 @@ class Ledger:
             for entry in self._entries
         ]
 
-    def recent(self, length: int) -> str:
+    def content_tail(self, length: int) -> str:
         """Return at least the last `length` characters of the content, if there are so many."""
         parts: list[str] = []
         for part in reversed(self._content):
@@ -131,20 +131,20 @@ class Ledger:
                 break
         return "".join(reversed(parts))
 
-    def note(self, found: Found, text: str, base: int) -> None:
+    def add_diagnostics(self, found: Found, text: str, base: int) -> None:
         """Add diagnostics about calls that no marker announced; their text stays content."""
         for item in found.items:
-            if isinstance(item, Trouble):
+            if isinstance(item, UnusableCall):
                 self._trouble(item, found, text, base)
 
-    def drain(self) -> list[Piece]:
+    def drain(self) -> list[Segment]:
         """Return the pieces since the last call of this method, with adjacent pieces of one kind joined."""
-        joined: list[Piece] = []
+        joined: list[Segment] = []
         for kind, pieces in groupby(self._made, key=type):
-            if kind is ContentPiece:
-                joined.append(ContentPiece(text="".join(piece.text for piece in pieces)))
-            elif kind is ReasoningPiece:
-                joined.append(ReasoningPiece(text="".join(piece.text for piece in pieces)))
+            if kind is ContentSegment:
+                joined.append(ContentSegment(text="".join(piece.text for piece in pieces)))
+            elif kind is ReasoningSegment:
+                joined.append(ReasoningSegment(text="".join(piece.text for piece in pieces)))
             else:
                 joined += pieces
         self._made = []
@@ -154,10 +154,10 @@ class Ledger:
         """Add the leading white space that was held back in case something was removed from the text."""
         if self._lead and not self.removed:
             self._content.append(self._lead)
-            self._made.append(ContentPiece(text=self._lead))
+            self._made.append(ContentSegment(text=self._lead))
         self._lead = ""
 
-    def reading(self, *, cut: bool) -> Reading:
+    def build(self, *, cut: bool) -> Reading:
         """Return the whole reading.
 
         With `cut`, the server cut the message short, so only calls with their closing mark count.
@@ -184,7 +184,7 @@ class Ledger:
             arguments = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
         except ValueError:
             message = "has a number that JSON cannot hold among its arguments"
-            trouble = Trouble(kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name)
+            trouble = UnusableCall(kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name)
             self._trouble(trouble, found, text, base)
             return
         if _HALF.search(arguments):
@@ -200,7 +200,7 @@ class Ledger:
         )
         self._entries.append(_Entry(read, call.closed))
 
-    def _trouble(self, trouble: Trouble, found: Found, text: str, base: int) -> None:
+    def _trouble(self, trouble: UnusableCall, found: Found, text: str, base: int) -> None:
         diagnostic = Diagnostic(
             kind=trouble.kind,
             message=trouble.message,
@@ -222,7 +222,7 @@ def _too_long(call: ReadCall) -> Diagnostic:
     )
 
 
-class Saying(Enum):
+class AnswerBlock(Enum):
     """Frame that marks text as the answer to the user; only its own marks end it."""
 
     CHANNEL = auto()
@@ -251,28 +251,28 @@ class Message:
         "_raw",
         "_spent",
         "_waits_for",
+        "announced_example",
+        "answer_block",
         "at",
+        "at_line_start",
+        "backtick_runs",
+        "began_with_call",
         "begin",
         "declined",
-        "documents",
         "final",
-        "fresh",
         "hold",
-        "led_by_call",
-        "ledger",
         "mode",
-        "offers",
+        "offered",
         "plain",
-        "runs",
-        "said",
+        "result",
         "tags",
         "text",
         "wrapper",
     )
 
-    def __init__(self, offers: Offers, *, begin: Mode, plain: Mode) -> None:
-        self.offers = offers
-        self.ledger = Ledger()
+    def __init__(self, offered: OfferedTools, *, begin: Mode, plain: Mode) -> None:
+        self.offered = offered
+        self.result = ReadingBuilder()
         self.begin = begin
         """The mode for the beginning of the content."""
         self.plain = plain
@@ -283,19 +283,19 @@ class Message:
         """Index in `text` of the first character that has not been passed."""
         self.final = False
         """True once nothing more will come."""
-        self.fresh = True
+        self.at_line_start = True
         """True if `at` counts as the beginning of a line."""
-        self.said: Saying | None = None
+        self.answer_block: AnswerBlock | None = None
         """The frame that marks this text as the answer to the user, so that nothing in it runs."""
-        self.led_by_call = False
+        self.began_with_call = False
         """True if a call was the first thing in the text."""
-        self.runs: list[int] = []
+        self.backtick_runs: list[int] = []
         """Lengths of the runs of backticks that may have opened a code span, in order."""
         self.tags = OpenTags()
         """The tags of no known format that are open at `at`."""
         self.declined = -1
         """Index in the content of the last call marker that no call followed; -1 if there is none."""
-        self.documents = False
+        self.announced_example = False
         """True once a call was announced as an example; the user then decides on it and all later calls."""
         self.wrapper = ""
         self.hold = -1
@@ -328,7 +328,7 @@ class Message:
             return False
         return ready
 
-    def go_on(self) -> None:
+    def run(self) -> None:
         """Read as far as possible."""
         if self._arrived:
             kept = max(self.at - _LOOK_BEHIND, 0)
@@ -350,22 +350,22 @@ class Message:
     def pass_content(self, end: int) -> None:
         """Move to `end`; the text passed is content."""
         if end > self.at:
-            self.ledger.content(self._advance(end))
+            self.result.add_content(self._advance(end))
 
     def pass_thought(self, end: int) -> None:
         """Move to `end`; the text passed is thought."""
         if end > self.at:
-            self.ledger.reasoning(self._advance(end))
+            self.result.add_reasoning(self._advance(end))
 
     def skip(self, end: int) -> None:
         """Move to `end`; the text passed is removed."""
         self._advance(end)
-        self.ledger.removed = True
+        self.result.removed = True
 
     def reclassify(self) -> None:
         """Turn everything since the last thought into thought."""
         self.declined = -1
-        self.ledger.reclassify("".join(self._raw))
+        self.result.reclassify("".join(self._raw))
         self.forget()
 
     def forget(self) -> None:
@@ -377,6 +377,6 @@ class Message:
         if end > self.at:
             self.at = end
             self._spent = 0
-            self.fresh = False
+            self.at_line_start = False
         self._raw.append(passed)
         return passed

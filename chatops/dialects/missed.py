@@ -6,8 +6,8 @@ here is run or hidden.
 
 import re
 
-from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, Offers, only_closers_follow
-from chatops.dialects.formats.json_objects import Shape
+from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, OfferedTools, only_closers_follow
+from chatops.dialects.formats.json_objects import CallBuilder
 from chatops.dialects.json_reader import read_value
 from chatops.dialects.reading import Confidence, Diagnostic, DiagnosticKind, Reading, UnreadableValueError
 
@@ -24,7 +24,7 @@ _IN_A_LIST = "stands in <tools>, which lists tools and calls none, so nothing wa
 _THOUGHT = "stands among your thoughts, where nothing is run; make it after they have ended"
 
 
-def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | None:
+def missed_call(content: str, declined: int, offered: OfferedTools) -> Diagnostic | None:
     """Return the diagnostic for a call at the end of `content` that no format reads; None without one.
 
     `declined` is the index of the last call marker that no call followed, -1 without any.
@@ -35,14 +35,14 @@ def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | Non
     if not closes_a_call and not content.endswith(("}", ")", "]"), 0, end):
         return None
     if declined >= 0 and (listed := _LISTS_TOOLS.match(content, declined)):
-        name = _called(content, listed.end(), offers)
+        name = _called(content, listed.end(), offered)
         return _diagnostic(name, _IN_A_LIST, content, declined) if name else None
     if declined >= 0:
         named = next(
             (
                 name
                 for word in _WORD.finditer(content, declined, min(declined + _REACH, end))
-                if (name := offers.named(word[0]))
+                if (name := offered.named(word[0]))
             ),
             None,
         )
@@ -52,7 +52,7 @@ def missed_call(content: str, declined: int, offers: Offers) -> Diagnostic | Non
         *_RECIPIENT.finditer(content, begin, end),
         *(_GLUED.finditer(content, begin, end) if closes_a_call else ()),
     ):
-        if name := offers.named(found["name"]):
+        if name := offered.named(found["name"]):
             return _diagnostic(name, _UNREAD, content, found.start())
     return None
 
@@ -73,14 +73,14 @@ def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
     )
 
 
-def _called(text: str, at: int, offers: Offers) -> str | None:
+def _called(text: str, at: int, offered: OfferedTools) -> str | None:
     """Return the tool that the JSON at `at` calls; None if it only describes one."""
     try:
         read = read_value(text, at, close_open=True)
     except UnreadableValueError:
         return None
-    items = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value) or []
-    return next((each.name for each in items if offers.named(each.name)), None)
+    items = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value) or []
+    return next((each.name for each in items if offered.named(each.name)), None)
 
 
 def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:

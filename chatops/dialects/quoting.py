@@ -22,7 +22,7 @@ from chatops.dialects.masks import (
     read_tag,
 )
 from chatops.dialects.message import ANYTHING, Message, Mode
-from chatops.dialects.settle import Step, Went, decline, masked, wait
+from chatops.dialects.outcomes import Continuation, Progress, decline, in_code_span, wait
 
 _END_BEGINS = re.compile(r"[<\[-]")
 _FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
@@ -115,7 +115,7 @@ class HeldFence:
             if begins is False:
                 return self._release(message, fence)
             return message.pause("`~" if begins else ANYTHING)
-        return self._behind(message)
+        return self._after_the_fence(message)
 
     def _fence(self, text: str, start: int, number: int) -> Fence:
         offset, length = self._fences[number]
@@ -132,7 +132,7 @@ class HeldFence:
         self._searched = max(len(text) - _LONGEST_FENCE_END - start, 0)
         return False
 
-    def _behind(self, message: Message) -> bool:
+    def _after_the_fence(self, message: Message) -> bool:
         """Wait for what follows a closed fence: the end of the message, or another fence after a few words."""
         text, start = message.text, message.at
         closed = start + self._closed
@@ -164,10 +164,10 @@ class HeldFence:
         """Take the trailing fences that hold calls, at the end of the message."""
         text, start = message.text, message.at
         fences = [self._fence(text, start, number) for number in range(len(self._fences))]
-        alone = len(fences) == 1 and not message.ledger.has_content
+        alone = len(fences) == 1 and not message.result.has_content
         calls: list[tuple[int, Found]] = []
         for (offset, _), fence in zip(reversed(self._fences), reversed(fences), strict=True):
-            found = read_fenced(text, fence, message.offers, alone=alone)
+            found = read_fenced(text, fence, message.offered, alone=alone)
             if found is None:
                 break
             calls.append((start + offset, found))
@@ -176,7 +176,7 @@ class HeldFence:
         for number, (run, found) in enumerate(reversed(calls), len(fences) - len(calls)):
             if number:
                 message.pass_content(run)
-            message.ledger.take(found, text, message.base)
+            message.result.add_calls(found, text, message.base)
             message.skip(found.end)
         message.skip(len(text))
         return False
@@ -186,8 +186,8 @@ _MAY_BEGIN = re.compile(
     r"[ \t\r]{0,16}(?:`{1,40}|~{1,40}|>{1,3}|A(?:c(?:t(?:i(?:o(?:n ?)?)?)?)?)?)?\Z|[ \t\r]{0,16}\n {0,3}\Z"
 )
 _LINE_ENDS = re.compile(r"(?=\n)")
-_GOES_ON = re.compile(r"\n(?:[ \t\r]{0,64}\n)?(?: {4}|\t)")
-_MAY_GO_ON = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
+_CONTINUES = re.compile(r"\n(?:[ \t\r]{0,64}\n)?(?: {4}|\t)")
+_MAY_CONTINUE = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
 
 
 def line_may_begin(text: str, at: int) -> bool:
@@ -211,32 +211,32 @@ class Indented:
             message.pass_content(len(text))
             return False if message.final else message.pause(ANYTHING)
         message.pass_content(end)
-        if more := _GOES_ON.match(text, end):
+        if more := _CONTINUES.match(text, end):
             message.pass_content(more.end())
             return True
-        if not message.final and _MAY_GO_ON.match(text, end):
+        if not message.final and _MAY_CONTINUE.match(text, end):
             return message.pause(ANYTHING)
         message.mode = self._then
         return True
 
 
-def indented_code(message: Message, found: re.Match[str]) -> Went:
+def indented_code(message: Message, found: re.Match[str]) -> Progress:
     """Begin indented code."""
-    message.runs.clear()
+    message.backtick_runs.clear()
     message.pass_content(found.end())
     message.mode = Indented(message.plain)
-    return Went.ON
+    return Progress.ADVANCED
 
 
-def quote(message: Message, found: re.Match[str]) -> Went:
+def quote(message: Message, found: re.Match[str]) -> Progress:
     """Begin a quoted line."""
-    message.runs.clear()
+    message.backtick_runs.clear()
     message.pass_content(found.end())
     message.mode = Quoting(_LINE_ENDS, message.plain)
-    return Went.ON
+    return Progress.ADVANCED
 
 
-def fence(message: Message, found: re.Match[str]) -> Step:
+def fence(message: Message, found: re.Match[str]) -> Continuation:
     """Begin a fenced block, which may hold a call, or inline code."""
     text = message.text
     run, after = found.span("fence")
@@ -244,42 +244,42 @@ def fence(message: Message, found: re.Match[str]) -> Step:
         return wait(message, found.start(), "\n")
     fence = open_fence(text, run, after)
     if fence is None:
-        message.runs.append(after - run)
+        message.backtick_runs.append(after - run)
         return after
-    message.runs.clear()
+    message.backtick_runs.clear()
     message.pass_content(found.start())
-    before = message.ledger.recent(CUE_REACH)
-    if message.offers.are_read and not message.ledger.has_calls and may_hold_a_call(fence, before):
+    before = message.result.content_tail(CUE_REACH)
+    if message.offered.are_read and not message.result.has_calls and may_hold_a_call(fence, before):
         message.mode = HeldFence(run - message.at, after - run, message.plain)
     else:
         message.pass_content(fence.body)
         message.mode = InFence(fence.ends, message.plain)
-    return Went.ON
+    return Progress.ADVANCED
 
 
 _LIST_OF_TOOLS = "tools"
 
 
-def quoting_tag(message: Message, found: re.Match[str], word: str) -> Step:
+def quoting_tag(message: Message, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag around tool output, declarations or code."""
     text = message.text
     after = text[found.end() : found.end() + 1]
     if after not in (">", " ", "\n", ""):
         return found.end()
-    if after == ">" and message.ledger.removed and not text_follows(text, found.end() + 1):
+    if after == ">" and message.result.removed and not text_follows(text, found.end() + 1):
         # Servers stop where results would follow.
         if not message.final:
             return wait(message, found.start())
         if only_closers_follow(text, found.end() + 1):
             message.pass_content(found.start())
             message.skip(len(text))
-            return Went.NOWHERE
-    if word == _LIST_OF_TOOLS and masked(message, found.start()) is None:
+            return Progress.PAUSED
+    if word == _LIST_OF_TOOLS and in_code_span(message, found.start()) is None:
         decline(message, found.start())
     return quoted(message, found, QUOTING[word])
 
 
-def unknown_tag(message: Message, found: re.Match[str]) -> Step:
+def unknown_tag(message: Message, found: re.Match[str]) -> Continuation:
     """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
     text, start = message.text, found.start()
     tag = read_tag(text, start, final=message.final)
@@ -289,21 +289,21 @@ def unknown_tag(message: Message, found: re.Match[str]) -> Step:
         return found.end()
     name, closes = tag
     if closes:
-        if not message.tags.close(name) and name[0] not in "[|" and not message.led_by_call:
+        if not message.tags.close(name) and name[0] not in "[|" and not message.began_with_call:
             # The opening tag may have been in the prompt. What came before was thought in that case.
-            message.ledger.doubt()
+            message.result.doubt()
         return found.end()
-    if CLOSER.fullmatch(f"</{name}>") and masked(message, start) is None:
+    if CLOSER.fullmatch(f"</{name}>") and in_code_span(message, start) is None:
         decline(message, start)
     message.tags.open(name, begins_line=text[start - 1] == "\n")
     return found.end()
 
 
-def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Step:
+def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
     """Begin a quotation: nothing up to `ends` is a call."""
-    hidden = masked(message, found.start())
+    hidden = in_code_span(message, found.start())
     if hidden is not None:
         return hidden
     message.pass_content(found.end())
     message.mode = Quoting(ends, message.plain)
-    return Went.ON
+    return Progress.ADVANCED

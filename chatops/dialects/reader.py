@@ -2,16 +2,21 @@
 
 Theory of operation
 
+The idea. A call that is written as text is not marked reliably: models wrap it in the tags of another family, quote one
+to explain it, or stop in the middle. So the reader does not search for calls. It reads the whole reply once, as a
+parser reads a program, and knows at each position if it is in text, thought, code or a quotation. A call counts only in
+text.
+
 Modes. `Message` holds the text and the position `at`. Its `mode` is a function that reads on from there: `at_start` at
 the beginning of the content, `in_text` in text, and others in thought, quotations, fences and after a call. A mode
 passes text as content or thought, removes it, changes the mode, or pauses for more text.
 
 One scan. In text, a pattern (`scanner.SCAN`) finds the next place where something may begin. The first of these
-decides: thought, a call marker, code, a quotation. A call is read as a unit, so its arguments are data and nothing in
-them is interpreted.
+decides: thought, a call marker, code, a quotation. A call is read as a unit by the reader of its grammar
+(`formats/marked.py` has the table), so its arguments are data and nothing in them is interpreted.
 
 Outcome. The reader of a format returns `Found` or `Nothing`, each with `sure`: True if no further text could change it.
-An outcome that is not sure is discarded until more text or the end of the message has come.
+An outcome that is not sure is discarded until more text or the end of the message has come (`outcomes.py`).
 
 Hold-back. Text is given out as soon as it is certain:
 
@@ -19,12 +24,12 @@ Hold-back. Text is given out as soon as it is certain:
 - A message that begins like a call without a marker is held back until its end: a single word of prose before or after
   makes it text. So is a fence that may be a call, until other text follows.
 - Calls and diagnostics are given out only by `close`.
-- One piece takes back earlier content: a closing tag of thought whose opening tag was in the prompt
-  (`ReclassifiedPiece`).
+- One segment takes back earlier content: a closing tag of thought whose opening tag was in the prompt
+  (`ReclassifiedSegment`).
 
 What is text, whatever it looks like: calls in code spans, fences that are followed by other text, indented code,
-quotations, comments, echoes of tool output, invented turns of other roles, the framed answer to the user, and pairs of
-unknown tags (`masks.py`).
+quotations, comments, echoes of tool output, invented turns of other roles, the answer to the user in its own block, and
+pairs of unknown tags (`masks.py`).
 
 Confidence. A call is HIGH unless it may have been an example: it is in a fence that is not the whole message, was
 introduced as an example, is in an unclosed unknown tag, or is code after a marker that named no tool. A LOW call is
@@ -34,28 +39,49 @@ Repairs. A value is repaired only where one meaning is left, and each repair is 
 cut off is never completed. A call that was recognised but cannot be used becomes a `Diagnostic`, so that the model
 learns that nothing ran. If a finished message has neither, `missed.py` looks for a call that was meant.
 
-Invariants: the result does not depend on how the text is split into chunks (`tests/dialects/test_incremental.py`), all
-pieces together are the content and reasoning of the `Reading`, and time is linear in the length of the text
-(`Message.arrive`).
+Invariants:
+
+- The result does not depend on how the text is split into chunks (`tests/dialects/test_incremental.py`).
+- All segments together are the content and reasoning of the `Reading`.
+- Time is linear in the length of the text (`Message.arrive`); nesting is limited.
+- Only tools on offer are called, by their exact name or an alias that the caller gave.
+
+Tried and rejected:
+
+- One parser per format, tried in turn (as inference servers do). Each searches the whole text for its own marker, so
+  markup inside an argument of another format becomes a call, and examples in prose run: 38 such parsers in a row made
+  calls of half of the texts that hold none. Text that never closes its tags takes quadratic time.
+- Removing thought and code before parsing. A call whose argument holds `</think>` or a fence loses its end.
+- Accepting names that are nearly right. A model that writes `Bash` may not mean `shell_exec`. The diagnostic lists the
+  tools, and the model calls again.
+- Completing truncated calls. `rm -rf /tmp/build` cut after `/tmp` deletes something else.
+- A list of all tags that quote. Models invent them; an unknown pair of tags quotes unless its name announces calls.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from chatops.dialects.chat_template import end_of_text, frame, frame_ends, part, read_frame, turn
-from chatops.dialects.formats.base import Call, Found, Nothing, Offers, Opening, ReadCalls, skip_space
+from chatops.dialects.chat_template import (
+    channel_ends,
+    channel_header,
+    end_of_text,
+    enter_channel,
+    kimi_part,
+    turn_header,
+)
+from chatops.dialects.formats.base import Call, Found, Nothing, OfferedTools, Opening, ReadCalls, skip_space
 from chatops.dialects.formats.json_objects import read_objects
 from chatops.dialects.formats.marked import MARKS, OPENS
 from chatops.dialects.formats.named import read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
 from chatops.dialects.masks import COMMENT_ENDS, SQUARE_QUOTING, fence_ends
-from chatops.dialects.message import ANYTHING, NEVER, Message, Saying
+from chatops.dialects.message import ANYTHING, NEVER, AnswerBlock, Message
 from chatops.dialects.missed import missed_call, thought_call
+from chatops.dialects.outcomes import Continuation, Progress, apply_outcome, in_code_span, take_calls
 from chatops.dialects.quoting import fence, indented_code, line_may_begin, quote, quoted, quoting_tag, unknown_tag
-from chatops.dialects.reading import Diagnostic, Piece, Reading, Tools
-from chatops.dialects.scanner import BEGINNINGS, KINDS, LINE_START, SCAN, SCAN_IN_SPAN, Kind, hold_from
-from chatops.dialects.settle import Step, Went, masked, settle, take
+from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
+from chatops.dialects.scanner import BEGINNINGS, KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, hold_from
 from chatops.dialects.thought import ARROWS, SQUARE, closing_thought_tag, think, thought_ended, thought_tag
 
 _HEADERS = (
@@ -95,15 +121,15 @@ class CallReader:
     """
 
     def __init__(self, tools: Tools | None, *, aliases: Mapping[str, str] | None = None) -> None:
-        self._message = Message(Offers(tools, aliases or {}), begin=at_start, plain=in_text)
+        self._message = Message(OfferedTools(tools, aliases or {}), begin=at_start, plain=in_text)
 
-    def feed(self, chunk: str) -> list[Piece]:
+    def feed(self, chunk: str) -> list[Segment]:
         """Read the next chunk; return the content and reasoning that are certain by now."""
         if chunk and self._message.arrive(chunk):
-            self._message.go_on()
-        return self._message.ledger.drain()
+            self._message.run()
+        return self._message.result.drain()
 
-    def close(self, finish_reason: str = "stop") -> tuple[list[Piece], Reading]:
+    def close(self, finish_reason: str = "stop") -> tuple[list[Segment], Reading]:
         """End the message; return the last pieces and the whole reading.
 
         After `finish_reason` "length", only calls with their closing mark count: the arguments of the others may be cut
@@ -112,12 +138,12 @@ class CallReader:
         message = self._message
         message.final = True
         message.hold = -1
-        message.go_on()
-        message.ledger.finish()
-        pieces = message.ledger.drain()
+        message.run()
+        message.result.finish()
+        pieces = message.result.drain()
         cut = finish_reason == _CUT_BY_THE_SERVER
-        reading = message.ledger.reading(cut=cut)
-        if message.offers.are_read and not cut and not message.ledger.has_calls:
+        reading = message.result.build(cut=cut)
+        if message.offered.are_read and not cut and not message.result.has_calls:
             missed = self._missed(reading)
             if missed is not None:
                 reading = replace(reading, diagnostics=(missed,), format=missed.format)
@@ -125,12 +151,12 @@ class CallReader:
 
     def _missed(self, reading: Reading) -> Diagnostic | None:
         if reading.content.strip():
-            return missed_call(reading.content, self._message.declined, self._message.offers)
-        thought = Message(self._message.offers, begin=at_start, plain=in_text)
+            return missed_call(reading.content, self._message.declined, self._message.offered)
+        thought = Message(self._message.offered, begin=at_start, plain=in_text)
         thought.arrive(reading.reasoning)
         thought.final = True
-        thought.go_on()
-        return thought_call(reading.reasoning, thought.ledger.reading(cut=False))
+        thought.run()
+        return thought_call(reading.reasoning, thought.result.build(cut=False))
 
 
 def at_start(message: Message) -> bool:
@@ -148,12 +174,12 @@ def at_start(message: Message) -> bool:
     if not message.final and any(each.startswith(beginning) for each in (*_HEADERS, _FUNCTION_CALL)):
         return message.pause(ANYTHING)
     # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
-    whole = begins(text, at, message.offers) if message.offers.are_read and text[at] != "<" else False
+    whole = begins(text, at, message.offered) if message.offered.are_read and text[at] != "<" else False
     if whole is None and not message.final:
         return message.pause(ANYTHING)
-    message.mode = _held if whole and not message.ledger.has_calls else message.plain
+    message.mode = _held if whole and not message.result.has_calls else message.plain
     message.pass_content(at)
-    message.fresh = True
+    message.at_line_start = True
     return True
 
 
@@ -171,14 +197,14 @@ def _header(message: Message, at: int, beginning: str) -> bool:
         if begin == len(text) and not message.final:
             return message.pause(ANYTHING)
         if text.startswith(("{", "["), begin):
-            found = read_objects(text, at, begin, message.offers, format="gigachat3")
-            return settle(message, at, at, found) is Went.ON
-        step: Step = at
+            found = read_objects(text, at, begin, message.offered, format="gigachat3")
+            return apply_outcome(message, at, at, found) is Progress.ADVANCED
+        step: Continuation = at
     else:
-        step = read_frame(message, at, at)
-    if isinstance(step, Went):
-        return step is Went.ON
-    message.fresh = True
+        step = enter_channel(message, at, at)
+    if isinstance(step, Progress):
+        return step is Progress.ADVANCED
+    message.at_line_start = True
     message.mode = message.plain
     return True
 
@@ -187,14 +213,14 @@ def _held(message: Message) -> bool:
     """Hold everything back until the message ends."""
     if not message.final:
         return message.pause(NEVER)
-    found = read_whole_message(message.text, message.at, message.offers)
+    found = read_whole_message(message.text, message.at, message.offered)
     if isinstance(found, Found):
         if any(isinstance(each, Call) for each in found.items):
-            take(message, found)
+            take_calls(message, found)
             return False
-        message.ledger.note(found, message.text, message.base)
+        message.result.add_diagnostics(found, message.text, message.base)
         found = len(message.text)
-    message.fresh = found == message.at
+    message.at_line_start = found == message.at
     message.pass_content(found)
     message.mode = message.plain
     return True
@@ -205,36 +231,36 @@ def in_text(message: Message) -> bool:
     text = message.text
     if message.hold < 0:
         message.hold = len(text) + 1 if message.final else hold_from(text, message.at, BEGINNINGS)
-    step: Step = message.at
-    if message.fresh:
+    step: Continuation = message.at
+    if message.at_line_start:
         if not message.final and line_may_begin(text, message.at):
             return message.pause(ANYTHING)
         line = LINE_START.match(text, message.at)
-        if line and not message.said:
+        if line and not message.answer_block:
             step = _line(message, line)
     while isinstance(step, int):
-        found = (SCAN_IN_SPAN if message.runs else SCAN).search(text, step)
+        found = (SCAN_IN_SPAN if message.backtick_runs else SCAN).search(text, step)
         if found is None or found.start() >= message.hold:
             message.pass_content(min(message.hold, len(text)))
             return False if message.final else message.pause(ANYTHING)
         step = _at(message, found)
-    return step is Went.ON
+    return step is Progress.ADVANCED
 
 
-def _at(message: Message, found: re.Match[str]) -> Step:
+def _at(message: Message, found: re.Match[str]) -> Continuation:
     """Handle a match of `SCAN`."""
     if found["word"]:
         return _tag(message, found)
     if found["run"]:
-        if not message.said:
+        if not message.answer_block:
             _count_run(message, len(found["run"]))
         return found.end()
     if found[0][0] == "\n":
         if found.re is SCAN_IN_SPAN and found["blank"] is not None:
-            message.runs.clear()
+            message.backtick_runs.clear()
             return found.end() - 1
-        return found.end() if message.said else _line(message, found)
-    if message.said:
+        return found.end() if message.answer_block else _line(message, found)
+    if message.answer_block:
         return found.end()
     if found["other"]:
         return unknown_tag(message, found)
@@ -245,13 +271,13 @@ def _at(message: Message, found: re.Match[str]) -> Step:
 
 def _count_run(message: Message, length: int) -> None:
     """Close the code span that a run of the same length opened, or note that this run may open one."""
-    if length in message.runs:
-        del message.runs[message.runs.index(length) :]
+    if length in message.backtick_runs:
+        del message.backtick_runs[message.backtick_runs.index(length) :]
     else:
-        message.runs.append(length)
+        message.backtick_runs.append(length)
 
 
-def _mark(message: Message, found: re.Match[str]) -> Step:
+def _mark(message: Message, found: re.Match[str]) -> Continuation:
     """Handle marks that are not tags."""
     mark = found[0]
     if mark in ("[THINK]", "◁think▷"):
@@ -265,42 +291,42 @@ def _mark(message: Message, found: re.Match[str]) -> Step:
     return _call(message, found.start(), found.end(), MARKS[mark])
 
 
-def _tag(message: Message, found: re.Match[str]) -> Step:
+def _tag(message: Message, found: re.Match[str]) -> Continuation:
     word = found["word"].lower().removesuffix(":opensource")
     kind = KINDS.get(word)
     if kind is None:
-        return found.end() if message.said else unknown_tag(message, found)
-    if message.said and not _may_leave(message.said, kind, word):
+        return found.end() if message.answer_block else unknown_tag(message, found)
+    if message.answer_block and not _may_leave(message.answer_block, kind, word):
         return found.end()
     match kind:
-        case Kind.CALL:
+        case TagKind.CALL:
             return _call(message, found.start(), found.end(), OPENS[word])
-        case Kind.THOUGHT:
+        case TagKind.THOUGHT:
             return thought_tag(message, found, word)
-        case Kind.QUOTED:
+        case TagKind.QUOTED:
             return quoting_tag(message, found, word)
         case _:
             return _STEPS[kind](message, found)
 
 
-def _may_leave(said: Saying, kind: Kind, word: str) -> bool:
+def _may_leave(block: AnswerBlock, kind: TagKind, word: str) -> bool:
     """Return True if a tag may end the answer to the user."""
-    if said is Saying.RESPONSE:
-        return kind is Kind.PART
-    return kind is Kind.FRAME_ENDS or word == _CHANNEL_STARTS
+    if block is AnswerBlock.RESPONSE:
+        return kind is TagKind.PART
+    return kind is TagKind.CHANNEL_ENDS or word == _CHANNEL_STARTS
 
 
-def _call(message: Message, start: int, after: int, read: ReadCalls) -> Step:
-    if not message.offers.are_read:
+def _call(message: Message, start: int, after: int, read: ReadCalls) -> Continuation:
+    if not message.offered.are_read:
         return after
-    hidden = masked(message, start)
+    hidden = in_code_span(message, start)
     if hidden is not None:
         return hidden
-    opening = Opening(text=message.text, start=start, after=after, offers=message.offers, wrapper=message.wrapper)
-    return settle(message, start, after, read(opening))
+    opening = Opening(text=message.text, start=start, after=after, offered=message.offered, wrapper=message.wrapper)
+    return apply_outcome(message, start, after, read(opening))
 
 
-def _line(message: Message, found: re.Match[str]) -> Step:
+def _line(message: Message, found: re.Match[str]) -> Continuation:
     """Handle the beginning of a line that `LINE_START` or `SCAN` found."""
     if found["indented"] is not None:
         return indented_code(message, found)
@@ -309,23 +335,23 @@ def _line(message: Message, found: re.Match[str]) -> Step:
     if found["quote"]:
         return quote(message, found)
     start = found.start("prompt") if found["prompt"] else found.start("action")
-    opening = Opening(text=message.text, start=start, after=found.end(), offers=message.offers)
+    opening = Opening(text=message.text, start=start, after=found.end(), offered=message.offered)
     outcome = read_action(opening) if found["action"] else read_prompt(opening)
     if found["prompt"] and isinstance(outcome, Nothing) and (outcome.sure or message.final):
         return quote(message, found)
-    hidden = masked(message, start)
-    step = settle(message, start, found.end(), outcome) if hidden is None else hidden
-    if step is Went.NOWHERE and message.at == start:
-        message.fresh = True
+    hidden = in_code_span(message, start)
+    step = apply_outcome(message, start, found.end(), outcome) if hidden is None else hidden
+    if step is Progress.PAUSED and message.at == start:
+        message.at_line_start = True
     return step
 
 
-_STEPS: Mapping[Kind, Callable[[Message, re.Match[str]], Step]] = {
-    Kind.THOUGHT_ENDS: closing_thought_tag,
-    Kind.FRAME: frame,
-    Kind.FRAME_ENDS: frame_ends,
-    Kind.END_OF_TEXT: end_of_text,
-    Kind.TURN: turn,
-    Kind.PART: part,
+_STEPS: Mapping[TagKind, Callable[[Message, re.Match[str]], Continuation]] = {
+    TagKind.THOUGHT_ENDS: closing_thought_tag,
+    TagKind.CHANNEL_HEADER: channel_header,
+    TagKind.CHANNEL_ENDS: channel_ends,
+    TagKind.END_OF_TEXT: end_of_text,
+    TagKind.TURN: turn_header,
+    TagKind.PART: kimi_part,
 }
 """The function that handles a tag, by kind."""

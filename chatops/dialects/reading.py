@@ -75,28 +75,28 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentPiece:
+class ContentSegment:
     """Text for the user, certain by now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningPiece:
+class ReasoningSegment:
     """Thought, certain by now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReclassifiedPiece:
-    """Every `ContentPiece` so far was thought: a closing tag came whose opening tag was in the prompt."""
+class ReclassifiedSegment:
+    """Every `ContentSegment` so far was thought: a closing tag came whose opening tag was in the prompt."""
 
     text: str
     """The thought as it was written; replaces that content."""
 
 
-Piece = ContentPiece | ReasoningPiece | ReclassifiedPiece
+Segment = ContentSegment | ReasoningSegment | ReclassifiedSegment
 """A part of the reading while text arrives. Joined, the pieces are the content and reasoning of the `Reading`."""
 
 

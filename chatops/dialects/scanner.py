@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 
 from chatops.dialects.chat_template import TURNS
-from chatops.dialects.formats.channels import FRAME_ENDS
+from chatops.dialects.formats.channels import CHANNEL_ENDS
 from chatops.dialects.formats.marked import OPENS
 from chatops.dialects.masks import QUOTING
 from chatops.dialects.thought import CLOSING, OPENING
@@ -70,7 +70,7 @@ def beginnings(words: Iterable[str]) -> frozenset[str]:
     return frozenset(word[:end] for word in words for end in range(1, len(word) + 1))
 
 
-class Kind(Enum):
+class TagKind(Enum):
     """Role of a tag, by its word."""
 
     CALL = auto()
@@ -78,9 +78,9 @@ class Kind(Enum):
     THOUGHT_ENDS = auto()
     QUOTED = auto()
     """Tool output, declarations and comments: shown, never run."""
-    FRAME = auto()
+    CHANNEL_HEADER = auto()
     """The header of a message in a channel."""
-    FRAME_ENDS = auto()
+    CHANNEL_ENDS = auto()
     END_OF_TEXT = auto()
     PART = auto()
     """The mark of a part in a message of Kimi K3."""
@@ -108,18 +108,18 @@ _ENDS_OF_TEXT = (
 )
 
 
-KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(_ENDS_OF_TEXT, Kind.END_OF_TEXT),
-    **dict.fromkeys(TURNS, Kind.TURN),
-    **dict.fromkeys(FRAME_ENDS, Kind.FRAME_ENDS),
-    "|open|": Kind.PART,
-    "|close|": Kind.PART,
-    "|start|": Kind.FRAME,
-    "|channel|": Kind.FRAME,
-    **dict.fromkeys(QUOTING, Kind.QUOTED),
-    **dict.fromkeys(CLOSING, Kind.THOUGHT_ENDS),
-    **dict.fromkeys(OPENING, Kind.THOUGHT),
-    **dict.fromkeys(OPENS, Kind.CALL),
+KINDS: Mapping[str, TagKind] = {
+    **dict.fromkeys(_ENDS_OF_TEXT, TagKind.END_OF_TEXT),
+    **dict.fromkeys(TURNS, TagKind.TURN),
+    **dict.fromkeys(CHANNEL_ENDS, TagKind.CHANNEL_ENDS),
+    "|open|": TagKind.PART,
+    "|close|": TagKind.PART,
+    "|start|": TagKind.CHANNEL_HEADER,
+    "|channel|": TagKind.CHANNEL_HEADER,
+    **dict.fromkeys(QUOTING, TagKind.QUOTED),
+    **dict.fromkeys(CLOSING, TagKind.THOUGHT_ENDS),
+    **dict.fromkeys(OPENING, TagKind.THOUGHT),
+    **dict.fromkeys(OPENS, TagKind.CALL),
 }
 """The role of a tag, by its word."""
 

@@ -41,7 +41,7 @@ Note = Callable[[Repair], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StringContext:
     """Text that may follow a string, by its container. Both patterns are matched right after a closing quote."""
 
     follows: re.Pattern[str]
@@ -50,10 +50,10 @@ class Place:
     """Text that proves that the string is over, after earlier quotes that did not end it."""
 
 
-def read_quoted(text: str, start: int, place: Place | None, note: Note) -> tuple[str, int]:
+def read_quoted(text: str, start: int, context: StringContext | None, note: Note) -> tuple[str, int]:
     """Return the text between the quote at `start` and its end, escapes untouched, and the index after it.
 
-    Without a `place`, the first quote ends it.
+    Without a `context`, the first quote ends it.
 
     Raises UnreadableValueError if the text ends first.
     """
@@ -63,8 +63,8 @@ def read_quoted(text: str, start: int, place: Place | None, note: Note) -> tuple
     if text.startswith(quote * 3, start) and quote in "\"'":
         return _triple(text, start)
     end = _end(text, start + 1, quote, start)
-    if place and not place.follows.match(text, end + 1):
-        other = _inner(text, start, end, place)
+    if context and not context.follows.match(text, end + 1):
+        other = _inner(text, start, end, context)
         if other:
             note(Repair.INNER_QUOTES)
             end = other
@@ -95,7 +95,7 @@ def _triple(text: str, start: int) -> tuple[str, int]:
         end += 1
 
 
-def _inner(text: str, start: int, end: int, place: Place) -> int | None:
+def _inner(text: str, start: int, end: int, context: StringContext) -> int | None:
     """Return the index of the real end if the quote at `end` can only be part of the string; else None.
 
     Inner quotes alternately open before a word and close after it. A single quote may also be an apostrophe.
@@ -103,11 +103,11 @@ def _inner(text: str, start: int, end: int, place: Place) -> int | None:
     quote = text[start]
     paired = True
     for _ in range(_INNER_QUOTES):
-        before, behind = text[end - 1], text[end + 1 : end + 2]
+        before, after = text[end - 1], text[end + 1 : end + 2]
         if paired and before.isalnum():
             if quote not in _SINGLE:
                 return None
-        elif (paired and behind.isspace()) or (not paired and (before.isspace() or behind.isalnum())):
+        elif (paired and after.isspace()) or (not paired and (before.isspace() or after.isalnum())):
             return None
         else:
             paired = not paired
@@ -115,7 +115,7 @@ def _inner(text: str, start: int, end: int, place: Place) -> int | None:
             end = _end(text, end + 1, quote, start)
         except UnreadableValueError:
             return None
-        if place.surely.match(text, end + 1):
+        if context.surely.match(text, end + 1):
             return end if paired else None
         if _LIKE_A_KEY.match(text, end + 1):
             return None

@@ -1,6 +1,6 @@
 """The model's thought: its marks, the mode that passes it, and the steps at its beginning and end.
 
-Paired tags are counted where they are nested. Thought that is never closed goes on to the end.
+Paired tags are counted where they are nested. Thought that is never closed continues to the end.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.masks import quotation_around
 from chatops.dialects.message import ANYTHING, Message, Mode
-from chatops.dialects.settle import Step, Went, masked, wait
+from chatops.dialects.outcomes import Continuation, Progress, in_code_span, wait
 
 _TAGS = (
     "think",
@@ -40,7 +40,7 @@ _GEMMA_THINKS = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thought:
+class ThoughtMarks:
     """One way to mark thought."""
 
     ends: re.Pattern[str]
@@ -49,8 +49,8 @@ class Thought:
     """Maximum length of the tags in characters: no more than that is held back."""
 
 
-def _paired(opening: str, closing: str) -> Thought:
-    return Thought(ends=re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE))
+def _paired(opening: str, closing: str) -> ThoughtMarks:
+    return ThoughtMarks(ends=re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE))
 
 
 _OF_TAGS = {
@@ -66,7 +66,7 @@ ARROWS = _paired("◁think▷", "◁/think▷")
 """`◁think▷`, Kimi-VL."""
 XTML = _paired(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
 """`<|open|>think<|sep|>`, Kimi K3."""
-CHANNEL = Thought(ends=re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)"))
+CHANNEL = ThoughtMarks(ends=re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)"))
 """A message in a channel that is meant only for the model itself."""
 
 OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
@@ -84,7 +84,7 @@ CLOSING = frozenset(
 """Words of tags that close thought. The opening tag may be in the prompt."""
 
 
-def opened_by(word: str, text: str, after: int) -> tuple[Thought, int] | Early | None:
+def opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Early | None:
     """Return the thought that the tag with `word` opens, and the index where it begins.
 
     `after` is the end of the word. Return None if the tag opens no thought.
@@ -103,7 +103,7 @@ def opened_by(word: str, text: str, after: int) -> tuple[Thought, int] | Early |
     return thought, tag.end()
 
 
-def thinking(thought: Thought, then: Mode) -> Mode:
+def thinking(thought: ThoughtMarks, then: Mode) -> Mode:
     """Return the mode inside `thought`; `then` is the mode after it."""
     return _Thinking(thought, then)
 
@@ -113,7 +113,7 @@ class _Thinking:
 
     __slots__ = ("_depth", "_then", "_thought")
 
-    def __init__(self, thought: Thought, then: Mode) -> None:
+    def __init__(self, thought: ThoughtMarks, then: Mode) -> None:
         self._thought = thought
         self._then = then
         self._depth = 1
@@ -163,9 +163,9 @@ def _tag_begun(text: str, start: int, longest: int) -> int:
     return len(text)
 
 
-def think(message: Message, found: re.Match[str], thought: Thought, begin: int) -> Step:
+def think(message: Message, found: re.Match[str], thought: ThoughtMarks, begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
-    hidden = masked(message, found.start())
+    hidden = in_code_span(message, found.start())
     if hidden is not None:
         return hidden
     closing = quotation_around(message.text, found.start())
@@ -177,42 +177,42 @@ def think(message: Message, found: re.Match[str], thought: Thought, begin: int) 
             return begin
     message.pass_content(found.start())
     message.skip(begin)
-    message.runs.clear()
-    message.mode = thinking(thought, behind_thought)
-    return Went.ON
+    message.backtick_runs.clear()
+    message.mode = thinking(thought, after_thought)
+    return Progress.ADVANCED
 
 
-def behind_thought(message: Message) -> bool:
+def after_thought(message: Message) -> bool:
     """Return to the beginning of the message if no content was shown yet, else to text."""
-    message.mode = message.plain if message.ledger.has_content else message.begin
-    message.fresh = True
+    message.mode = message.plain if message.result.has_content else message.begin
+    message.at_line_start = True
     return True
 
 
-def begin_anew(message: Message) -> Went:
-    """Return the step that continues as after thought."""
-    behind_thought(message)
-    return Went.ON
+def restart(message: Message) -> Progress:
+    """Continue as after thought."""
+    after_thought(message)
+    return Progress.ADVANCED
 
 
-def thought_ended(message: Message, found: re.Match[str], end: int) -> Step:
+def thought_ended(message: Message, found: re.Match[str], end: int) -> Continuation:
     """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
-    hidden = masked(message, found.start())
+    hidden = in_code_span(message, found.start())
     if hidden is not None:
         return hidden
     if quotation_around(message.text, found.start()):
         return found.end()
     message.pass_content(found.start())
-    if message.led_by_call:
+    if message.began_with_call:
         message.skip(end)
-        return Went.ON
+        return Progress.ADVANCED
     message.reclassify()
     message.skip(end)
     message.forget()
-    return begin_anew(message)
+    return restart(message)
 
 
-def thought_tag(message: Message, found: re.Match[str], word: str) -> Step:
+def thought_tag(message: Message, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
     opened = opened_by(word, message.text, found.end())
     if isinstance(opened, Early):
@@ -220,7 +220,7 @@ def thought_tag(message: Message, found: re.Match[str], word: str) -> Step:
     return found.end() if opened is None else think(message, found, opened[0], opened[1])
 
 
-def closing_thought_tag(message: Message, found: re.Match[str]) -> Step:
+def closing_thought_tag(message: Message, found: re.Match[str]) -> Continuation:
     """Handle a tag that closes thought."""
     tag = _CLOSING_TAG_ENDS.match(message.text, found.end())
     if tag is None:

@@ -7,7 +7,7 @@ repetition, one with any change, and text that comes in large pieces are not sto
 
 from typing import assert_never
 
-from chatops.dialects import ContentPiece, ReclassifiedPiece
+from chatops.dialects import ContentSegment, ReclassifiedSegment
 from chatops.dialects import Piece as ReadPiece
 from chatops.dialects import ReasoningPiece as ThoughtPiece
 from chatops.domain.model import ModelReply
@@ -265,12 +265,12 @@ class Assembler:
     def _pass_on(self, read: list[ReadPiece]) -> None:
         for piece in read:
             match piece:
-                case ContentPiece(text=text):
+                case ContentSegment(text=text):
                     self._say(text)
                 case ThoughtPiece(text=text):
                     self.reasoning_field = IN_CONTENT
                     self._think(text)
-                case ReclassifiedPiece(text=text):
+                case ReclassifiedSegment(text=text):
                     # Prose that was already shown is corrected when the reply ends.
                     self._text = []
                     self.reasoning_field = IN_CONTENT

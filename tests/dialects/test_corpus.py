@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatops.dialects import CallReader, ContentPiece, Piece, Reading, ReasoningPiece, read_calls
+from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
 from tests.dialects.examples import CORPUS
 
 Case = dict[str, Any]
@@ -35,23 +35,23 @@ def _folded(text: str) -> str:
     return " ".join(text.split())
 
 
-def put_together(pieces: Sequence[Piece]) -> tuple[str, str]:
+def put_together(pieces: Sequence[Segment]) -> tuple[str, str]:
     """The content and the reasoning that pieces come to."""
     content = reasoning = ""
     for piece in pieces:
-        if isinstance(piece, ContentPiece):
+        if isinstance(piece, ContentSegment):
             content += piece.text
-        elif isinstance(piece, ReasoningPiece):
+        elif isinstance(piece, ReasoningSegment):
             reasoning += piece.text
         else:
             content, reasoning = "", reasoning + piece.text
     return content, reasoning
 
 
-def in_chunks(text: str, tools: Any, sizes: Random | int) -> tuple[list[Piece], Reading]:
+def in_chunks(text: str, tools: Any, sizes: Random | int) -> tuple[list[Segment], Reading]:
     """What a reader gives for `text` in chunks of one size, or of random ones."""
     reader = CallReader(tools)
-    pieces: list[Piece] = []
+    pieces: list[Segment] = []
     at = 0
     while at < len(text):
         size = sizes if isinstance(sizes, int) else sizes.choice((1, 2, 3, 5, 8, 21, 55))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.dialects import CallReader, ContentPiece, Piece, Reading, ReasoningPiece, read_calls
+from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
 from chatops.dialects.formats.marked import MARKS
 from chatops.dialects.scanner import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
@@ -81,10 +81,10 @@ SIZES = st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=12
 
 def in_pieces(
     text: str, sizes: list[int], finish_reason: str = "stop", tools: Any = TOOLS
-) -> tuple[list[Piece], Reading]:
+) -> tuple[list[Segment], Reading]:
     """What a reader gives for `text` in chunks of `sizes`, over and over."""
     reader = CallReader(tools)
-    pieces: list[Piece] = []
+    pieces: list[Segment] = []
     at = turn = 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
@@ -95,15 +95,15 @@ def in_pieces(
     return pieces + last, reading
 
 
-def joined(pieces: list[Piece]) -> list[Piece]:
+def joined(pieces: list[Segment]) -> list[Segment]:
     """`pieces` with neighbours of one kind put together."""
-    result: list[Piece] = []
+    result: list[Segment] = []
     for piece in pieces:
         last = result[-1] if result else None
-        if isinstance(piece, ContentPiece) and isinstance(last, ContentPiece):
-            result[-1] = ContentPiece(text=last.text + piece.text)
-        elif isinstance(piece, ReasoningPiece) and isinstance(last, ReasoningPiece):
-            result[-1] = ReasoningPiece(text=last.text + piece.text)
+        if isinstance(piece, ContentSegment) and isinstance(last, ContentSegment):
+            result[-1] = ContentSegment(text=last.text + piece.text)
+        elif isinstance(piece, ReasoningSegment) and isinstance(last, ReasoningSegment):
+            result[-1] = ReasoningSegment(text=last.text + piece.text)
         else:
             result.append(piece)
     return result
@@ -191,7 +191,7 @@ def test_a_message_that_may_be_a_call_as_a_whole_waits_for_its_end() -> None:
     reader = CallReader(TOOLS)
     assert reader.feed('{"temperature": 3}') == []
     pieces, reading = reader.close()
-    assert pieces == [ContentPiece(text='{"temperature": 3}')]
+    assert pieces == [ContentSegment(text='{"temperature": 3}')]
     assert reading.calls == ()
 
 
@@ -207,8 +207,8 @@ def test_a_message_that_can_no_longer_be_a_call_flows(text: str) -> None:
 def test_code_that_cannot_be_a_call_flows_line_by_line() -> None:
     reader = CallReader(TOOLS)
     reader.feed("So:\n\n```\n")
-    assert reader.feed("print(1)\n") == [ContentPiece(text="\n```\nprint(1)")]
-    assert reader.feed("print(2)\n") == [ContentPiece(text="\nprint(2)")]
+    assert reader.feed("print(1)\n") == [ContentSegment(text="\n```\nprint(1)")]
+    assert reader.feed("print(2)\n") == [ContentSegment(text="\nprint(2)")]
 
 
 def test_a_code_span_that_is_never_closed_hides_no_call() -> None:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatops.dialects.json_reader import Repair, UnreadableValueError, read_value, read_whole, unwrap
-from chatops.dialects.literals import JSON, Reader, same
+from chatops.dialects.literals import JSON, LiteralReader, same
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
 
@@ -281,7 +281,7 @@ def test_the_tolerant_reader_agrees_with_the_strict_one(
     value: JsonValue, printed: Callable[[JsonValue], str], close_open: bool
 ) -> None:
     text = printed(value)
-    reader = Reader(text, 0, JSON, close_open=close_open)
+    reader = LiteralReader(text, 0, JSON, close_open=close_open)
     assert same(reader.read(), json.loads(text))
     assert reader.at == len(text)
     assert not reader.repairs and not reader.unclosed

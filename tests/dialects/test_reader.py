@@ -7,11 +7,11 @@ import pytest
 from chatops.dialects import (
     CallReader,
     Confidence,
-    ContentPiece,
+    ContentSegment,
     DiagnosticKind,
     Reading,
-    ReasoningPiece,
-    ReclassifiedPiece,
+    ReasoningSegment,
+    ReclassifiedSegment,
     read_calls,
 )
 from tests.dialects.examples import SPELLINGS, TOOLS, Wanted
@@ -100,11 +100,11 @@ class TestThought:
         pieces = [*reader.feed("I could look."), *reader.feed("\n</think>\n\nIt is"), *reader.feed(" so.")]
         last, reading = reader.close()
         assert [*pieces, *last] == [
-            ContentPiece(text="I could look."),
-            ContentPiece(text="\n"),
-            ReclassifiedPiece(text="I could look.\n"),
-            ContentPiece(text="It is"),
-            ContentPiece(text=" so."),
+            ContentSegment(text="I could look."),
+            ContentSegment(text="\n"),
+            ReclassifiedSegment(text="I could look.\n"),
+            ContentSegment(text="It is"),
+            ContentSegment(text=" so."),
         ]
         assert (reading.content, reading.reasoning) == ("It is so.", "I could look.\n")
 
@@ -115,9 +115,9 @@ class TestThought:
 
     def test_thought_comes_as_thought_while_it_arrives(self) -> None:
         reader = CallReader(TOOLS)
-        assert reader.feed("<think>I see") == [ReasoningPiece(text="I see")]
-        assert reader.feed(" a way</thi") == [ReasoningPiece(text=" a way")]
-        assert reader.feed("nk>So.") == [ContentPiece(text="So.")]
+        assert reader.feed("<think>I see") == [ReasoningSegment(text="I see")]
+        assert reader.feed(" a way</thi") == [ReasoningSegment(text=" a way")]
+        assert reader.feed("nk>So.") == [ContentSegment(text="So.")]
 
 
 QUOTATIONS = [
@@ -396,9 +396,9 @@ class TestTagsOfNoFormat:
 
     def test_nothing_more_is_kept_back_than_what_a_pair_may_hold(self) -> None:
         reader = CallReader(TOOLS)
-        assert reader.feed("<note>I see") == [ContentPiece(text="<note>I see")]
-        assert reader.feed(f" {GOOD} so") == [ContentPiece(text=" ")]
-        assert reader.feed("</note> That") == [ContentPiece(text=f"{GOOD} so</note> That")]
+        assert reader.feed("<note>I see") == [ContentSegment(text="<note>I see")]
+        assert reader.feed(f" {GOOD} so") == [ContentSegment(text=" ")]
+        assert reader.feed("</note> That") == [ContentSegment(text=f"{GOOD} so</note> That")]
 
 
 class TestChannels:
@@ -492,7 +492,7 @@ class TestWhatIsLeft:
         last, reading = reader.close()
         assert reading.content == f"So: {GOOD}"
         assert (reading.calls, reading.diagnostics) == ((), ())
-        assert [*pieces, *last] == [ReasoningPiece(text="x"), ContentPiece(text=reading.content)]
+        assert [*pieces, *last] == [ReasoningSegment(text="x"), ContentSegment(text=reading.content)]
 
     def test_an_alias_names_our_tool_unless_theirs_is_on_offer(self) -> None:
         text = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'

@@ -24,7 +24,7 @@ TOO_EARLY = Early.TOO_EARLY
 _NAMES_IN_A_MESSAGE = 12
 
 
-class Offers:
+class OfferedTools:
     """The tools on offer, and aliases that mean one of them (`brave_search` → `web_search`)."""
 
     __slots__ = ("aliases", "are_read", "tools")
@@ -91,7 +91,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class UnusableCall:
     """A recognised call that cannot be used, and why."""
 
     kind: DiagnosticKind
@@ -102,7 +102,7 @@ class Trouble:
     """True if only an opening tag was written, at the end of the text."""
 
 
-Item = Call | Trouble
+Item = Call | UnusableCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Nothing:
     sure: bool = True
 
 
-Outcome = Found | Nothing
+ParseOutcome = Found | Nothing
 NOT_HERE = Nothing()
 NOT_YET = Nothing(sure=False)
 
@@ -143,12 +143,12 @@ class Opening:
     """Index of the opening tag."""
     after: int
     """Index after the word of the opening tag: at `>`, `=` or white space."""
-    offers: Offers
+    offered: OfferedTools
     wrapper: str = ""
     """The format of the surrounding wrapper, if the wrapper determines the format."""
 
 
-ReadCalls = Callable[[Opening], Outcome]
+ReadCalls = Callable[[Opening], ParseOutcome]
 
 
 _SPACE = re.compile(r"\s*+")
@@ -160,22 +160,22 @@ def skip_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def unknown(name: str, offers: Offers, start: int) -> Trouble:
+def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
     """Return the trouble with a name that is not on offer."""
-    return Trouble(
+    return UnusableCall(
         kind=DiagnosticKind.UNKNOWN_TOOL,
-        message=f"is no tool here; {offers.listed()}" if name.strip() else f"has no name; {offers.listed()}",
+        message=f"is no tool here; {offered.listed()}" if name.strip() else f"has no name; {offered.listed()}",
         start=start,
         name=name.strip(),
     )
 
 
-def unreadable(error: UnreadableValueError, name: str, start: int) -> Trouble:
+def unreadable(error: UnreadableValueError, name: str, start: int) -> UnusableCall:
     """Return the trouble with arguments that could not be read because of `error`."""
     if error.cut:
         return cut_off(name, start)
     where = max(error.position - start, 0)
-    return Trouble(
+    return UnusableCall(
         kind=DiagnosticKind.UNREADABLE,
         message=f"could not be read: {error.message}, {where} characters into the call",
         start=start,
@@ -183,9 +183,9 @@ def unreadable(error: UnreadableValueError, name: str, start: int) -> Trouble:
     )
 
 
-def cut_off(name: str, start: int) -> Trouble:
+def cut_off(name: str, start: int) -> UnusableCall:
     """Return the trouble with a call whose end is missing."""
-    return Trouble(
+    return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
         message="was cut off before its end, so nothing of it was run; write the whole call again",
         start=start,
@@ -193,9 +193,9 @@ def cut_off(name: str, start: int) -> Trouble:
     )
 
 
-def begun(start: int) -> Trouble:
+def empty_call(start: int) -> UnusableCall:
     """Return the trouble with an opening tag that nothing follows."""
-    return Trouble(
+    return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
         message="was begun and not written; write the whole call",
         start=start,
@@ -205,19 +205,19 @@ def begun(start: int) -> Trouble:
 
 def with_repair(item: Item, repair: str) -> Item:
     """Return `item` with one more repair, if it is a call."""
-    if isinstance(item, Trouble) or repair in item.repairs:
+    if isinstance(item, UnusableCall) or repair in item.repairs:
         return item
     return replace(item, repairs=(*item.repairs, repair))
 
 
 def unclosed(item: Item) -> Item:
     """Return `item` marked as not closed by the text, if it is a call."""
-    return item if isinstance(item, Trouble) else replace(item, closed=False)
+    return item if isinstance(item, UnusableCall) else replace(item, closed=False)
 
 
-def doubtful(item: Item) -> Item:
+def with_low_confidence(item: Item) -> Item:
     """Return `item` with low confidence, as it may be an example, if it is a call."""
-    return item if isinstance(item, Trouble) else replace(item, confidence=Confidence.LOW)
+    return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
 
 
 _TAG_NAMES = (

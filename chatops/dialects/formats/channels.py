@@ -21,17 +21,17 @@ from chatops.dialects.formats.base import (
     Early,
     Found,
     Item,
-    Offers,
+    OfferedTools,
     Opening,
-    Outcome,
-    Trouble,
+    ParseOutcome,
+    UnusableCall,
     closer_may_come,
     cut_off,
     skip_space,
     unreadable,
 )
-from chatops.dialects.formats.json_objects import Shape, read_arguments
-from chatops.dialects.formats.tagged import Collected
+from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
+from chatops.dialects.formats.tagged import ArgumentCollector
 from chatops.dialects.json_reader import read_whole
 from chatops.dialects.reading import Schema, UnreadableValueError
 from chatops.dialects.values import typed
@@ -49,7 +49,7 @@ _ROLE = re.compile(r"\s*(?!to=)([^\s<]*)")
 _OWN_ROLES = frozenset({"assistant", ""})
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w{0,40})")
 _ENDS = re.compile(r"\s*<\|(?:call|end|return|eom|eot)\|>")
-FRAME_ENDS = frozenset({"|end|", "|return|", "|call|", "|eom|", "|eot|"})
+CHANNEL_ENDS = frozenset({"|end|", "|return|", "|call|", "|eom|", "|eot|"})
 """Words of the tokens that end a message in a channel."""
 _PEOPLE = frozenset({"user", "final"})
 _ITSELF = frozenset({"self", "analysis"})
@@ -62,10 +62,10 @@ class Purpose(Enum):
     """Arguments for the recipient follow."""
     TO_A_TOOL = auto()
     """Addressed to a tool; calls in tags may follow."""
-    SAID = auto()
+    ANSWER = auto()
     """For the user; nothing in it runs."""
     THOUGHT = auto()
-    FOREIGN = auto()
+    OTHER_ROLE = auto()
     """From another role, made up by the model."""
 
 
@@ -89,9 +89,9 @@ def read_header(text: str, start: int) -> Header | Early | None:
     name = recipient[1] if recipient else ""
     role = _ROLE.match(found["role"])
     if written.startswith("<|start|>") and role and role[1] not in _OWN_ROLES:
-        purpose = Purpose.FOREIGN
+        purpose = Purpose.OTHER_ROLE
     elif name in _PEOPLE:
-        purpose = Purpose.SAID
+        purpose = Purpose.ANSWER
     elif name in _ITSELF:
         purpose = Purpose.THOUGHT
     elif name:
@@ -99,14 +99,14 @@ def read_header(text: str, start: int) -> Header | Early | None:
     elif channel and channel[1] == "analysis":
         purpose = Purpose.THOUGHT
     else:
-        purpose = Purpose.SAID
+        purpose = Purpose.ANSWER
     return Header(purpose=purpose, end=found.end(), recipient=name)
 
 
-def read_channel_call(text: str, start: int, header: Header, offers: Offers) -> Found:
+def read_channel_call(text: str, start: int, header: Header, offered: OfferedTools) -> Found:
     """Return the call after a header: its arguments and the token that ends them."""
     written = header.recipient
-    if offers.named(written) is None:
+    if offered.named(written) is None:
         written = written.removeprefix("functions.")
     try:
         arguments, end, repairs, sure = read_arguments(text, header.end)
@@ -114,7 +114,7 @@ def read_channel_call(text: str, start: int, header: Header, offers: Offers) -> 
         ended = None if error.cut else _ENDS.search(text, error.position)
         trouble = unreadable(error, written, start)
         return Found(end=ended.end() if ended else len(text), format="harmony", items=(trouble,), sure=False)
-    item: Item = Shape(offers, start, end, repairs).call(written, arguments)
+    item: Item = CallBuilder(offered, start, end, repairs).call(written, arguments)
     if ended := _ENDS.match(text, end):
         return Found(end=ended.end(), format="harmony", items=(item,), sure=sure)
     return Found(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
@@ -150,14 +150,14 @@ def read_part(text: str, start: int) -> Part | Early | None:
     return Part(name=found["name"], opens=found["side"] == "open", attributes=found["more"], end=found.end())
 
 
-def read_part_call(opening: Opening, part: Part) -> Outcome:
+def read_part_call(opening: Opening, part: Part) -> ParseOutcome:
     """Return the call whose opening mark is `part`."""
-    text, start, offers = opening.text, opening.start, opening.offers
+    text, start, offered = opening.text, opening.start, opening.offered
     tool = _TOOL.search(part.attributes)
     if tool is None:
         return NOT_HERE
     written = _unescaped(tool[1])
-    reading = _PartCall(text, start, Collected(written, start, offers), offers)
+    reading = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
     end = reading.read(part.end)
     if end < 0:
         return Found(end=len(text), format="kimi_k3", items=(cut_off(written, start),), sure=False)
@@ -167,13 +167,13 @@ def read_part_call(opening: Opening, part: Part) -> Outcome:
 class _PartCall:
     """State of one call while it is read."""
 
-    __slots__ = ("_call", "_offers", "_start", "_text", "_whole")
+    __slots__ = ("_call", "_offered", "_start", "_text", "_whole")
 
-    def __init__(self, text: str, start: int, call: Collected, offers: Offers) -> None:
+    def __init__(self, text: str, start: int, call: ArgumentCollector, offered: OfferedTools) -> None:
         self._text = text
         self._start = start
         self._call = call
-        self._offers = offers
+        self._offered = offered
         self._whole: JsonValue = None
         """All arguments, if they were written as one object."""
 
@@ -202,9 +202,9 @@ class _PartCall:
     def item(self, end: int) -> Item:
         """Return the call, or its error."""
         item = self._call.item(end)
-        if self._whole is None or isinstance(item, Trouble):
+        if self._whole is None or isinstance(item, UnusableCall):
             return item
-        return Shape(self._offers, self._start, end, item.repairs).call(item.name, self._whole)
+        return CallBuilder(self._offered, self._start, end, item.repairs).call(item.name, self._whole)
 
     def _value_end(self, at: int) -> tuple[int, int] | None:
         """Return the end of the value at `at`, and the index from which to continue; quoted arguments are counted."""

@@ -12,15 +12,15 @@ from chatops.dialects.formats.base import (
     Call,
     Found,
     Item,
-    Offers,
+    OfferedTools,
     Opening,
-    Trouble,
+    UnusableCall,
     closer_after,
     closer_may_come,
     cut_off,
     skip_space,
     unclosed,
-    unknown,
+    unknown_tool,
     unreadable,
     with_repair,
 )
@@ -60,15 +60,15 @@ def all_closed(_value: JsonValue) -> bool:
     return True
 
 
-class Shape:
+class CallBuilder:
     """Maker of calls from the values of one block, which begins at `start`."""
 
-    __slots__ = ("closed", "end", "offers", "repairs", "start")
+    __slots__ = ("closed", "end", "offered", "repairs", "start")
 
     def __init__(
-        self, offers: Offers, start: int, end: int, repairs: tuple[str, ...] = (), closed: Closed = all_closed
+        self, offered: OfferedTools, start: int, end: int, repairs: tuple[str, ...] = (), closed: Closed = all_closed
     ) -> None:
-        self.offers = offers
+        self.offered = offered
         self.start = start
         self.end = end
         self.repairs = repairs
@@ -99,11 +99,11 @@ class Shape:
 
     def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> Item:
         """Return a call of the tool `written` with its arguments as written, or the trouble with it."""
-        name = self.offers.named(written)
+        name = self.offered.named(written)
         if name is None:
             if isinstance(arguments, Mapping) and is_schema(arguments):
                 return self._trouble(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, written)
-            return unknown(written, self.offers, self.start)
+            return unknown_tool(written, self.offered, self.start)
         if arguments is None or arguments == "" or arguments == []:
             return self._without_arguments(name)
         more: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Shape:
             )
         if not self.closed(arguments):
             return cut_off(name, self.start)
-        if is_schema(arguments) and "properties" not in _declared(self.offers, name):
+        if is_schema(arguments) and "properties" not in _declared(self.offered, name):
             return self._trouble(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, name)
         return Call(
             name=name, arguments=arguments, start=self.start, end=self.end, repairs=(*self.repairs, *repairs, *more)
@@ -189,12 +189,12 @@ class Shape:
         if len(value) != 1:
             return None
         [(name, arguments)] = value.items()
-        if not isinstance(arguments, Mapping) or self.offers.named(name) is None:
+        if not isinstance(arguments, Mapping) or self.offered.named(name) is None:
             return None
         return self.call(name, arguments, repairs=(_NAME_IS_THE_KEY,))
 
     def _without_arguments(self, name: str) -> Item:
-        needed = self.offers.required(name)
+        needed = self.offered.required(name)
         if needed:
             return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has no arguments; it needs {', '.join(needed)}", name)
         return Call(name=name, arguments={}, start=self.start, end=self.end, repairs=self.repairs)
@@ -205,8 +205,8 @@ class Shape:
             DiagnosticKind.NOT_ARGUMENTS, f"has more than a name and arguments beside each other: {keys:.80}", name
         )
 
-    def _trouble(self, kind: DiagnosticKind, message: str, name: str = "") -> Trouble:
-        return Trouble(kind=kind, message=message, start=self.start, name=name)
+    def _trouble(self, kind: DiagnosticKind, message: str, name: str = "") -> UnusableCall:
+        return UnusableCall(kind=kind, message=message, start=self.start, name=name)
 
 
 def is_schema(value: Mapping[str, JsonValue]) -> bool:
@@ -214,8 +214,8 @@ def is_schema(value: Mapping[str, JsonValue]) -> bool:
     return isinstance(value.get("properties"), Mapping) and ("type" in value or "required" in value)
 
 
-def _declared(offers: Offers, name: str) -> Mapping[str, JsonValue]:
-    properties = offers.schema(name).get("properties")
+def _declared(offered: OfferedTools, name: str) -> Mapping[str, JsonValue]:
+    properties = offered.schema(name).get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
@@ -243,7 +243,7 @@ def _lists_data(value: JsonValue) -> bool:
     )
 
 
-def _means_a_call(trouble: Trouble) -> bool:
+def _means_a_call(trouble: UnusableCall) -> bool:
     """Return True if the model clearly wanted a call, so that it must learn of the trouble."""
     return trouble.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)
 
@@ -265,7 +265,7 @@ def read_objects(
     text: str,
     start: int,
     at: int,
-    offers: Offers,
+    offered: OfferedTools,
     *,
     format: str,
 ) -> Found:
@@ -279,7 +279,7 @@ def read_objects(
             read = read_value(text, position, close_open=True)
         except UnreadableValueError as error:
             return broken(text, position, error, name_in(text, position), format=format, before=items)
-        shape = Shape(offers, position, read.end, read.repairs, read.closed)
+        shape = CallBuilder(offered, position, read.end, read.repairs, read.closed)
         items += shape.items(read.value, keyed=format in _KEYED)
         sure = sure and is_sure(text, read)
         whole = whole and not read.unclosed
@@ -389,5 +389,5 @@ def read_named(opening: Opening, written: str, at: int, *, format: str) -> Found
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
         return broken(text, start, error, written, format=format)
-    item = Shape(opening.offers, start, end, repairs).call(written, arguments)
+    item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
     return closed_block(text, end, [item], format=format, sure=sure)

@@ -15,11 +15,11 @@ from chatops.dialects.formats.base import (
     NOT_YET,
     Found,
     Opening,
-    Outcome,
+    ParseOutcome,
     ReadCalls,
-    Trouble,
-    begun,
+    UnusableCall,
     cut_off,
+    empty_call,
     skip_space,
 )
 from chatops.dialects.formats.json_objects import NO_CALL, name_in, read_objects, skip_fence
@@ -47,7 +47,7 @@ _PROSE = 240
 _LONGEST_NAME = 300
 
 
-def read_marked(opening: Opening, *, format: str, word: str) -> Outcome:
+def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
     """Return the block after the tag `<word>`. `format` is its format if it holds objects."""
     text = opening.text
     tag = _TAG_ENDS.match(text, opening.after)
@@ -57,7 +57,7 @@ def read_marked(opening: Opening, *, format: str, word: str) -> Outcome:
     doubled = again.match(text, tag.end())
     at = skip_space(text, doubled.end() if doubled else tag.end())
     if at == len(text):
-        return Found(end=len(text), format=format, items=(begun(opening.start),), sure=False)
+        return Found(end=len(text), format=format, items=(empty_call(opening.start),), sure=False)
     return read_body(opening, at, format=format, word=word)
 
 
@@ -66,17 +66,17 @@ _DOUBLED = "0,3"
 """How often an opening tag may be repeated, at most: a row of them is read again from each of its tags."""
 
 
-def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Outcome:
+def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> ParseOutcome:
     """Return the calls at `at`, in any grammar."""
     text = opening.text
     inner = skip_fence(text, at)
     char = text[inner : inner + 1]
     if char == "{":
-        return read_objects(text, opening.start, inner, opening.offers, format=format)
+        return read_objects(text, opening.start, inner, opening.offered, format=format)
     if char == "[":
         if _PYTHON_LIST.match(text, inner):
             return read_python(opening, inner, format=_PYTHON_FORMATS.get(word, format))
-        return read_objects(text, opening.start, inner, opening.offers, format=format)
+        return read_objects(text, opening.start, inner, opening.offered, format=format)
     if _OPENS.match(text, at):
         return _inner(opening, at, format, word)
     if char in "<]" and len(text) - at < _LONGEST_TAG_END and _TAG_BEGINS.match(text, at):
@@ -84,15 +84,15 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Outc
     return _named(opening, at, format, word)
 
 
-def _named(opening: Opening, at: int, format: str, word: str) -> Outcome:
+def _named(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Return a call that begins with its name, or nothing for prose."""
     text = opening.text
-    if found := _behind_a_word(opening, at, format) or read_argkey(opening, at, format=_PAIRS.get(word, "glm_argkey")):
+    if found := _after_a_word(opening, at, format) or read_argkey(opening, at, format=_PAIRS.get(word, "glm_argkey")):
         return found
     if _PYTHON.match(text, at):
         return read_python(opening, at, format=_PYTHON_FORMATS.get(word, format))
     if begun := _BEGINS.match(text, at):
-        if opening.offers.begins_a_name(begun[0].rstrip()):
+        if opening.offered.begins_a_name(begun[0].rstrip()):
             return Found(end=len(text), format=format, items=(cut_off(begun[0].strip(), opening.start),), sure=False)
         if len(begun[0]) < _LONGEST_NAME:
             return NOT_YET
@@ -103,19 +103,19 @@ _PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|pyt
 _PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
 
 
-def _behind_a_word(opening: Opening, at: int, format: str) -> Found | None:
+def _after_a_word(opening: Opening, at: int, format: str) -> Found | None:
     """Return an object that names a tool, after a word that is not a tool's name, such as `json`."""
     word = _WORD.match(opening.text, at)
-    if word is None or opening.offers.named(word[0]) is not None or not name_in(opening.text, word.end()):
+    if word is None or opening.offered.named(word[0]) is not None or not name_in(opening.text, word.end()):
         return None
-    return read_objects(opening.text, opening.start, word.end(), opening.offers, format=format)
+    return read_objects(opening.text, opening.start, word.end(), opening.offered, format=format)
 
 
-def _inner(opening: Opening, at: int, format: str, word: str) -> Outcome:
+def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Read tags of another kind after the opening tag: of one call in `<tool_call>`, of calls in wrappers."""
     text = opening.text
     if word == "tool_call" and _TAGGED.match(text, at):
-        inner = Opening(text=text, start=at, after=at, offers=opening.offers)
+        inner = Opening(text=text, start=at, after=at, offered=opening.offered)
         found = read_tagged(inner, format="qwen3_xml")
         if isinstance(found, Found):
             return Found(end=found.end, format=found.format, items=found.items, sure=found.sure)
@@ -123,13 +123,13 @@ def _inner(opening: Opening, at: int, format: str, word: str) -> Outcome:
     return Found(end=at, format=format, wraps=True)
 
 
-def _prose(opening: Opening, at: int, format: str, word: str) -> Outcome:
+def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Handle content that is not a call: trouble if its tags are closed, otherwise text about a tag."""
     text = opening.text
     closer = _closing(word).search(text, at, at + _PROSE)
     if closer is None:
         return NOT_HERE if len(text) - at >= _PROSE else NOT_YET
-    trouble = Trouble(
+    trouble = UnusableCall(
         kind=DiagnosticKind.UNREADABLE,
         message=NO_CALL,
         start=opening.start,
@@ -151,19 +151,19 @@ def _tagged(name: str, *words: str) -> dict[str, ReadCalls]:
     return dict.fromkeys(words, partial(_read_function, format=name))
 
 
-def _read_function(opening: Opening, *, format: str) -> Outcome:
+def _read_function(opening: Opening, *, format: str) -> ParseOutcome:
     return read_tagged(opening, format=opening.wrapper or format)
 
 
-def _behind(name: str, word: str, rest: str) -> dict[str, ReadCalls]:
+def _after(name: str, word: str, rest: str) -> dict[str, ReadCalls]:
     """Return a reader for calls after a tag with `word` that is followed by the pattern `rest`."""
-    return {word: partial(_read_behind, format=name, rest=re.compile(rf">\s*{rest}\s*"))}
+    return {word: partial(_read_after, format=name, rest=re.compile(rf">\s*{rest}\s*"))}
 
 
 _LONGEST_REST = 64
 
 
-def _read_behind(opening: Opening, *, format: str, rest: re.Pattern[str]) -> Outcome:
+def _read_after(opening: Opening, *, format: str, rest: re.Pattern[str]) -> ParseOutcome:
     found = rest.match(opening.text, opening.after)
     if found is None:
         return NOT_YET if len(opening.text) - opening.after < _LONGEST_REST else NOT_HERE
@@ -177,7 +177,7 @@ _DSML_WRAPPER = re.compile(r"\s*>\s*(?=<)")
 _DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls": "dsml_v41"}
 
 
-def _read_dsml(opening: Opening) -> Outcome:
+def _read_dsml(opening: Opening) -> ParseOutcome:
     """Read tags with `｜DSML｜` before their word: a wrapper or a call."""
     text, start = opening.text, opening.start
     tag = _DSML.match(text, start)
@@ -196,7 +196,7 @@ _CODE_ENDS = re.compile(r"<\|action_end\|>|<\|im_end\|>")
 _PLUGIN = re.compile(r">\s*<\|(plugin|interpreter)\|>\s*", re.IGNORECASE)
 
 
-def _read_action(opening: Opening) -> Outcome:
+def _read_action(opening: Opening) -> ParseOutcome:
     """Read `<|action_start|>` of InternLM: a call of a plugin, or code for its interpreter."""
     text = opening.text
     found = _PLUGIN.match(text, opening.after)
@@ -208,7 +208,7 @@ def _read_action(opening: Opening) -> Outcome:
         return read_body(opening, found.end(), format="internlm2")
     end = _CODE_ENDS.search(text, found.end())
     code = text[found.end() : end.start() if end else len(text)].strip()
-    item = code_call(code, opening.offers, opening.start, len(text))
+    item = code_call(code, opening.offered, opening.start, len(text))
     return Found(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
 
 
@@ -228,7 +228,7 @@ _ROWS: Mapping[str, Mapping[str, ReadCalls]] = {
     "cohere_action": _between("cohere_action", "|start_action|"),
     "apertus": _between("apertus", "|tools_prefix|"),
     "gigachat31": _between("gigachat31", "|function_call|"),
-    "gigachat3": _behind("gigachat3", "|message_sep|", r"function call<\|role_sep\|>"),
+    "gigachat3": _after("gigachat3", "|message_sep|", r"function call<\|role_sep\|>"),
     "internlm2": {"|action_start|": _read_action},
     "inkling": _between("inkling", "|content_invoke_tool_json|"),
     "minimax_m2": _between("minimax_m2", "minimax:tool_call"),
@@ -272,7 +272,7 @@ OPENS: Mapping[str, ReadCalls] = {word: read for row in _ROWS.values() for word,
 """The words of all opening tags, each with its reader."""
 
 
-def _read_functools(opening: Opening) -> Outcome:
+def _read_functools(opening: Opening) -> ParseOutcome:
     """Read `functools[{...}]`; anything else in the brackets is Python."""
     text, bracket = opening.text, opening.after - 1
     at = skip_space(text, opening.after)
@@ -280,10 +280,10 @@ def _read_functools(opening: Opening) -> Outcome:
         return NOT_YET
     if text[at] != "{":
         return NOT_HERE
-    return read_objects(text, opening.start, bracket, opening.offers, format="functools")
+    return read_objects(text, opening.start, bracket, opening.offered, format="functools")
 
 
-def _spaced(opening: Opening, *, read: ReadCalls) -> Outcome:
+def _spaced(opening: Opening, *, read: ReadCalls) -> ParseOutcome:
     return read(replace(opening, after=opening.after - 1))
 
 

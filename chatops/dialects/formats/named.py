@@ -14,14 +14,14 @@ from chatops.dialects.formats.base import (
     NOT_YET,
     Found,
     Opening,
-    Outcome,
-    begun,
+    ParseOutcome,
     closer_may_come,
     cut_off,
+    empty_call,
     skip_space,
     unreadable,
 )
-from chatops.dialects.formats.json_objects import Shape, read_arguments, read_named, read_objects, skip_fence
+from chatops.dialects.formats.json_objects import CallBuilder, read_arguments, read_named, read_objects, skip_fence
 from chatops.dialects.formats.tagged import read_tagged
 from chatops.dialects.reading import UnreadableValueError
 
@@ -45,12 +45,12 @@ _PLAMO = re.compile(
 _PLAMO_LONGEST = 600
 
 
-def read_token_call(opening: Opening) -> Outcome:
+def read_token_call(opening: Opening) -> ParseOutcome:
     """Return the call after `<｜tool▁call▁begin｜>` or `<|tool_call_begin|>`; its separator tells the family."""
     return _read_call(opening, opening.after + 1)
 
 
-def read_token_calls(opening: Opening) -> Outcome:
+def read_token_calls(opening: Opening) -> ParseOutcome:
     """Read the wrapper `<｜tool▁calls▁begin｜>` or `<|tool_calls_section_begin|>`, and a call without its own token."""
     text = opening.text
     at = skip_space(text, opening.after + 1)
@@ -58,11 +58,11 @@ def read_token_calls(opening: Opening) -> Outcome:
     if rest == "<":
         return Found(end=at, format="", wraps=True) if len(text) > at + 1 else NOT_YET
     if not rest:
-        return Found(end=len(text), format="", items=(begun(opening.start),), sure=False)
+        return Found(end=len(text), format="", items=(empty_call(opening.start),), sure=False)
     return _read_call(opening, at)
 
 
-def _read_call(opening: Opening, at: int) -> Outcome:
+def _read_call(opening: Opening, at: int) -> ParseOutcome:
     text, start = opening.text, opening.start
     found = _SEPARATOR.match(text, at)
     if found is None:
@@ -86,33 +86,33 @@ def _read_call(opening: Opening, at: int) -> Outcome:
     return read_named(opening, line["name"], line.end(), format="deepseek_v3")
 
 
-def _step(opening: Opening, at: int) -> Outcome:
-    inner = Opening(text=opening.text, start=at, after=at, offers=opening.offers)
+def _step(opening: Opening, at: int) -> ParseOutcome:
+    inner = Opening(text=opening.text, start=at, after=at, offered=opening.offered)
     found = read_tagged(inner, format="step3")
     if isinstance(found, Found):
         return found
     return NOT_HERE if found.sure else NOT_YET
 
 
-def read_mistral(opening: Opening) -> Outcome:
+def read_mistral(opening: Opening) -> ParseOutcome:
     """Read the text after `[TOOL_CALLS]`: a list of objects, or a name and `[ARGS]`."""
     text, start = opening.text, opening.start
     at = skip_space(text, opening.after)
     if at == len(text):
         return NOT_YET
     if text[at] == "{" or (text[at] == "[" and not text.startswith(("[CALL_ID]", "[ARGS]"), at)):
-        return read_objects(text, start, at, opening.offers, format="mistral_json")
+        return read_objects(text, start, at, opening.offered, format="mistral_json")
     named = _MISTRAL.match(text, at)
     if named:
         return read_named(opening, named["name"], named.end(), format="mistral_v11")
     if not _MISTRAL_BEGINS.match(text, at):
         return NOT_HERE
-    if "[" in text[at:] or opening.offers.begins_a_name(text[at:].strip()):
+    if "[" in text[at:] or opening.offered.begins_a_name(text[at:].strip()):
         return Found(end=len(text), format="mistral_v11", items=(cut_off("", start),), sure=False)
     return NOT_YET
 
 
-def read_plamo(opening: Opening) -> Outcome:
+def read_plamo(opening: Opening) -> ParseOutcome:
     """Read `<|plamo:begin_tool_name:plamo|>NAME<..>` and its arguments, each between tokens, or their outer tokens."""
     text = opening.text
     named = _PLAMO.match(text, opening.start)
@@ -137,7 +137,7 @@ _FENCE_ENDS = re.compile(r"\s*`{3,}")
 _TO_EVERYONE = "all"
 
 
-def read_action(opening: Opening) -> Outcome:
+def read_action(opening: Opening) -> ParseOutcome:
     """Read the call after `Action:` at the beginning of a line."""
     text = opening.text
     if fenced := _FENCED.match(text, opening.after):
@@ -148,7 +148,7 @@ def read_action(opening: Opening) -> Outcome:
         may = begun and (not begun["input"] or _INPUT.replace(" :", ":").startswith(begun["input"].rstrip()))
         return NOT_YET if may or _FENCED_BEGINS.match(text, opening.after) else NOT_HERE
     written = named["name"]
-    if opening.offers.named(written) is None and not text.startswith("{", skip_fence(text, named.end())):
+    if opening.offered.named(written) is None and not text.startswith("{", skip_fence(text, named.end())):
         return NOT_YET if _FENCE_BEGINS.match(text, named.end()) else NOT_HERE
     if written.lower() in ("none", "n/a", "finish", "final answer"):
         return NOT_HERE
@@ -161,22 +161,22 @@ def _react(opening: Opening, written: str, at: int) -> Found:
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
         return Found(end=len(text), format="react", items=(unreadable(error, written, start),), sure=False)
-    item = Shape(opening.offers, start, end, repairs).call(written, arguments)
+    item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
     invented = _OBSERVATION.match(text, end)
     if invented is None and _OBSERVATION_BEGINS.match(text, end):
         sure = False
     return Found(end=end, format="react", items=(item,), sure=sure, rest_is_invented=invented is not None)
 
 
-def _command_r(opening: Opening, at: int) -> Outcome:
+def _command_r(opening: Opening, at: int) -> ParseOutcome:
     text = opening.text
-    found = read_objects(text, opening.start, at, opening.offers, format="commandr_action")
+    found = read_objects(text, opening.start, at, opening.offered, format="commandr_action")
     end = _FENCE_ENDS.match(text, found.end)
     sure = found.sure and (end is not None or not closer_may_come(text, found.end))
     return Found(end=end.end() if end else found.end, format=found.format, items=found.items, sure=sure)
 
 
-def read_prompt(opening: Opening) -> Outcome:
+def read_prompt(opening: Opening) -> ParseOutcome:
     """Read the call after `>>>` at the beginning of a line, or right after a call."""
     text, start = opening.text, opening.start
     named = _PROMPT.match(text, opening.after)
@@ -191,5 +191,5 @@ def read_prompt(opening: Opening) -> Outcome:
     except UnreadableValueError as error:
         trouble = unreadable(error, named["name"], start)
         return Found(end=len(text), format="functionary_v32", items=(trouble,), sure=False)
-    item = Shape(opening.offers, start, end, repairs).call(named["name"], arguments)
+    item = CallBuilder(opening.offered, start, end, repairs).call(named["name"], arguments)
     return Found(end=end, format="functionary_v32", items=(item,), sure=sure)

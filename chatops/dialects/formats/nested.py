@@ -19,14 +19,14 @@ from chatops.dialects.formats.base import (
     Found,
     Item,
     Opening,
-    Outcome,
-    Trouble,
+    ParseOutcome,
+    UnusableCall,
     cut_off,
     skip_space,
-    unknown,
+    unknown_tool,
     unreadable,
 )
-from chatops.dialects.formats.json_objects import Shape, closed_block
+from chatops.dialects.formats.json_objects import CallBuilder, closed_block
 from chatops.dialects.json_reader import read_value, read_whole
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
 from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
@@ -45,9 +45,9 @@ _BARE_TEXT = "text without delimiters was read as text"
 _LOST_BRACE = "the closing brace of the arguments is missing"
 
 
-def read_gemma(opening: Opening, *, format: str) -> Outcome:
+def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
     """Read the call after `<|tool_call` or `<start_function_call`."""
-    text, start, offers = opening.text, opening.start, opening.offers
+    text, start, offered = opening.text, opening.start, opening.offered
     if opening.after == len(text):
         return NOT_YET
     named = _NAMED.match(text, opening.after)
@@ -60,8 +60,8 @@ def read_gemma(opening: Opening, *, format: str) -> Outcome:
         trouble = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
         return Found(end=closer.end(), format=format, items=(trouble,))
     written = named["name"]
-    name = offers.named(written)
-    reader = _GemmaReader(text, offers.schema(name) if name else {})
+    name = offered.named(written)
+    reader = _GemmaReader(text, offered.schema(name) if name else {})
     try:
         arguments, end = reader.pairs(named.end(), reader.schema, 0)
     except UnreadableValueError as error:
@@ -74,9 +74,9 @@ def read_gemma(opening: Opening, *, format: str) -> Outcome:
         )
     item: Item
     if name is None:
-        item = unknown(written, offers, start)
+        item = unknown_tool(written, offered, start)
     else:
-        item = Shape(offers, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
+        item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
     return closed_block(text, end, [item], format=format)
 
 
@@ -208,7 +208,7 @@ _LOST_MARK = "the mark before a closing tag is missing"
 _LOST_CALL_END = "the closing tag of the call is missing"
 
 
-def read_minimax(opening: Opening) -> Outcome:
+def read_minimax(opening: Opening) -> ParseOutcome:
     """Read the text after the mark: the wrapper of calls, or a call."""
     text, start = opening.text, opening.start
     if wrapper := _WRAPPER.match(text, opening.after):
@@ -218,28 +218,28 @@ def read_minimax(opening: Opening) -> Outcome:
         begun = _WRAPPER_BEGINS.match(text, opening.after) or _CALL_BEGINS.match(text, opening.after)
         return NOT_YET if begun else NOT_HERE
     written = call["name"]
-    name = opening.offers.named(written)
+    name = opening.offered.named(written)
     reader = _MinimaxReader(text)
     try:
-        arguments, end = reader.arguments(call.end(), opening.offers.schema(name) if name else {})
+        arguments, end = reader.arguments(call.end(), opening.offered.schema(name) if name else {})
     except UnreadableValueError as error:
         if error.cut:
             return Found(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
         closer = _CALL_ENDS.search(text, error.position)
-        trouble = Trouble(
+        trouble = UnusableCall(
             kind=DiagnosticKind.UNREADABLE,
             message=f"could not be read: {error.message}",
             start=start,
             name=written,
         )
         if name is None:
-            trouble = unknown(written, opening.offers, start)
+            trouble = unknown_tool(written, opening.offered, start)
         return Found(
             end=closer.end() if closer else len(text), format="minimax_m3", items=(trouble,), sure=closer is not None
         )
     item: Item
     if name is None:
-        item = unknown(written, opening.offers, start)
+        item = unknown_tool(written, opening.offered, start)
     else:
         item = Call(name=name, arguments=arguments, start=start, end=end, repairs=tuple(dict.fromkeys(reader.repairs)))
     return Found(end=end, format="minimax_m3", items=(item,))

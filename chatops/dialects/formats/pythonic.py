@@ -15,15 +15,15 @@ from chatops.dialects.formats.base import (
     Call,
     Found,
     Item,
-    Offers,
+    OfferedTools,
     Opening,
-    Outcome,
-    Trouble,
+    ParseOutcome,
+    UnusableCall,
     closer_after,
     skip_space,
 )
-from chatops.dialects.formats.json_objects import Shape, broken, closed_block, read_objects
-from chatops.dialects.literals import PYTHON, Kind, Reader
+from chatops.dialects.formats.json_objects import CallBuilder, broken, closed_block, read_objects
+from chatops.dialects.literals import PYTHON, Container, LiteralReader
 from chatops.dialects.reading import Confidence, DiagnosticKind, Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
@@ -62,8 +62,8 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
         raise UnreadableValueError(
             "a name is not followed by arguments in parentheses", bracket, cut=bracket == len(text)
         )
-    reader = Reader(text, bracket, PYTHON)
-    arguments = reader.read(Kind.ARGUMENTS)
+    reader = LiteralReader(text, bracket, PYTHON)
+    arguments = reader.read(Container.ARGUMENTS)
     assert isinstance(arguments, dict), "arguments with names are read as a dict"
     return PythonicCall(name=name[0], arguments=arguments, start=begin, end=reader.at, repairs=tuple(reader.repairs))
 
@@ -71,7 +71,7 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tuple[tuple[PythonicCall, ...], int]:
     """Read the calls of `[f(), g()]`, or calls on lines of their own, at `start`; return them and the index after.
 
-    Without brackets, the list goes on while something that opens like a call follows a line break, a semicolon or a
+    Without brackets, the list continues while something that opens like a call follows a line break, a semicolon or a
     comma. With `close_open`, the bracket may be missing after a closed call.
 
     Raises UnreadableValueError if any of the calls is unreadable.
@@ -126,10 +126,10 @@ def read_python(opening: Opening, at: int, *, format: str) -> Found:
         calls, end = read_call_list(text, at, close_open=True)
     except UnreadableValueError as error:
         return broken(text, start, error, "", format=format)
-    items = python_items(calls, opening.offers)
+    items = python_items(calls, opening.offered)
     if not items:
         message = "holds no call: the list is empty"
-        items = [Trouble(kind=DiagnosticKind.UNREADABLE, message=message, start=start)]
+        items = [UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start)]
     repairs = {repair for call in calls for repair in call.repairs}
     ends = text.startswith("[", at) or closer_after(text, end) is not None
     return closed_block(
@@ -137,48 +137,48 @@ def read_python(opening: Opening, at: int, *, format: str) -> Found:
     )
 
 
-def python_items(calls: Sequence[PythonicCall], offers: Offers) -> list[Item]:
+def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[Item]:
     """Return an item for each call that was read as Python."""
     return [
-        Shape(offers, call.start, call.end, call.repairs).call(tool_of(call.name, offers), call.arguments)
+        CallBuilder(offered, call.start, call.end, call.repairs).call(tool_of(call.name, offered), call.arguments)
         for call in calls
     ]
 
 
-def tool_of(written: str, offers: Offers) -> str:
+def tool_of(written: str, offered: OfferedTools) -> str:
     """Return the name of the tool in `NAME.call(...)`, as Llama 3 calls its built-in tools; else the name as it is."""
-    return written.removesuffix(_BUILT_IN) if offers.named(written) is None else written
+    return written.removesuffix(_BUILT_IN) if offered.named(written) is None else written
 
 
-def begins_built_in(written: str, offers: Offers) -> bool:
+def begins_built_in(written: str, offered: OfferedTools) -> bool:
     """Return True if `NAME.call` of a tool on offer may begin with `written`."""
     name, _, rest = written.rpartition(".")
-    return _BUILT_IN.startswith(f".{rest}") and offers.named(name) is not None
+    return _BUILT_IN.startswith(f".{rest}") and offered.named(name) is not None
 
 
-def read_python_tag(opening: Opening) -> Outcome:
+def read_python_tag(opening: Opening) -> ParseOutcome:
     """Read the text after `<|python_tag|>`: objects, calls of built-in tools, or code to run."""
     text, start = opening.text, opening.start
     at = skip_space(text, opening.after + 1)
     if at == len(text):
         return NOT_YET
     if text[at] == "{":
-        return read_objects(text, start, at, opening.offers, format="llama3_python_tag")
+        return read_objects(text, start, at, opening.offered, format="llama3_python_tag")
     if _TAGGED_CALL.match(text, at):
         return Found(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
-    calls = _calls_in(text if end == len(text) else text[:end], at, opening.offers)
+    calls = _calls_in(text if end == len(text) else text[:end], at, opening.offered)
     if calls is None:
-        items: tuple[Item, ...] = (code_call(text[at:end].rstrip(), opening.offers, start, end),)
+        items: tuple[Item, ...] = (code_call(text[at:end].rstrip(), opening.offered, start, end),)
         return Found(end=end, format="llama3_python_tag", items=items, sure=ended is not None)
     built_in = any(call.name.endswith(_BUILT_IN) for call in calls)
     format = "llama3_builtin" if built_in else "llama3_python_tag"
-    found = tuple(python_items(calls, opening.offers))
+    found = tuple(python_items(calls, opening.offered))
     return Found(end=end, format=format, items=found, sure=ended is not None)
 
 
-def _calls_in(text: str, at: int, offers: Offers) -> tuple[PythonicCall, ...] | None:
+def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...] | None:
     """Return the calls that make up the end of `text`, if they are calls of tools and not code that looks like it."""
     try:
         calls, end = read_call_list(text, at)
@@ -186,18 +186,18 @@ def _calls_in(text: str, at: int, offers: Offers) -> tuple[PythonicCall, ...] | 
         return None
     if not calls or skip_space(text, end) < len(text):
         return None
-    if all(offers.named(tool_of(call.name, offers)) or call.name.endswith(_BUILT_IN) for call in calls):
+    if all(offered.named(tool_of(call.name, offered)) or call.name.endswith(_BUILT_IN) for call in calls):
         return calls
     return None
 
 
-def code_call(code: str, offers: Offers, start: int, end: int) -> Item:
+def code_call(code: str, offered: OfferedTools, start: int, end: int) -> Item:
     """Return the call that runs `code`, if a tool on offer does that; the model named no tool, so the user is asked."""
-    name = next((found for each in _CODE_TOOLS if (found := offers.named(each))), None)
+    name = next((found for each in _CODE_TOOLS if (found := offered.named(each))), None)
     if name is None:
-        return Trouble(
+        return UnusableCall(
             kind=DiagnosticKind.UNKNOWN_TOOL,
-            message=f"is no tool here, so code cannot be run; {offers.listed()}",
+            message=f"is no tool here, so code cannot be run; {offered.listed()}",
             start=start,
             name=_CODE_TOOLS[1],
         )

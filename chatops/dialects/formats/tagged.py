@@ -21,18 +21,25 @@ from chatops.dialects.formats.base import (
     Call,
     Found,
     Item,
-    Offers,
+    OfferedTools,
     Opening,
-    Outcome,
-    Trouble,
+    ParseOutcome,
+    UnusableCall,
     call_ends_at,
     closer_may_come,
     cut_off,
     skip_space,
-    unknown,
+    unknown_tool,
     with_repair,
 )
-from chatops.dialects.formats.json_objects import ARGUMENT_KEYS, Shape, broken, closed_block, read_arguments, read_named
+from chatops.dialects.formats.json_objects import (
+    ARGUMENT_KEYS,
+    CallBuilder,
+    broken,
+    closed_block,
+    read_arguments,
+    read_named,
+)
 from chatops.dialects.json_reader import read_whole, unwrap
 from chatops.dialects.literals import same
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
@@ -44,22 +51,22 @@ ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
 _INDENT = 64
 
 
-class Collected:
+class ArgumentCollector:
     """State of one call while it is read."""
 
-    __slots__ = ("_offers", "_start", "_trouble", "arguments", "name", "repairs", "schema", "written")
+    __slots__ = ("_offered", "_start", "_trouble", "arguments", "name", "repairs", "schema", "written")
 
-    def __init__(self, written: str, start: int, offers: Offers) -> None:
+    def __init__(self, written: str, start: int, offered: OfferedTools) -> None:
         """Set the name as the model wrote it, and the index where the call begins."""
         self.written = written
-        self.name = offers.named(written)
+        self.name = offered.named(written)
         """Name of the tool on offer; None if there is none."""
-        self.schema: Schema = {} if self.name is None else offers.schema(self.name)
+        self.schema: Schema = {} if self.name is None else offered.schema(self.name)
         self.arguments: dict[str, JsonValue] = {}
         self.repairs: list[str] = []
-        self._offers = offers
+        self._offered = offered
         self._start = start
-        self._trouble: Trouble | None = None
+        self._trouble: UnusableCall | None = None
 
     def put(self, key: str, read: ReadArgument) -> None:
         """Read and add the argument `key`. An error is recorded, not raised."""
@@ -76,14 +83,14 @@ class Collected:
     def refuse(self, message: str) -> None:
         """Record an error, if it is the first."""
         if self._trouble is None:
-            self._trouble = Trouble(
+            self._trouble = UnusableCall(
                 kind=DiagnosticKind.UNREADABLE, message=message, start=self._start, name=self.written
             )
 
     def item(self, end: int) -> Item:
         """Return the call, which ends at `end`, or the error that was recorded."""
         if self.name is None:
-            return unknown(self.written, self._offers, self._start)
+            return unknown_tool(self.written, self._offered, self._start)
         if self._trouble:
             return self._trouble
         repairs = tuple(dict.fromkeys(self.repairs))
@@ -139,7 +146,7 @@ class _Reading:
 
     __slots__ = ("call", "sure", "text")
 
-    def __init__(self, text: str, call: Collected) -> None:
+    def __init__(self, text: str, call: ArgumentCollector) -> None:
         self.text = text
         self.call = call
         self.sure = True
@@ -184,7 +191,7 @@ def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, t
     return typed(strip_newlines(raw), schema)
 
 
-def read_tagged(opening: Opening, *, format: str) -> Outcome:
+def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
     """Return the call whose opening tag begins at `opening.start`."""
     text = opening.text
     if glued := _GLUED.match(text, opening.start):
@@ -199,7 +206,7 @@ def read_tagged(opening: Opening, *, format: str) -> Outcome:
     if text.startswith(("{", '"'), at):
         format = "llama3_function_tag" if format == "qwen3_xml" else format
         return read_named(opening, written, at, format=format)
-    reading = _Reading(text, Collected(written, opening.start, opening.offers))
+    reading = _Reading(text, ArgumentCollector(written, opening.start, opening.offered))
     return _read(reading, opening.start, at, format)
 
 
@@ -210,7 +217,7 @@ def _read_glued(opening: Opening, glued: re.Match[str]) -> Found:
         arguments, end, repairs, sure = read_arguments(text, glued.end())
     except UnreadableValueError as error:
         return broken(text, start, error, glued["name"], format=format)
-    item = Shape(opening.offers, start, end, repairs).call(glued["name"], arguments)
+    item = CallBuilder(opening.offered, start, end, repairs).call(glued["name"], arguments)
     tag = _GLUED_ENDS.match(text, end)
     return closed_block(text, tag.end() if tag else end, [item], format=format, sure=sure)
 
@@ -329,7 +336,7 @@ _LOST_PAIRS_END = "the closing tag of the call is missing"
 
 def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
     """Return the call whose name is at `at`, after the opening tag; None if the text after the name does not fit."""
-    text, start, offers = opening.text, opening.start, opening.offers
+    text, start, offered = opening.text, opening.start, opening.offered
     named = NAMED.match(text, at)
     if named is None:
         return None
@@ -341,7 +348,7 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
     at = skip_space(text, at)
     if text.startswith("{", at):
         return read_named(opening, written, at, format=format)
-    call = Collected(written, start, offers)
+    call = ArgumentCollector(written, start, offered)
     pairs = _Pairs(text, call)
     end = pairs.read(at)
     if end < 0:
@@ -357,7 +364,7 @@ class _Pairs:
 
     __slots__ = ("call", "ended", "text")
 
-    def __init__(self, text: str, call: Collected) -> None:
+    def __init__(self, text: str, call: ArgumentCollector) -> None:
         self.text = text
         self.call = call
         self.ended = True

@@ -15,15 +15,15 @@ from chatops.dialects.formats.base import (
     Call,
     Found,
     Item,
-    Offers,
+    OfferedTools,
     Opening,
-    doubtful,
     only_closers_follow,
     skip_space,
     unclosed,
     unreadable,
+    with_low_confidence,
 )
-from chatops.dialects.formats.json_objects import NAME_KEYS, Shape, name_in, read_arguments
+from chatops.dialects.formats.json_objects import NAME_KEYS, CallBuilder, name_in, read_arguments
 from chatops.dialects.formats.marked import read_marked
 from chatops.dialects.formats.pythonic import (
     PythonicCall,
@@ -51,7 +51,7 @@ _NEXT = re.compile(r"\s*;?\s*")
 _NEXT_NAME = re.compile(r"\s*>>>\s*")
 
 
-def begins(text: str, at: int, offers: Offers) -> bool | None:
+def begins(text: str, at: int, offered: OfferedTools) -> bool | None:
     """Return True if the message from `at` on could be a call without a marker; None if it is too early to tell."""
     char = text[at]
     if char == "{":
@@ -64,28 +64,28 @@ def begins(text: str, at: int, offers: Offers) -> bool | None:
     if word is None:
         return False
     if word.end() == len(text):
-        return None if offers.begins_a_name(word[0]) or begins_built_in(word[0], offers) else False
-    if offers.named(tool_of(word[0], offers)) is None:
+        return None if offered.begins_a_name(word[0]) or begins_built_in(word[0], offered) else False
+    if offered.named(tool_of(word[0], offered)) is None:
         return False
     if text.startswith("(", word.end()) or _NAME_AND_OBJECT.match(text, word.end()):
         return True
     return None if _NAME_AND_OBJECT_BEGINS.match(text, word.end()) else False
 
 
-def read_whole_message(text: str, at: int, offers: Offers) -> Found | int:
+def read_whole_message(text: str, at: int, offered: OfferedTools) -> Found | int:
     """Return the calls that make up the message from `at` to its end, or the index up to which it is data.
 
     A call that was clearly meant for a tool on offer but cannot be read becomes trouble; its text stays text.
     """
     if text[at] == "{" or _DATA.match(text, at):
-        return _objects(text, at, offers)
+        return _objects(text, at, offered)
     word = _WORD.match(text, at)
     if word and _NAME_AND_OBJECT.match(text, word.end()):
-        return _named_objects(text, at, offers)
-    return _python(text, at, offers)
+        return _named_objects(text, at, offered)
+    return _python(text, at, offered)
 
 
-def _objects(text: str, at: int, offers: Offers) -> Found | int:
+def _objects(text: str, at: int, offered: OfferedTools) -> Found | int:
     """Read objects one after another, or a list of them."""
     items: list[Item] = []
     format = ""
@@ -94,8 +94,8 @@ def _objects(text: str, at: int, offers: Offers) -> Found | int:
         try:
             read = read_value(text, at, close_open=True)
         except UnreadableValueError as error:
-            return _broken(text, at, error, items, format, offers)
-        calls = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value)
+            return _broken(text, at, error, items, format, offered)
+        calls = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value)
         format = format or _format(read.value)
         between = _NEXT.match(text, read.end)
         end = read.end
@@ -107,11 +107,11 @@ def _objects(text: str, at: int, offers: Offers) -> Found | int:
 
 
 def _broken(
-    text: str, at: int, error: UnreadableValueError, items: list[Item], format: str, offers: Offers
+    text: str, at: int, error: UnreadableValueError, items: list[Item], format: str, offered: OfferedTools
 ) -> Found | int:
     """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
-    if offers.named(name) is None and not any(isinstance(each, Call) for each in items):
+    if offered.named(name) is None and not any(isinstance(each, Call) for each in items):
         return len(text) if _DATA.match(text, at) else at
     return Found(end=len(text), format=format or "llama3_json", items=(*items, unreadable(error, name, at)))
 
@@ -127,7 +127,7 @@ def _format(value: JsonValue) -> str:
     return "llama3_json" if key == "name" else "bare_json_alt"
 
 
-def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
+def _named_objects(text: str, at: int, offered: OfferedTools) -> Found | int:
     """Read `NAME` with its arguments on the next line, and more of them after `>>>`."""
     items: list[Item] = []
     start = at
@@ -139,7 +139,7 @@ def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
             arguments, end, repairs, _ = read_arguments(text, word.end())
         except UnreadableValueError:
             return start
-        items.append(Shape(offers, at, end, repairs).call(word[0], arguments))
+        items.append(CallBuilder(offered, at, end, repairs).call(word[0], arguments))
         following = _NEXT_NAME.match(text, end)
         if following is None:
             break
@@ -149,7 +149,7 @@ def _named_objects(text: str, at: int, offers: Offers) -> Found | int:
     return Found(end=len(text), format="functionary_v32", items=tuple(items))
 
 
-def _python(text: str, at: int, offers: Offers) -> Found | int:
+def _python(text: str, at: int, offered: OfferedTools) -> Found | int:
     """Read `[f(a=1)]`, one call without brackets, or several, which could also be an example."""
     bracketed = text[at] == "["
     try:
@@ -158,16 +158,16 @@ def _python(text: str, at: int, offers: Offers) -> Found | int:
         named = _CALLED.match(text, at)
         if named is None:
             return at
-        if offers.named(named["name"]) is None:
+        if offered.named(named["name"]) is None:
             return len(text)
         return Found(end=len(text), format="pythonic", items=(unreadable(error, named["name"], at),))
     if not calls or not only_closers_follow(text, end):
         return end if bracketed else at
-    if not any(offers.named(tool_of(call.name, offers)) for call in calls) and not _looks_meant(calls, bracketed):
+    if not any(offered.named(tool_of(call.name, offered)) for call in calls) and not _looks_meant(calls, bracketed):
         return at
-    items = python_items(calls, offers)
+    items = python_items(calls, offered)
     if not bracketed and len(items) > 1:
-        items = [doubtful(each) for each in items]
+        items = [with_low_confidence(each) for each in items]
     return Found(end=len(text), format="pythonic", items=tuple(items))
 
 
@@ -193,7 +193,7 @@ def begins_like_a_call(text: str, fence: Fence) -> bool | None:
     return fence.language in PYTHON_LANGUAGES and (text[at].isalpha() or text[at] == "_")
 
 
-def read_fenced(text: str, fence: Fence, offers: Offers, *, alone: bool) -> Found | None:
+def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) -> Found | None:
     """Return the calls in a fence; None if it holds anything else.
 
     `fence.ends` may be missing: a message may stop after the last call. With `alone`, nothing else is in the message,
@@ -202,13 +202,15 @@ def read_fenced(text: str, fence: Fence, offers: Offers, *, alone: bool) -> Foun
     whole = text[: _without_end_of_text(text)]
     closed = fence.ends.search(whole, fence.body)
     body = whole[: closed.start() + 1] if closed else whole
-    items = _in_tags(body, fence, offers) or _fenced_objects(body, fence, offers) or _fenced_python(body, fence, offers)
+    items = (
+        _in_tags(body, fence, offered) or _fenced_objects(body, fence, offered) or _fenced_python(body, fence, offered)
+    )
     if not items or not any(isinstance(each, Call) for each in items):
         return None
     if not closed:
         items = [unclosed(each) for each in items]
     if not (alone and closed):
-        items = [doubtful(each) for each in items]
+        items = [with_low_confidence(each) for each in items]
     return Found(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
 
 
@@ -220,7 +222,7 @@ def _without_end_of_text(text: str) -> int:
     return len(text)
 
 
-def _fenced_objects(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
+def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
     at = skip_space(text, fence.body)
     items: list[Item] = []
     while text[at : at + 1] in ("{", "["):
@@ -228,7 +230,7 @@ def _fenced_objects(text: str, fence: Fence, offers: Offers) -> list[Item] | Non
             read = read_value(text, at, close_open=True)
         except UnreadableValueError:
             return None
-        calls = Shape(offers, at, read.end, read.repairs, read.closed).unmarked(read.value)
+        calls = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value)
         if calls is None:
             return None
         items += calls
@@ -236,12 +238,12 @@ def _fenced_objects(text: str, fence: Fence, offers: Offers) -> list[Item] | Non
     return items if at == len(text) else None
 
 
-def _in_tags(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
+def _in_tags(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
     """Return calls with their own tags that were put into a fence."""
     at = skip_space(text, fence.body)
     items: list[Item] = []
     while tag := _TAGGED.match(text, at):
-        opening = Opening(text=text, start=at, after=tag.end(1) if tag[1] else tag.end(2), offers=offers)
+        opening = Opening(text=text, start=at, after=tag.end(1) if tag[1] else tag.end(2), offered=offered)
         if tag[1]:
             found = read_marked(opening, format="hermes", word=tag[1].lower())
         else:
@@ -253,7 +255,7 @@ def _in_tags(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
     return items if at == len(text) else None
 
 
-def _fenced_python(text: str, fence: Fence, offers: Offers) -> list[Item] | None:
+def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
     if fence.language not in PYTHON_LANGUAGES or not _PYTHON.match(text, skip_space(text, fence.body)):
         return None
     try:
@@ -261,9 +263,9 @@ def _fenced_python(text: str, fence: Fence, offers: Offers) -> list[Item] | None
     except UnreadableValueError:
         return None
     calls = tuple(replace(call, name=call.name.removeprefix(_OWN_MODULE)) for call in calls)
-    if skip_space(text, end) < len(text) or not all(offers.named(tool_of(call.name, offers)) for call in calls):
+    if skip_space(text, end) < len(text) or not all(offered.named(tool_of(call.name, offered)) for call in calls):
         return None
-    return python_items(calls, offers)
+    return python_items(calls, offered)
 
 
 def _printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:

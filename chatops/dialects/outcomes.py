@@ -1,4 +1,4 @@
-"""Deciding what a block comes to (calls, text, or wait for more), and the modes after a call."""
+"""Act on the outcome of a format's reader: take calls, pass text, or wait for more; and the modes after a call."""
 
 from dataclasses import replace
 from enum import Enum, auto
@@ -11,11 +11,11 @@ from chatops.dialects.formats.base import (
     Early,
     Found,
     Nothing,
-    Outcome,
-    Trouble,
-    doubtful,
+    ParseOutcome,
+    UnusableCall,
     only_closers_follow,
     skip_space,
+    with_low_confidence,
 )
 from chatops.dialects.masks import (
     CUE_REACH,
@@ -30,42 +30,42 @@ from chatops.dialects.message import ANYTHING, Message
 from chatops.dialects.reading import DiagnosticKind
 
 
-class Went(Enum):
+class Progress(Enum):
     """Result of one pass of the text mode."""
 
-    ON = auto()
+    ADVANCED = auto()
     """It passed something or changed the mode."""
-    NOWHERE = auto()
+    PAUSED = auto()
     """It needs more text, or the message has ended."""
 
 
-Step = int | Went
+Continuation = int | Progress
 """Result for one position: the index from which to continue because this is text, or the result of the mode."""
 
 _ENDS_CALL = ">]})`"
 _ENDS_SPAN = "`\n"
 
 
-def wait(message: Message, start: int, wanted: str | None = ANYTHING) -> Went:
+def wait(message: Message, start: int, wanted: str | None = ANYTHING) -> Progress:
     """Pass the text before `start` and wait for `wanted`, as `Message.pause` does."""
     message.pass_content(start)
     message.pause(wanted)
-    return Went.NOWHERE
+    return Progress.PAUSED
 
 
-def masked(message: Message, start: int) -> Step | None:
-    """Return the step if `start` is in a code span or that is still unknown; None if it is not."""
-    if not message.runs:
+def in_code_span(message: Message, start: int) -> Continuation | None:
+    """Return the continuation if `start` is in a code span or that is still unknown; None if it is not."""
+    if not message.backtick_runs:
         return None
-    end = span_end(message.text, start, message.runs, final=message.final)
+    end = span_end(message.text, start, message.backtick_runs, final=message.final)
     if isinstance(end, Early):
         return wait(message, start, _ENDS_SPAN)
-    message.runs.clear()
+    message.backtick_runs.clear()
     return end
 
 
-def in_quotation(message: Message, start: int, end: int, *, opens: bool = False) -> Step | None:
-    """Return the step if a quotation opens right before `text[start:end]`; None if none does.
+def in_quotation(message: Message, start: int, end: int, *, opens: bool = False) -> Continuation | None:
+    """Return the continuation if a quotation opens right before `text[start:end]`; None if none does.
 
     With `opens`, that text opens something, so more of it follows in the quotation: up to the last closing sign in the
     paragraph, or all of the paragraph.
@@ -81,8 +81,8 @@ def in_quotation(message: Message, start: int, end: int, *, opens: bool = False)
     return after
 
 
-def cited(message: Message, start: int, end: int) -> Step | None:
-    """Return the step if the mark at `text[start:end]` is only mentioned, in closed quotes; None otherwise."""
+def mentioned(message: Message, start: int, end: int) -> Continuation | None:
+    """Return the continuation if the mark at `text[start:end]` is only mentioned, in closed quotes; None otherwise."""
     closing = quotation_around(message.text, start)
     if not closing:
         return None
@@ -90,20 +90,20 @@ def cited(message: Message, start: int, end: int) -> Step | None:
     return wait(message, start) if isinstance(after, Early) else after
 
 
-def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
+def apply_outcome(message: Message, start: int, after: int, outcome: ParseOutcome) -> Continuation:
     """Act on `outcome`, read from `start`. `after` is the index from which to continue if it is text."""
-    if not message.offers.are_read:
+    if not message.offered.are_read:
         return after
     if not outcome.sure and not message.final:
         cut = isinstance(outcome, Found) and any(
-            isinstance(each, Trouble) and each.kind is DiagnosticKind.CUT_OFF for each in outcome.items
+            isinstance(each, UnusableCall) and each.kind is DiagnosticKind.CUT_OFF for each in outcome.items
         )
         return wait(message, start, _ENDS_CALL if cut else ANYTHING)
     if isinstance(outcome, Nothing) or outcome.end <= start:
-        if message.final and message.ledger.removed and only_closers_follow(message.text, start):
+        if message.final and message.result.removed and only_closers_follow(message.text, start):
             message.pass_content(start)
             message.skip(len(message.text))
-            return Went.NOWHERE
+            return Progress.PAUSED
         decline(message, start)
         return after
     said = in_quotation(message, start, outcome.end, opens=outcome.wraps)
@@ -119,31 +119,33 @@ def settle(message: Message, start: int, after: int, outcome: Outcome) -> Step:
             return outcome.end if outcome.sure else after
         enclosure = enclosed
     message.pass_content(start)
-    message.documents = message.documents or introduces_an_example(message.ledger.recent(CUE_REACH))
-    if enclosure is Enclosure.DOUBTFUL or message.documents:
-        outcome = replace(outcome, items=tuple(doubtful(each) for each in outcome.items))
-    take(message, outcome)
-    return Went.ON
+    message.announced_example = message.announced_example or introduces_an_example(
+        message.result.content_tail(CUE_REACH)
+    )
+    if enclosure is Enclosure.DOUBTFUL or message.announced_example:
+        outcome = replace(outcome, items=tuple(with_low_confidence(each) for each in outcome.items))
+    take_calls(message, outcome)
+    return Progress.ADVANCED
 
 
 def decline(message: Message, start: int) -> None:
     """Note that the call marker at `start` is text, unless it is only mentioned."""
     if not quotation_around(message.text, start):
         message.pass_content(start)
-        message.declined = message.ledger.length
+        message.declined = message.result.length
 
 
-def take(message: Message, found: Found) -> None:
+def take_calls(message: Message, found: Found) -> None:
     """Take a block that begins at `at`, and move past it."""
-    if not message.ledger.has_content:
-        message.led_by_call = True
+    if not message.result.has_content:
+        message.began_with_call = True
     if found.end - message.at > MAX_CALL:
         message_to_model = f"is longer than {MAX_CALL} characters"
-        trouble = Trouble(kind=DiagnosticKind.UNREADABLE, message=message_to_model, start=message.at)
+        trouble = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message_to_model, start=message.at)
         found = Found(end=found.end, format=found.format, items=(trouble,))
-    message.ledger.take(found, message.text, message.base)
+    message.result.add_calls(found, message.text, message.base)
     message.skip(found.end)
-    message.runs.clear()
+    message.backtick_runs.clear()
     if found.wraps:
         message.wrapper = found.format
     else:
@@ -170,7 +172,7 @@ def after_call(message: Message) -> bool:
         return message.pause(ANYTHING)
     if text[at] not in "<]":
         message.wrapper = ""
-    message.fresh = end == at
+    message.at_line_start = end == at
     message.mode = message.plain
     return True
 
