@@ -23,10 +23,11 @@ from chatops.config.registry_model import (
     free_key,
 )
 from chatops.config.registry_schema import json_schema as json_schema
+from chatops.domain.decisions import AnyArguments
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import tool_name
-from chatops.policy.patterns import ARGV_TOOLS, HOST_TOOLS, RUNS_ANYTHING, parse_rule, pattern_from_list
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
+from chatops.policy.patterns import parse_rule, pattern_from_list
 from chatops.policy.registry import (
     HostType,
     KeySource,
@@ -44,11 +45,10 @@ from chatops.policy.verdicts import Rule
 from chatops.policy.workflow_definition import Definition
 
 MAX_BYTES = 4_000_000
-KNOWN_TOOLS = (
-    "file_read file_list file_search file_write file_edit scratch_write scratch_read web_search web_fetch"
-    " knowledge_search memory_read memory_write wolfram_alpha shell_exec python_exec code_interpreter"
-).split()
-"""Built-in tools (surface, section 4). A near miss of one of them, in a setting that decides rights, is an error."""
+PLANNED_TOOLS = ("knowledge_search", "memory_read", "memory_write", "wolfram_alpha")
+"""Names that a registry may use already, for tools that this version does not have."""
+KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES, *PLANNED_TOOLS)
+"""Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 
 BUILT_IN_MODELS = ("default", "env", "demo", "claude_cli")
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
@@ -248,7 +248,7 @@ class _Reader:
             self.warnings.append(f"{self._where(path)}: an allow rule without match answers nothing.")
         if "*" in entry.match[:-1]:
             self.warnings.append(f"{self._where((*path, 'match'))}: only the last * stands for further words.")
-        if entry.workspace and (tool not in ARGV_TOOLS or entry.verdict != "allow"):
+        if entry.workspace and (not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).command or entry.verdict != "allow"):
             self.warnings.append(
                 f"{self._where((*path, 'workspace'))}: this counts only in a rule that allows shell_exec."
             )
@@ -261,10 +261,10 @@ class _Reader:
         for index, text in enumerate(entry.confirm_allow):
             where: Path = (*path, "confirm_allow", index)
             try:
-                tool, _ = parse_rule(text)
+                tool, pattern = parse_rule(text)
             except ConfigError as error:
                 raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
-            if text.strip() in RUNS_ANYTHING:
+            if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
                 self.warnings.append(
                     f"{self._where(where)}: a bare {tool} would let the model run anything, so it answers nothing."
                 )
@@ -288,7 +288,7 @@ class _Reader:
             timeout_s=entry.timeout_s,
             ports=None if entry.ports is None else tuple(entry.ports),
         )
-        if entry.ports and meant not in HOST_TOOLS:
+        if entry.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
             self.warnings.append(f"{self._where(('tools', name, 'ports'))}: this counts only for web_fetch.")
         return meant, setting
 

@@ -28,7 +28,7 @@ from chatops.demo.catalogue import (
 )
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Problem
+from chatops.domain.tools import CallFacts, Capabilities, Problem
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place, world_problem
 from chatops.tools.files import content_of, inspect_content, put, reconcile_put
@@ -158,7 +158,14 @@ def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: Too
     return inspect_content(_path(name), _content(name, nodes, connections, version=version + 1), facts, context)
 
 
-@tool(inspect=_inspect_deploy, reconcile=reconcile_put, timeout_s=20.0, source=SOURCE, steps=(_ASSEMBLE,))
+@tool(
+    inspect=_inspect_deploy,
+    reconcile=reconcile_put,
+    capabilities=Capabilities(writes=f"{FOLDER}/{{name}}.json", reads_workspace=True),
+    timeout_s=20.0,
+    source=SOURCE,
+    steps=(_ASSEMBLE,),
+)
 def component_deploy(
     name: FlowName, nodes: Nodes, connections: Connections, context: ToolContext, facts: CallFacts
 ) -> str:
@@ -176,6 +183,7 @@ def _inspect_deployed(arguments: Mapping[str, Any], facts: CallFacts, context: T
 
 
 @tool(
+    capabilities=Capabilities(reads_workspace=True),
     min_access=AccessLevel.VIEWER,
     verdict=Verdict.ALLOW,
     read_only=True,

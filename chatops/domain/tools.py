@@ -1,7 +1,7 @@
 """Tools, calls of tools, and their results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
@@ -17,6 +17,54 @@ def tool_name(name: str) -> str:
     """Return the name of the tool that `name` means: itself, unless it is an alias."""
     return ALIASES.get(name, name)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What calls of a tool do beyond returning a result. Policy, engine and UIs ask this and never a tool's name.
+
+    `command`, `code`, `url` and `path` name arguments; empty: the tool has no such argument.
+    """
+
+    command: str = ""
+    """Argument with a command line to run. Rules for the tool are patterns of words."""
+    code: str = ""
+    """Argument with source code to run. No pattern can tell what code does."""
+    url: str = ""
+    """Argument with a URL to fetch. Rules for the tool are hosts."""
+    path: str = ""
+    """Argument that names a file or a folder. Rules for the tool are globs, as for a tool without any of these."""
+    writes: str = ""
+    """Path of the file that a call writes, as a template over its arguments: ``{path}``, ``flows/{name}.json``."""
+    reads_workspace: bool = False
+    """True if its result may contain data of the workspace; later outbound calls then ask."""
+    returns_content: bool = False
+    """True if its result is the content of files, which says nothing about how the call went."""
+
+    @property
+    def runs_anything(self) -> bool:
+        """True if the model writes what runs, so that a rule without a pattern would permit everything."""
+        return bool(self.command or self.code)
+
+
+NO_CAPABILITIES = Capabilities()
+_READS = Capabilities(path="path", reads_workspace=True, returns_content=True)
+_WRITES = Capabilities(path="path", writes="{path}", reads_workspace=True)
+BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
+    {
+        "file_read": _READS,
+        "file_list": _READS,
+        "file_search": _READS,
+        "file_write": _WRITES,
+        "file_edit": _WRITES,
+        "scratch_write": Capabilities(),
+        "scratch_read": Capabilities(),
+        "web_search": Capabilities(),
+        "web_fetch": Capabilities(url="url"),
+        "shell_exec": Capabilities(command="command", reads_workspace=True),
+        "python_exec": Capabilities(code="code", reads_workspace=True),
+    }
+)
+"""The built-in tools. Each takes its capabilities from here, so that rules can be read without loading the tools."""
 
 BUILT_IN = "built-in"
 """Source of the tools that come with chatops."""
@@ -66,8 +114,7 @@ class ToolSpec:
     """True if running it twice has the same effect as once, so that it may be repeated after a crash."""
     reconcilable: bool = False
     """True if the tool can find out whether a started call took effect."""
-    reads_workspace: bool = False
-    """True if its result may contain workspace data; later outbound calls then ask."""
+    capabilities: Capabilities = NO_CAPABILITIES
     asks_after_reading: bool = False
     """True if it sends text off the machine, so that it asks once the session has read workspace files."""
     timeout_s: float = 60.0
@@ -82,7 +129,11 @@ def definition_of(spec: ToolSpec) -> str:
     A built-in tool that was only reworded keeps the digest of its first wording, so that a call that waits in a store
     of an earlier version is not reviewed again.
     """
-    found = digest(spec.name, spec.description, spec.schema, spec.read_only, spec.idempotent, spec.source)
+    known = (spec.name, spec.description, spec.schema, spec.read_only, spec.idempotent, spec.source)
+    # Built-in tools have those of `BUILT_IN_TOOLS`. Without any, a digest is that of versions without capabilities.
+    if spec.source != BUILT_IN and spec.capabilities != NO_CAPABILITIES:
+        return digest(*known, asdict(spec.capabilities))
+    found = digest(*known)
     return _FIRST_WORDING[spec.name] if _REWORDED.get(spec.name) == found else found
 
 

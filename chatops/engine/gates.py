@@ -11,9 +11,7 @@ from chatops.domain.tools import ToolCall
 from chatops.engine import inspection, rounds
 from chatops.engine.draft import Draft
 from chatops.engine.state import CallState, InRound, Inspecting
-from chatops.policy.workflow import CommandGate
-
-TOOL = "shell_exec"
+from chatops.policy.workflow import GATE_TOOL, CommandGate
 
 
 def begin(draft: Draft, gate: CommandGate) -> None:
@@ -23,7 +21,7 @@ def begin(draft: Draft, gate: CommandGate) -> None:
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
-    call = ToolCall(id=call_id(number, 1), name=TOOL, arguments=canonical(arguments))
+    call = ToolCall(id=call_id(number, 1), name=GATE_TOOL, arguments=canonical(arguments))
     text = f"[chatops] Gate {gate.name}: {gate.command}"
     draft.say(UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE))
     draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))

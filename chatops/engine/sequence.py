@@ -12,7 +12,6 @@ from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.state import Settled, TurnState
 from chatops.engine.tracker import EARLIER
-from chatops.policy.patterns import RUNS_ANYTHING
 
 MOST_OF_A_RESULT = 4_000
 """Characters of the result of a done call that are kept."""
@@ -57,7 +56,7 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
         return None
     found = contract.done[same[-1]]
     known = found.outcome is Outcome.SUCCESS
-    if known and call.name in RUNS_ANYTHING and _changed_since(draft.state, contract, same[-1]):
+    if known and facts.command and _changed_since(draft.state, contract, same[-1]):
         return None
     told = "It is done" if found.outcome is Outcome.SUCCESS else "Nothing tells whether it took effect"
     content = f"(Not run again: an earlier attempt at this step made this very call. {told}. Its result:)\n"

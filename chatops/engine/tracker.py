@@ -15,14 +15,12 @@ from itertools import product
 from math import prod
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.endings import RUN_PROGRAMS
 from chatops.domain.messages import Message, ToolMessage
-from chatops.domain.tools import Outcome, ToolResult, ToolSpec
+from chatops.domain.tools import BUILT_IN, Outcome, ToolResult, ToolSpec
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
 from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 
 EARLIER = "earlier attempt"
@@ -92,7 +90,7 @@ def as_verdict(
 ) -> ToolResult:
     """Turn the result of a validation that did not pass into a failure with its findings.
 
-    A tool whose `spec` reads the workspace returns data. With `passes_when` success that data is not read as a report.
+    With `passes_when` success, a result that is the content of files is not read as a report.
     """
     validations = contract.validations if contract is not None else ()
     validation = next((one for one in validations if one.tool == tool), None)
@@ -103,10 +101,12 @@ def as_verdict(
         case PassesWhen.VALID:
             found = findings.reported(result.content)
         case PassesWhen.SUCCESS:
-            found = () if spec is not None and spec.reads_workspace else findings.denied(result.content)
+            content = spec is not None and spec.capabilities.returns_content
+            found = () if content else findings.denied(result.content)
         case PassesWhen.EXIT_CODE_0:
             # These succeed with exit code 0 only; their content is the program's output.
-            found = () if tool in RUN_PROGRAMS else findings.exit_code(result.content)
+            ours = spec is not None and spec.source == BUILT_IN and spec.capabilities.runs_anything
+            found = () if ours else findings.exit_code(result.content)
     return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found)) if found else result
 
 
@@ -194,9 +194,10 @@ def _changes(
     own = tool == validation.tool
     if validation.depends_on is not None and not own:
         return tool in validation.depends_on
-    if contract.validates(tool):
-        return tool in RUNS_ANYTHING and claims is not None and not _is_claimed(message, contract, claims)
     spec = grant.tool(tool)
+    if contract.validates(tool):
+        runs_anything = spec is None or spec.capabilities.runs_anything
+        return runs_anything and claims is not None and not _is_claimed(message, contract, claims)
     return spec is None or not spec.read_only
 
 

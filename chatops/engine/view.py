@@ -6,7 +6,7 @@ from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome
 from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
@@ -95,16 +95,13 @@ def may_be_retried(state: TurnState) -> bool:
     return failed and state.contract is None and state.gate is None
 
 
-WORKSPACE_READERS = frozenset(
-    {"file_read", "file_list", "file_search", "file_edit", "file_write", "shell_exec", "python_exec"}
-    | {"component_deploy", "validate_deployed"}
-)
+WORKSPACE_READERS = frozenset(name for name, known in BUILT_IN_TOOLS.items() if known.reads_workspace)
 """Built-in tools whose result may contain workspace data, including tools that the current role lacks."""
 
 
 def workspace_was_read(state: TurnState) -> bool:
     """Return True if a tool that reads the workspace has run in this session, including the current round."""
-    readers = WORKSPACE_READERS | {spec.name for spec in state.grant.tools if spec.reads_workspace}
+    readers = WORKSPACE_READERS | {spec.name for spec in state.grant.tools if spec.capabilities.reads_workspace}
     did_not_run = (Outcome.DENIED, Outcome.INVALID)
     said = (m for m in (*state.history, *state.messages) if isinstance(m, ToolMessage))
     if any(m.tool in readers and m.outcome not in did_not_run for m in said):

@@ -7,7 +7,7 @@ from chatops.domain.decisions import ArgumentPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import never_matches, parse_rule, show_rule
+from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec, UserSpec
 from chatops.policy.resolve import Registries, least_access
 
@@ -111,7 +111,10 @@ def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
 
 def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolSpec]) -> str:
     spec = next((one for one in specs if one.name == tool), None)
-    return never_matches(tool, pattern, built_in=spec is not None and spec.source == "built-in")
+    try:
+        return never_matches(spec, pattern if spec is None else reread(spec, pattern))
+    except ConfigError as error:
+        return str(error)
 
 
 def cannot_answer(model: ModelSpec) -> str:
@@ -162,7 +165,7 @@ def why_silent(name: str, *, registries: Registries) -> str:
 def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
     for text in user.confirm_allow:
         try:
-            tool, pattern = parse_rule(text)
+            tool, pattern = parse_rule(text, tools={spec.name: spec.capabilities for spec in specs})
         except ConfigError:
             continue  # A file with such a rule is not read in the first place.
         if tool not in tools:

@@ -42,7 +42,6 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.matching import covers, matches, undecided
-from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.verdicts import Answer, Judgement, Layer, Rule, meet
 
 
@@ -149,8 +148,9 @@ class Grant:
         for answer in self.answers:
             if answer.tool == tool and matches(answer.pattern, facts):
                 return answer
+        spec = self.tool(tool)
         for grant in remembered:
-            if isinstance(grant.pattern, AnyArguments) and tool in RUNS_ANYTHING:
+            if isinstance(grant.pattern, AnyArguments) and (spec is None or spec.capabilities.runs_anything):
                 # As for --approve: permission to run anything has to come from a site registry.
                 continue
             if grant.role == self.role and grant.tool == tool and matches(grant.pattern, facts):

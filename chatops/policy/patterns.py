@@ -1,11 +1,14 @@
 """The rule syntax of ``--approve``: ``file_edit``, ``shell_exec:git status *``, ``web_fetch:example.org``.
 
+Which kind of pattern a tool has follows from its `Capabilities`: words of a command, hosts, or path globs.
+
 `parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rule` give what
 the keys ``s`` and ``r`` of the dialog offer. Both always match the call they were made from.
 """
 
 import json
 import re
+from collections.abc import Mapping
 from typing import assert_never
 
 from chatops.domain.canonical import canonical
@@ -19,35 +22,26 @@ from chatops.domain.decisions import (
     PathPattern,
 )
 from chatops.domain.errors import ConfigError
-from chatops.domain.tools import CallFacts, tool_name
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
 from chatops.policy.argv import bare_name, simple_words
 from chatops.policy.globs import literal
 from chatops.policy.harmless import known_reader
 from chatops.policy.matching import STAR, matches
 
 __all__ = [
-    "ARGV_TOOLS",
-    "CODE_TOOLS",
-    "HOST_TOOLS",
-    "RUNS_ANYTHING",
+    "Tools",
     "matches",
     "never_matches",
     "parse_rule",
     "pattern_from_list",
+    "reread",
     "show_rule",
     "suggest_exact",
     "suggest_rule",
 ]
 
-ARGV_TOOLS = frozenset({"shell_exec"})
-CODE_TOOLS = frozenset({"python_exec", "code_interpreter"})
-HOST_TOOLS = frozenset({"web_fetch"})
-FILE_TOOLS = frozenset(
-    {"file_read", "file_list", "file_search", "file_write", "file_edit", "component_deploy", "validate_deployed"}
-)
-"""Built-in tools whose calls name files."""
-RUNS_ANYTHING = ARGV_TOOLS | CODE_TOOLS
-"""Tools for which a rule without a pattern would permit everything."""
+Tools = Mapping[str, Capabilities]
+"""The tools that a rule may be about, by name. A tool that is not listed has no capabilities."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST = re.compile(
@@ -56,7 +50,7 @@ _HOST = re.compile(
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_./+%,:^@=-]+")
 
 
-def parse_rule(text: str) -> tuple[str, ArgumentPattern]:
+def parse_rule(text: str, *, tools: Tools = BUILT_IN_TOOLS) -> tuple[str, ArgumentPattern]:
     """Return the tool and the pattern that `text` names.
 
     Raises ConfigError with advice on what to write instead.
@@ -71,11 +65,12 @@ def parse_rule(text: str) -> tuple[str, ArgumentPattern]:
         raise _unreadable(text, "nothing follows the colon")
     if argument.startswith("{"):
         return tool, _exact(text, argument)
-    if tool in ARGV_TOOLS:
+    known = tools.get(tool, NO_CAPABILITIES)
+    if known.command:
         return tool, _argv(text, argument)
-    if tool in CODE_TOOLS:
+    if known.code:
         raise _unreadable(text, "code has no pattern")
-    if tool in HOST_TOOLS:
+    if known.url:
         return tool, HostPattern(host=_checked_host(text, argument))
     return tool, PathPattern(glob=_checked_glob(text, argument))
 
@@ -99,29 +94,45 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
             assert_never(pattern)
 
 
-def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
+def pattern_from_list(tool: str, match: tuple[str, ...], *, tools: Tools = BUILT_IN_TOOLS) -> ArgumentPattern:
     """Return the pattern of a role rule's ``match``.
+
+    Several words for a tool that is not in `tools` are the words of a command: they match nothing if it runs none.
 
     Raises ConfigError if it is no pattern for `tool`.
     """
     if not match:
         return ANY_ARGUMENTS
-    if tool in ARGV_TOOLS:
+    known = tools.get(tool, NO_CAPABILITIES)
+    if known.command or (tool not in tools and len(match) > 1):
         if not bare_name(match[0]):
             raise ConfigError(
                 f"The first word of match is {match[0]!r}, but a rule for {tool} has to name a program.",
                 advice='Write the words of the command, e.g. ["git", "status", "*"].',
             )
         return ArgvPattern(words=match)
-    if tool in CODE_TOOLS or len(match) != 1:
+    if known.code or len(match) != 1:
         raise ConfigError(
             f"match of a rule for {tool} has to be one path glob or one host.",
             advice='Write e.g. "src/**" for files or "*.example.org" for the web.',
         )
-    return parse_rule(f"{tool}:{match[0]}")[1]
+    return parse_rule(f"{tool}:{match[0]}", tools=tools)[1]
 
 
-def suggest_exact(tool: str, facts: CallFacts) -> ArgumentPattern:
+def reread(tool: ToolSpec, pattern: ArgumentPattern) -> ArgumentPattern:
+    """Return `pattern`, as read before anything was known of `tool`, as a pattern of the kind that the tool has.
+
+    A registry is read before the tools of a program are known, and takes their patterns for path globs.
+
+    Raises ConfigError if it is none of that kind.
+    """
+    known = tool.capabilities
+    if not isinstance(pattern, PathPattern) or not (known.runs_anything or known.url):
+        return pattern
+    return parse_rule(f"{tool.name}:{pattern.glob}", tools={tool.name: known})[1]
+
+
+def suggest_exact(tool: str, facts: CallFacts, *, tools: Tools = BUILT_IN_TOOLS) -> ArgumentPattern:
     """Return what an approval "for the session" remembers: this command, file or host, and nothing wider."""
     if facts.argv:
         candidate: ArgumentPattern = ArgvPattern(words=facts.argv)
@@ -132,7 +143,7 @@ def suggest_exact(tool: str, facts: CallFacts) -> ArgumentPattern:
         candidate, usable = HostPattern(host=facts.hosts[0]), not facts.hosts[0].startswith(STAR)
     else:
         candidate, usable = ExactArguments(arguments=facts.arguments), True
-    if usable and tool not in CODE_TOOLS and matches(candidate, facts):
+    if usable and not tools.get(tool, NO_CAPABILITIES).code and matches(candidate, facts):
         return candidate
     return ExactArguments(arguments=facts.arguments)
 
@@ -154,12 +165,12 @@ def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
     return wider if wider is not None and matches(wider, facts) else exact
 
 
-def never_matches(tool: str, pattern: ArgumentPattern, *, built_in: bool) -> str:
+def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
     """Return why no call of `tool` can match `pattern`; empty if one can, or if that is not known."""
     if not isinstance(pattern, PathPattern):
         return ""
-    if built_in and tool not in FILE_TOOLS:
-        return f"calls of {tool} name no file"
+    if tool is not None and tool.source == BUILT_IN and not tool.capabilities.path:
+        return f"calls of {tool.name} name no file"
     if pattern.glob.endswith("/"):
         return f"no path ends with a slash; write {pattern.glob}**"
     if "//" in pattern.glob:

@@ -16,7 +16,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace, binding_layers
-from chatops.policy.patterns import RUNS_ANYTHING, parse_rule
+from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
 from chatops.policy.verdicts import Answer, Layer, Rule, meet
 
@@ -129,7 +129,7 @@ def resolve_grant(
     of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
     limit is set.
 
-    Raises ConfigError for an unknown role or a bad approval.
+    Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
     site = registries[0]
     chosen = find_role(role, registries=registries)
@@ -142,7 +142,7 @@ def resolve_grant(
         *binding_layers(specs, at=at),
         _level_layer(specs, registries=registries, level=level),
         *_confirm_deny_layers(registries, person=person),
-        *(layer for spec in roles for layer in _role_layers(spec)),
+        *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
         *extra_layers,
     ]
     grant = Grant(
@@ -154,8 +154,8 @@ def resolve_grant(
         layers=(),
         answers=(
             *_approvals(approvals, specs=specs, site=site),
-            *_confirm_allow(registries, person=person),
-            *(answer for spec in roles for answer in _role_answers(spec)),
+            *_confirm_allow(registries, person=person, specs=specs),
+            *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
     )
@@ -226,18 +226,27 @@ def _confirm_deny_layers(registries: Registries, *, person: Person) -> list[Laye
     return layers
 
 
-def _role_layers(role: RoleSpec) -> list[Layer]:
+def _rules(role: RoleSpec, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
+    """Return the rules of a role, with the patterns of the kind that each tool has."""
+    known = {spec.name: spec for spec in specs}
+    return tuple(
+        replace(rule, pattern=reread(known[rule.tool], rule.pattern)) if rule.tool in known else rule
+        for rule in role.rules
+    )
+
+
+def _role_layers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Layer]:
     layers = []
     if role.tools is not None:
         rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in dict.fromkeys(role.tools))
         layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY))
-    strict = tuple(rule for rule in role.rules if rule.verdict is not Verdict.ALLOW)
+    strict = tuple(rule for rule in _rules(role, specs) if rule.verdict is not Verdict.ALLOW)
     if strict:
         layers.append(Layer(name=f"rules of role {role.name}", rules=strict))
     return layers
 
 
-def _role_answers(role: RoleSpec) -> list[Answer]:
+def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Answer]:
     """Return answers for the role's rules with *allow*. They answer an ask, and only for an argument pattern."""
     return [
         Answer(
@@ -246,27 +255,28 @@ def _role_answers(role: RoleSpec) -> list[Answer]:
             source=f"rule of role {role.name}",
             workspace_read=rule.workspace_read,
         )
-        for rule in role.rules
+        for rule in _rules(role, specs)
         if rule.verdict is Verdict.ALLOW and not isinstance(rule.pattern, AnyArguments)
     ]
 
 
 def _approvals(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registry | None) -> list[Answer]:
-    names = [spec.name for spec in specs]
+    tools = {spec.name: spec.capabilities for spec in specs}
+    names = list(tools)
     answers = []
     for text in texts:
-        tool, pattern = parse_rule(text)
-        if tool not in names:
+        tool, pattern = parse_rule(text, tools=tools)
+        if tool not in tools:
             near = get_close_matches(tool, names, n=1)
             raise ConfigError(
                 f"--approve {text}: there is no tool {tool!r} here.",
                 advice=f"Did you mean {near[0]}?" if near else f"Tools here: {', '.join(names)}.",
             )
-        if isinstance(pattern, AnyArguments) and tool in RUNS_ANYTHING and not _any_shell(site):
+        if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
             raise ConfigError(
                 f"--approve {tool} would let the model run anything.",
-                advice=f"Name the commands, e.g. --approve 'shell_exec:git status *'. A site registry with"
-                f' "approve_any_shell": true permits a bare {tool}.',
+                advice=f"Name the commands, e.g. --approve '{tool if tools[tool].command else 'shell_exec'}:git status"
+                f' *\'. A site registry with "approve_any_shell": true permits a bare {tool}.',
             )
         answers.append(Answer(tool=tool, pattern=pattern, source=f"--approve {text}"))
     return answers
@@ -276,22 +286,25 @@ def _any_shell(site: Registry | None) -> bool:
     return site is not None and site.approve_any_shell
 
 
-def _confirm_allow(registries: Registries, *, person: Person) -> list[Answer]:
+def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[ToolSpec]) -> list[Answer]:
     """Return answers for `confirm_allow`.
 
     A rule that cannot be parsed, or that would permit running anything, is left out.
     """
     site, _ = registries
+    tools = {spec.name: spec.capabilities for spec in specs}
     answers = []
     for registry in registries:
         if registry is None or registry.users is None:
             continue
         for text in entitlement(registry.users, person=person).confirm_allow:
             try:
-                tool, pattern = parse_rule(text)
+                tool, pattern = parse_rule(text, tools=tools)
             except ConfigError:
                 continue
-            if isinstance(pattern, AnyArguments) and tool in RUNS_ANYTHING and not _any_shell(site):
+            if tool not in tools:
+                continue
+            if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
                 continue
             answers.append(Answer(tool=tool, pattern=pattern, source=f"confirm_allow {text}"))
     return answers

@@ -86,6 +86,8 @@ class CommandGate:
 
 
 Gate = PatternGate | CommandGate
+GATE_TOOL = "shell_exec"
+"""The tool that runs the command of a gate, which is its argument ``command``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,27 +11,21 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
-from chatops.domain.endings import RUN_PROGRAMS
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import BUILT_IN, ToolSpec
 from chatops.policy.concerns import MOST_TOOLS
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace, belongs
-from chatops.policy.patterns import RUNS_ANYTHING
 from chatops.policy.resolve import MOST_ROUNDS
-from chatops.policy.workflow import CommandGate, PassesWhen, PatternGate, StepSpec, Validation, WorkflowSpec
+from chatops.policy.workflow import GATE_TOOL, CommandGate, PassesWhen, PatternGate, StepSpec, Validation, WorkflowSpec
 from chatops.policy.workflow_definition import Keys
 
 MOST_ATTEMPTS = 20
 MOST_TEMPERATURE = 2.0
-GATE_TOOL = "shell_exec"
-"""The tool that runs the command of a gate."""
 
 _STEP_NAME = re.compile(r"[^\s./](?:[^./\x00-\x1f\x7f]{0,78}[^\s./])?")
 _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
-_WHAT_RUNS = {"shell_exec": "command", "python_exec": "code", "code_interpreter": "code"}
-"""The argument that says what runs, by tool."""
 
 
 class Severity(StrEnum):
@@ -213,34 +207,38 @@ class _Step:
         tool, when = validation.tool, validation.passes_when
         where: Keys = (*keys, "tool")
         spec = self.tools.get(tool)
-        if spec is None or spec.source != BUILT_IN:
+        if spec is None:
             return
-        if tool in RUNS_ANYTHING and not self._fixes_what_runs(validation):
+        runs = spec.capabilities.command or spec.capabilities.code
+        if runs and not self._fixes_what_runs(validation, runs):
             message = (
-                f"{tool} passes with whatever the model runs; fix it with subject {{{_WHAT_RUNS[tool]}: /NAME}} and a"
+                f"{tool} passes with whatever the model runs; fix it with subject {{{runs}: /NAME}} and a"
                 " const or enum for NAME in output_schema, or run your own command as a gate"
             )
             yield WorkflowProblem(keys=where, message=message)
-        elif when is PassesWhen.EXIT_CODE_0 and tool not in RUN_PROGRAMS:
+        elif spec.source != BUILT_IN:
+            return
+        elif when is PassesWhen.EXIT_CODE_0 and not runs:
             message = f"{tool} runs no program, so it has no exit code; write passes_when: success"
             yield WorkflowProblem(keys=(*keys, "passes_when"), message=message)
         elif when is PassesWhen.VALID:
-            enough = "{exit_code: 0}" if tool in RUN_PROGRAMS else "success"
+            enough = "{exit_code: 0}" if runs else "success"
             message = (
                 f"{tool} is no validator, so it passes only if its result happens to be"
                 f' {{"valid": true, …}}; if its success is enough, add passes_when: {enough}'
             )
             yield WorkflowProblem(keys=where, message=message, severity=Severity.WARNING)
 
-    def _fixes_what_runs(self, validation: Validation) -> bool:
+    def _fixes_what_runs(self, validation: Validation, argument: str) -> bool:
         """Return True if the answer has to name what was run, and the schema permits only what the step lists."""
-        pointers = [one.pointer for one in validation.subject if one.argument == _WHAT_RUNS[validation.tool]]
+        pointers = [one.pointer for one in validation.subject if one.argument == argument]
         return any(pointer and _is_listed(self.step.output_schema, pointer) for pointer in pointers)
 
     def _changed_unseen(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         """Warn about tools that can undo what was validated without making the pass stale."""
         tool, depends = validation.tool, validation.depends_on
-        reached = [one for one in sorted(RUNS_ANYTHING) if one in self.tools and not self._out_of_reach(one)]
+        running = [name for name, spec in sorted(self.tools.items()) if spec.capabilities.runs_anything]
+        reached = [one for one in running if not self._out_of_reach(one)]
         for other in reached:
             if depends is not None and other not in (tool, *depends):
                 message = f"{other} can change anything, and {tool} is not validated again after it"

@@ -20,7 +20,7 @@ from pydantic import Field
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.diff import unified
@@ -63,7 +63,7 @@ def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     min_access=AccessLevel.VIEWER,
     verdict=Verdict.ALLOW,
     read_only=True,
-    reads_workspace=True,
+    capabilities=BUILT_IN_TOOLS["file_read"],
     timeout_s=20.0,
     inspect=_inspect_read,
 )
@@ -137,7 +137,7 @@ def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     min_access=AccessLevel.VIEWER,
     verdict=Verdict.ALLOW,
     read_only=True,
-    reads_workspace=True,
+    capabilities=BUILT_IN_TOOLS["file_list"],
     timeout_s=20.0,
     inspect=_inspect_list,
 )
@@ -320,7 +320,7 @@ def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
     return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}; something else has changed it")
 
 
-@tool(inspect=_inspect_write, reconcile=reconcile_put, timeout_s=20.0)
+@tool(inspect=_inspect_write, reconcile=reconcile_put, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_write"])
 def file_write(
     path: Annotated[str, Field(description="Path of the file, relative to the workspace. Creates missing folders.")],
     content: Annotated[str, Field(description="The complete new content of the file.")],
@@ -331,7 +331,7 @@ def file_write(
     return put(Path(facts.paths[0]), content.encode("utf-8"), facts=facts, context=context)
 
 
-@tool(inspect=_inspect_edit, reconcile=reconcile_put, timeout_s=20.0)
+@tool(inspect=_inspect_edit, reconcile=reconcile_put, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_edit"])
 def file_edit(
     path: Annotated[str, Field(description="Path of the file, relative to the workspace.")],
     old: Annotated[str, Field(description="Text to replace, exactly as in the file. It must occur exactly once.")],

@@ -16,7 +16,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.errors import ToolError, ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import (
+    BUILT_IN,
+    NO_CAPABILITIES,
+    CallFacts,
+    Capabilities,
+    Outcome,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.output import EMPTY, Collector, cap, is_binary, visible
@@ -147,7 +156,7 @@ def tool(
     verdict: Verdict = Verdict.ASK,
     read_only: bool = False,
     idempotent: bool = False,
-    reads_workspace: bool = False,
+    capabilities: Capabilities = NO_CAPABILITIES,
     asks_after_reading: bool = False,
     timeout_s: float = 60.0,
     source: str = BUILT_IN,
@@ -176,7 +185,7 @@ def tool(
             read_only=read_only,
             idempotent=idempotent,
             reconcilable=reconcile is not None,
-            reads_workspace=reads_workspace,
+            capabilities=capabilities,
             asks_after_reading=asks_after_reading,
             timeout_s=timeout_s,
             source=source,

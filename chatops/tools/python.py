@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, Problem, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place
 from chatops.tools.execution import SandboxFailures, run_confined, search_path, seconds_left, unfit
@@ -32,7 +32,7 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments, facts, context, failures)
 
-    @tool(inspect=inspect, timeout_s=60.0)
+    @tool(inspect=inspect, timeout_s=60.0, capabilities=BUILT_IN_TOOLS["python_exec"])
     async def python_exec(
         code: Annotated[str, Field(description="Python code. Runs non-interactively: stdin is empty.")],
         context: ToolContext,

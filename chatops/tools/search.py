@@ -19,7 +19,7 @@ from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.policy.secrets import CAREFUL_NAMES, CAREFUL_PLACES, ENV_TEMPLATES, PACKAGE_FOLDERS, SECRET_NAMES
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
@@ -59,7 +59,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     min_access=AccessLevel.VIEWER,
     verdict=Verdict.ALLOW,
     read_only=True,
-    reads_workspace=True,
+    capabilities=BUILT_IN_TOOLS["file_search"],
     timeout_s=20.0,
     inspect=_inspect,
 )

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import CallFacts, Exposure, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, Problem, ToolResult
 from chatops.policy.argv import simple_words
 from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
@@ -53,7 +53,7 @@ def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments, facts, context, failures)
 
-    @tool(inspect=inspect, timeout_s=60.0)
+    @tool(inspect=inspect, timeout_s=60.0, capabilities=BUILT_IN_TOOLS["shell_exec"])
     async def shell_exec(
         command: Annotated[str, Field(description="Bash command. Runs non-interactively: stdin is empty.")],
         context: ToolContext,

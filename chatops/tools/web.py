@@ -17,7 +17,7 @@ from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.addresses import (
     MAX_URL,
     BadUrlError,
@@ -87,7 +87,14 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments["url"], facts, settings)
 
-    @tool(min_access=AccessLevel.USER, verdict=Verdict.ASK, read_only=True, timeout_s=30.0, inspect=inspect)
+    @tool(
+        min_access=AccessLevel.USER,
+        verdict=Verdict.ASK,
+        read_only=True,
+        timeout_s=30.0,
+        inspect=inspect,
+        capabilities=BUILT_IN_TOOLS["web_fetch"],
+    )
     async def web_fetch(
         url: Annotated[str, Field(description="Full http or https URL of a public page.")],
         context: ToolContext,

@@ -13,7 +13,6 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
-from chatops.engine.gates import TOOL as GATE_TOOL
 from chatops.engine.workflow.prompt import step_prompt
 from chatops.policy.concerns import DEFAULT_MODEL, MISSING_TYPES, model_named, uses_default, why_silent, withheld_tools
 from chatops.policy.grant import Grant
@@ -31,6 +30,7 @@ from chatops.policy.resolve import (
     role_names,
 )
 from chatops.policy.verdicts import Layer, Rule
+from chatops.policy.workflow import GATE_TOOL
 from chatops.runtime.settings import SessionSettings, StepRights
 
 BASE = (

@@ -20,8 +20,9 @@ from chatops.demo.tools import component_tools
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES
 from chatops.engine.view import pending_calls, turn_status
-from chatops.policy.patterns import RUNS_ANYTHING, suggest_exact, suggest_rule
+from chatops.policy.patterns import suggest_exact, suggest_rule
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
@@ -275,7 +276,7 @@ class Stage:
         return {path.name: path.read_bytes() for path in self.world.out.iterdir() if path.is_file()}
 
     def _app(self) -> App:
-        approvals = tuple(tool for tool in self.allowed if tool not in RUNS_ANYTHING)
+        approvals = tuple(tool for tool in self.allowed if not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything)
         app = App(Options(registry=self.registry, workspace=self.world.ws, approvals=approvals, via="tui"))
         # The catalog that the app would make here, but for the name server.
         works = self.sandbox and not probe()[1]

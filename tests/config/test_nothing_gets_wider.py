@@ -15,7 +15,7 @@ from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import Person, resolve_grant
 from tests.support.properties import examples
@@ -42,7 +42,14 @@ TOOLS = {
     "shell_exec": (AccessLevel.OPERATOR, Verdict.ASK),
 }
 SPECS = [
-    ToolSpec(name=name, description="", schema="{}", min_access=level, verdict=verdict)
+    ToolSpec(
+        name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+        description="",
+        schema="{}",
+        min_access=level,
+        verdict=verdict,
+    )
     for name, (level, verdict) in TOOLS.items()
 ]
 PEOPLE = [Person(uid=1, login="ana"), Person(uid=2, login="guest")]

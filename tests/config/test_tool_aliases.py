@@ -9,12 +9,12 @@ from chatops.config.registry import read_registry
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import Person, resolve_grant
 
-PYTHON = ToolSpec(name="python_exec", description="", schema="{}")
+PYTHON = ToolSpec(name="python_exec", capabilities=BUILT_IN_TOOLS["python_exec"], description="", schema="{}")
 FACTS = CallFacts(arguments='{"code":"1"}', command="1", cwd="/w", interpreter=("/usr/bin/python3", "-c"))
 OPERATOR = {"*": {"access_level": "operator"}}
 

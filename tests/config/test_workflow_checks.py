@@ -10,7 +10,7 @@ from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN, ToolSpec
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
@@ -22,7 +22,14 @@ from chatops.policy.workflow_definition import Definition
 
 def tool(name: str, *arguments: str, steps: tuple[str, ...] = (), source: str = BUILT_IN, **more: Any) -> ToolSpec:
     schema = {"type": "object", "properties": {argument: {"type": "string"} for argument in arguments}}
-    return ToolSpec(name=name, description="", schema=json.dumps({**schema, **more}), steps=steps, source=source)
+    return ToolSpec(
+        name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+        description="",
+        schema=json.dumps({**schema, **more}),
+        steps=steps,
+        source=source,
+    )
 
 
 TOOLS = (

@@ -8,7 +8,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import MarkedDone
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import Capabilities, Outcome
 from chatops.engine.tracker import Stand, standings
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 from tests.engine.steps import (
@@ -300,7 +300,7 @@ def test_a_tool_that_failed_passes_under_no_condition() -> None:
 
 
 def test_what_a_file_holds_is_no_report_of_the_tool_that_reads_it() -> None:
-    reads = replace(VALIDATE, reads_workspace=True)
+    reads = replace(VALIDATE, capabilities=Capabilities(returns_content=True))
     contract = validating(replace(BY_COMPONENT, passes_when=PassesWhen.SUCCESS))
     world = World.begin(step_grant((reads,)), contract=contract, tool_says=saying({"a": {"success": False}}))
     world.drain(calls(validate("a")), says(CLAIM_A))

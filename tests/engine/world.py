@@ -25,7 +25,17 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelReply, ModelRequest, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    NO_CAPABILITIES,
+    CallFacts,
+    Outcome,
+    Problem,
+    RawCall,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
@@ -51,7 +61,13 @@ ANA = Principal(uid=1000, login="ana", host="here", tty="pts/1", via="test")
 
 def spec(name: str, verdict: Verdict) -> ToolSpec:
     """A tool without arguments worth a schema."""
-    return ToolSpec(name=name, description=name, schema='{"type":"object"}', verdict=verdict)
+    return ToolSpec(
+        name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+        description=name,
+        schema='{"type":"object"}',
+        verdict=verdict,
+    )
 
 
 READ = replace(spec("read", Verdict.ALLOW), read_only=True)

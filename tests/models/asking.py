@@ -7,7 +7,7 @@ from chatops.demo.model import demo_chat
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, UserMessage
 from chatops.domain.model import ModelFailure, ModelReply, ModelRequest, ToolChoice
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.models.base import Failed, ModelEvent, ReasoningPiece, Remark, Replied, Retrying, TextPiece
 from chatops.models.client import RegistryClient
 from chatops.models.response import Pace
@@ -21,7 +21,12 @@ IMPATIENT = Pace(waiting_s=0.02, retry_base_s=0.001)
 
 
 def tool(name: str) -> ToolSpec:
-    return ToolSpec(name=name, description=f"Does {name}.", schema='{"type":"object","properties":{}}')
+    return ToolSpec(
+        name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+        description=f"Does {name}.",
+        schema='{"type":"object","properties":{}}',
+    )
 
 
 READ = tool("file_read")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatops.dialects.families import family_of
 from chatops.domain.model import FailureKind, ToolChoice
-from chatops.domain.tools import RawCall, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, RawCall, ToolSpec
 from chatops.models.assemble import Assembler
 from chatops.models.base import ReasoningPiece, TextPiece
 from chatops.models.calls import UNSURE, OfferMaker
@@ -200,7 +200,12 @@ async def test_a_call_alone_is_no_empty_reply() -> None:
 
 
 async def test_names_that_models_have_for_our_tools_are_ours() -> None:
-    python = ToolSpec(name="python_exec", description="Run code.", schema='{"type":"object"}')
+    python = ToolSpec(
+        name="python_exec",
+        capabilities=BUILT_IN_TOOLS["python_exec"],
+        description="Run code.",
+        schema='{"type":"object"}',
+    )
     text = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
     heard = await heard_from(spoken(text), request=question(tools=(python,)))
     assert [(one.name, one.problem) for one in heard.reply.calls] == [("python_exec", "")]

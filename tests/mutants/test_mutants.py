@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         promise="calls of the closing reply are ignored",
         file="engine/replies.py",
-        before="if reply.calls and gathering:",
-        after="if reply.calls:",
+        before="if gathering and _calls_tools(draft, reply):",
+        after="if _calls_tools(draft, reply):",
     ),
     Mutant(
         promise="the third round of only invalid calls counts",

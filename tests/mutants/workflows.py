@@ -267,7 +267,7 @@ WORKFLOWS = (
     Mutant(
         promise="a shell that validates may also change",
         file="engine/tracker.py",
-        before="return tool in RUNS_ANYTHING and claims is not None and not _is_claimed(message, contract, claims)",
+        before="return runs_anything and claims is not None and not _is_claimed(message, contract, claims)",
         after="return False",
         tests=_EXAMPLES,
     ),

@@ -2,11 +2,14 @@
 
 import pytest
 
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.concerns import registry_warnings
 from chatops.policy.registry import ModelSpec, ModelType, Registry, RoleSpec, UserSpec
 
-SPECS = [ToolSpec(name=name, description="", schema="{}") for name in ("file_read", "shell_exec")]
+SPECS = [
+    ToolSpec(name=name, capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES), description="", schema="{}")
+    for name in ("file_read", "shell_exec")
+]
 CLI = ModelSpec(name="claude_cli", type=ModelType.CLI)
 DEMO = ModelSpec(name="demo", type=ModelType.DEMO)
 

@@ -9,7 +9,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.concerns import registry_warnings
 from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
@@ -28,6 +28,7 @@ BUILT_IN = {
 SPECS = tuple(
     ToolSpec(
         name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
         description="",
         schema="{}",
         min_access=level,

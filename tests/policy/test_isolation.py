@@ -7,7 +7,7 @@ from chatops.domain.decisions import ANY_ARGUMENTS, RememberedGrant
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.isolation import StepPlace, step_layers
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
@@ -30,7 +30,14 @@ Tools = tuple[tuple[str, list[str], Verdict], ...]
 
 def specs(given_tools: Tools) -> tuple[ToolSpec, ...]:
     return tuple(
-        ToolSpec(name=name, description="", schema="{}", verdict=verdict, steps=tuple(steps))
+        ToolSpec(
+            name=name,
+            capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+            description="",
+            schema="{}",
+            verdict=verdict,
+            steps=tuple(steps),
+        )
         for name, steps, verdict in given_tools
     )
 

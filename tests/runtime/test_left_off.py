@@ -7,7 +7,7 @@ import pytest
 from chatops.domain.decisions import Approved, Principal, Rejected
 from chatops.domain.events import AskReason
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
     CallState,
@@ -27,7 +27,7 @@ from tests.store import storekit as kit
 from tests.store.memory_store import MemoryStore
 from tests.support import turns
 
-SPEC = ToolSpec(name="shell_exec", description="", schema="{}")
+SPEC = ToolSpec(name="shell_exec", capabilities=BUILT_IN_TOOLS["shell_exec"], description="", schema="{}")
 LONG = "x" * 200
 
 

@@ -9,7 +9,7 @@ from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
@@ -37,7 +37,14 @@ def a_grant(role: str = "coder") -> Grant:
         level=AccessLevel.OPERATOR,
         models=(ModelTarget(name="local", label="Local", context_window=8192), ModelTarget(name="backup")),
         prompt="You help.",
-        tools=(ToolSpec(name="shell_exec", description="Run a command", schema='{"type":"object"}'),),
+        tools=(
+            ToolSpec(
+                name="shell_exec",
+                capabilities=BUILT_IN_TOOLS["shell_exec"],
+                description="Run a command",
+                schema='{"type":"object"}',
+            ),
+        ),
         layers=(
             Layer(
                 name="role coder",

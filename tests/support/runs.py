@@ -11,7 +11,16 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelReply, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolResult, ToolSpec
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    NO_CAPABILITIES,
+    CallFacts,
+    Outcome,
+    Problem,
+    RawCall,
+    ToolResult,
+    ToolSpec,
+)
 from chatops.domain.usage import Usage
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import CheckAnswer, Effect, InspectCall, RunTool, Step
@@ -44,7 +53,14 @@ COST = Usage(input_tokens=1_200, output_tokens=34)
 
 def tool(name: str, verdict: Verdict = Verdict.ALLOW, *, read_only: bool = True) -> ToolSpec:
     """A tool without arguments worth a schema."""
-    return ToolSpec(name=name, description=name, schema='{"type":"object"}', verdict=verdict, read_only=read_only)
+    return ToolSpec(
+        name=name,
+        capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES),
+        description=name,
+        schema='{"type":"object"}',
+        verdict=verdict,
+        read_only=read_only,
+    )
 
 
 TOOLS = (

@@ -6,7 +6,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, call_id, ro
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.state import (
     AwaitingDecision,
@@ -36,7 +36,7 @@ def grant(*, role: str = "coder") -> Grant:
         level=AccessLevel.OPERATOR,
         models=(ModelTarget(name="demo"),),
         prompt="",
-        tools=(ToolSpec(name="shell_exec", description="", schema="{}"),),
+        tools=(ToolSpec(name="shell_exec", capabilities=BUILT_IN_TOOLS["shell_exec"], description="", schema="{}"),),
         layers=(Layer(name="tool default of shell_exec", rules=(), default=Verdict.ASK),),
     )
 

@@ -100,7 +100,8 @@ RIGHTS = {
 def test_the_built_in_tools_and_their_rights(tmp_path: Path) -> None:
     catalog = builtin_catalog(CatalogSettings(scratch_dir=tmp_path, environ={"BRAVE_API_KEY": "k"}))
     assert {spec.name: f"{spec.min_access.word} {spec.verdict.value}" for spec in catalog.specs} == RIGHTS
-    assert {spec.name for spec in catalog.specs if spec.reads_workspace} == {"file_read", "file_list", "file_search"}
+    reading = {spec.name for spec in catalog.specs if spec.capabilities.returns_content}
+    assert reading == {"file_read", "file_list", "file_search"}
     assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit"}
     assert not any(spec.read_only or spec.idempotent for spec in catalog.specs if spec.min_access.word == "operator")
     assert all(spec.description for spec in catalog.specs)

@@ -5,6 +5,7 @@ A new tool that is forgotten in one of them fails here, and so does a name that 
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,7 @@ from chatops.config.registry_read import KNOWN_TOOLS
 from chatops.demo.role import BROUGHT_TOOLS
 from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.tools import ALIASES, CallFacts, ToolCall, tool_name
-from chatops.engine.view import WORKSPACE_READERS
-from chatops.headless.report import WRITERS
-from chatops.policy.patterns import ARGV_TOOLS, CODE_TOOLS, HOST_TOOLS
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
 from chatops.policy.registry import SandboxSpec
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
@@ -73,21 +71,32 @@ def test_the_readers_of_the_workspace_are_those_that_reach_into_it(
     tools: list[Tool], facts: dict[str, CallFacts]
 ) -> None:
     reaching = {name for name, found in facts.items() if found.paths or found.command}
-    assert reaching == WORKSPACE_READERS - NOT_YET
-    assert {tool.spec.name for tool in tools if tool.spec.reads_workspace} <= reaching
+    assert reaching == {tool.spec.name for tool in tools if tool.spec.capabilities.reads_workspace}
+    assert {tool.spec.name for tool in tools if tool.spec.capabilities.path} <= reaching
+    assert {tool.spec.name for tool in tools if tool.spec.capabilities.returns_content} <= reaching
 
 
 def test_the_writers_of_files_are_those_that_show_a_difference(tools: list[Tool], facts: dict[str, CallFacts]) -> None:
-    assert {name for name, found in facts.items() if found.diff} == set(WRITERS)
+    assert {name for name, found in facts.items() if found.diff} == _with(tools, lambda known: known.writes)
 
 
-def test_the_tools_with_an_argv_are_those_that_run_a_command(facts: dict[str, CallFacts]) -> None:
-    running = {name for name, found in facts.items() if found.command}
-    assert running == ARGV_TOOLS | (CODE_TOOLS - set(ALIASES))
-    assert {name for name, found in facts.items() if found.argv} == ARGV_TOOLS
-    assert {name for name, found in facts.items() if found.interpreter} == {tool_name(name) for name in CODE_TOOLS}
+def test_the_tools_with_an_argv_are_those_that_run_a_command(tools: list[Tool], facts: dict[str, CallFacts]) -> None:
+    assert {name for name, found in facts.items() if found.command} == _with(tools, lambda known: known.runs_anything)
+    assert {name for name, found in facts.items() if found.argv} == _with(tools, lambda known: known.command)
+    assert {name for name, found in facts.items() if found.interpreter} == _with(tools, lambda known: known.code)
 
 
-def test_the_tools_with_a_host_pattern_are_those_whose_arguments_name_a_host(facts: dict[str, CallFacts]) -> None:
+def test_the_tools_with_a_host_pattern_are_those_whose_arguments_name_a_host(
+    tools: list[Tool], facts: dict[str, CallFacts]
+) -> None:
     named = {name for name, found in facts.items() if "example.org" in " ".join(found.hosts)}
-    assert named == set(HOST_TOOLS)
+    assert named == _with(tools, lambda known: known.url)
+
+
+def test_the_built_in_tools_have_the_capabilities_that_rules_are_read_with(tools: list[Tool]) -> None:
+    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in BROUGHT_TOOLS}
+    assert built_in == BUILT_IN_TOOLS
+
+
+def _with(tools: list[Tool], wanted: Callable[[Capabilities], object]) -> set[str]:
+    return {tool.spec.name for tool in tools if wanted(tool.spec.capabilities)}

@@ -6,7 +6,8 @@ from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, Decision, Edited, ExactArguments, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
-from chatops.policy.patterns import RUNS_ANYTHING, matches, parse_rule, show_rule, suggest_exact, suggest_rule
+from chatops.domain.tools import BUILT_IN_TOOLS, Capabilities
+from chatops.policy.patterns import Tools, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.tui.dialogs.approval_text import line
 from chatops.tui.dialogs.question import Question
 
@@ -35,10 +36,10 @@ def rule_question(pending: PendingCall) -> Question[Decision] | None:
         return None
 
     def check(text: str) -> Decision:
-        named, pattern = parse_rule(text.strip())
+        named, pattern = parse_rule(text.strip(), tools=_tools(pending))
         if named != tool:
             raise ValueError(f"The rule has to be about {tool}.")
-        if isinstance(pattern, AnyArguments) and tool in RUNS_ANYTHING:
+        if isinstance(pattern, AnyArguments) and facts.command:
             raise ValueError(f"This would let the model run anything. Name the command: {tool}:git status *")
         if not matches(pattern, facts):
             raise ValueError("This rule would not cover the call you are looking at.")
@@ -52,6 +53,13 @@ def rule_question(pending: PendingCall) -> Question[Decision] | None:
         check=check,
         done="approves and remembers",
     )
+
+
+def _tools(pending: PendingCall) -> Tools:
+    """Return the tool of a call with the capabilities that the facts of the call show."""
+    facts, known = pending.facts, BUILT_IN_TOOLS.get(pending.call.name)
+    shown = Capabilities(command="command" if facts.command else "", url="url" if facts.hosts else "")
+    return {pending.call.name: known or shown}
 
 
 def arguments_question(pending: PendingCall) -> Question[Decision]:

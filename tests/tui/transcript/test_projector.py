@@ -23,7 +23,7 @@ from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId, th
 from chatops.domain.messages import AssistantMessage, Message, RoleSwitchMessage, ToolMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, RawCall, ToolResult, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, RawCall, ToolResult, ToolSpec
 from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, Step
 from chatops.engine.inputs import (
     CancelTurn,
@@ -59,8 +59,21 @@ from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import render_block
 
 ANA = Principal(uid=1000, login="ana", via="tui")
-ASKING = ToolSpec(name="shell_exec", description="", schema='{"type":"object"}', verdict=Verdict.ASK)
-FREE = ToolSpec(name="file_read", description="", schema='{"type":"object"}', verdict=Verdict.ALLOW, read_only=True)
+ASKING = ToolSpec(
+    name="shell_exec",
+    capabilities=BUILT_IN_TOOLS["shell_exec"],
+    description="",
+    schema='{"type":"object"}',
+    verdict=Verdict.ASK,
+)
+FREE = ToolSpec(
+    name="file_read",
+    capabilities=BUILT_IN_TOOLS["file_read"],
+    description="",
+    schema='{"type":"object"}',
+    verdict=Verdict.ALLOW,
+    read_only=True,
+)
 
 
 def grant(role: str) -> Grant:
