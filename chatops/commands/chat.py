@@ -15,7 +15,7 @@ from chatops.domain.charset import charset_of
 from chatops.domain.ids import SessionId
 from chatops.tui.app import ChatopsApp
 from chatops.tui.startup import answer_keys_first, pause_collector
-from chatops.tui.terminal import Traits, look
+from chatops.tui.terminal import TerminalTraits, look
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -46,7 +46,7 @@ def run(arguments: "Namespace") -> int:
     asyncio.run(_chat(arguments, traits))
 
 
-async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
+async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     """Run screen, session and shutdown in one event loop, then end the process."""
     opening: list[asyncio.Task[Opened]] = []
 
@@ -85,7 +85,7 @@ async def _chat(arguments: "Namespace", traits: Traits) -> NoReturn:
         if kept:
             keep_unsent(())
     code = _parting_words(screen)
-    if lost and not screen.terminal_stands_still:
+    if lost and not screen.terminal_unresponsive:
         _give_out(lost)
     _leave(code)
 
@@ -154,7 +154,7 @@ def _parting_words(screen: ChatopsApp) -> int:
     from chatops.domain.errors import ConfigError
     from chatops.domain.sanitize import sanitize
 
-    if screen.terminal_stands_still:
+    if screen.terminal_unresponsive:
         return 1 if screen.fault or screen.failure else 0
     if screen.fault is not None:
         raise screen.fault

@@ -22,7 +22,7 @@ from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
-from chatops.tui.terminal import Traits
+from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, wait_until_mounted
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         clock: Callable[[], float] = time.monotonic,
         theme: str = "",
         problem: str = "",
-        traits: Traits | None = None,
+        traits: TerminalTraits | None = None,
         charset: str = "utf-8",
         on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
@@ -66,7 +66,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         say what the terminal can show. `on_painted` is called once after the first paint. `keep_unsent` stores messages
         sent before there is a session, and returns False if it cannot.
         """
-        self._traits = traits or Traits()
+        self._traits = traits or TerminalTraits()
         super().__init__()
         self._without_colours = None if self._traits.colours else _without_colours()
         self._terminal: TerminalDriver | None = None
@@ -215,9 +215,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     # Terminal
 
     @property
-    def terminal_stands_still(self) -> bool:
+    def terminal_unresponsive(self) -> bool:
         """True if the terminal read nothing when it was given back. Writing to it would block."""
-        return self._terminal is not None and self._terminal.stands_still
+        return self._terminal is not None and self._terminal.is_unresponsive
 
     def get_driver_class(self) -> "type[Driver]":
         """Return the factory of the driver for a terminal. Textual calls it like a class."""

@@ -13,17 +13,17 @@ Textual's own Linux driver does not fit an app that must keep running on any ter
 This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
 (`KeyParser`). Three parts work together:
 
-- Output: `write` passes text to an `Outlet`, whose thread writes to the terminal. The event loop never waits for the
-  terminal. While the terminal is far behind, `skips_frame` tells the app to leave out frames, and `redraw` draws a
+- Output: `write` passes text to an `OutputWriter`, whose thread writes to the terminal. The event loop never waits for
+  the terminal. While the terminal is far behind, `skips_frame` tells the app to leave out frames, and `redraw` draws a
   whole one once it has caught up. `shown_for` says how long the user can have seen the last frame; dialogs ignore keys
   that came too early.
-- Input: a thread (`_read_keys`) reads bytes, decodes them, and lets an `Intake` separate keys, escape sequences and
-  pastes, whatever the chunks they arrived in. Only whole pieces reach Textual's parser, which is replaced if it still
-  waits for more after one. Events are posted to the app from that thread.
+- Input: a thread (`_read_keys`) reads bytes, decodes them, and lets an `InputParser` separate keys, escape sequences
+  and pastes, whatever the chunks they arrived in. Only whole tokens reach Textual's parser, which is replaced if it
+  still waits for more after one. Events are posted to the app from that thread.
 - Signals: SIGTSTP, SIGCONT and SIGWINCH are handled on the event loop, between two steps of it. Textual's handlers
   would run between any two instructions.
 
-States. The terminal is either taken (`_outlet` is set) or given back. `start_application_mode` and
+States. The terminal is either taken (`_writer` is set) or given back. `start_application_mode` and
 `stop_application_mode` switch between them, and both are idempotent. In the second state nothing is written, so that
 another program can use the terminal.
 
@@ -31,9 +31,9 @@ Rules for giving the terminal back:
 
 - First everything that sends by itself is switched off (mouse, focus, paste marks). Then the key thread ends, and
   unread input is flushed, so that no shell runs it.
-- `_GIVE_BACK` undoes `_TAKE` in reverse and ends a frame that was cut off.
-- A terminal that reads nothing delays quitting by `_PARTING_S` at most. `stands_still` then tells the caller not to
-  write any more.
+- `_LEAVE` undoes `_ENTER` in reverse and ends a frame that was cut off.
+- A terminal that reads nothing delays quitting by `_CLOSE_TIMEOUT_S` at most. `is_unresponsive` then tells the caller
+  not to write any more.
 
 If reading or writing fails, the terminal is gone. `lost` is called once, on the event loop.
 
@@ -62,20 +62,20 @@ from textual import constants, events
 from textual.driver import Driver
 from textual.geometry import Size
 
-from chatops.tui.input_parser import ESCAPE, Intake, Pasted, Piece, Sequence, Typed
-from chatops.tui.output_writer import Outlet, anchored, encoder
+from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
+from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji
 from chatops.tui.textual_internals import KeyParser
 
 if TYPE_CHECKING:
     from textual.app import App
 
-_TICK_S = 0.05
+_POLL_S = 0.05
 """Seconds between checks while an incomplete sequence waits for its rest."""
-_JOIN_S = 0.005
+_BURST_GAP_S = 0.005
 """Seconds of silence that end one burst of input. Two key presses are further apart, parts of a paste are not."""
-_JOIN_MOST_S = 0.1
-_CHUNK = 1 << 16
-_PARTING_S = 0.5
+_BURST_MAX_S = 0.1
+_READ_BYTES = 1 << 16
+_CLOSE_TIMEOUT_S = 0.5
 """Seconds that quitting waits for a terminal that reads nothing."""
 _SETTLE_S = 0.1
 """Seconds after the last resize until a redraw: the window may have shrunk and grown faster than frames were drawn."""
@@ -87,24 +87,24 @@ _LOCAL_FLAGS = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
 _KEYBOARD = 0b11001
 """Kitty's keyboard protocol: unambiguous escape codes (1), all keys as escape codes (8), with their text (16)."""
 _MOUSE = ("1000", "1003", "1015", "1006")
-_TAKE = (
+_ENTER = (
     "\x1b[?1049h"
     + "".join(f"\x1b[?{mode}h" for mode in _MOUSE)
     + "\x1b[?25l\x1b[?1004h\x1b[?2004h\x1b[?7l"
     + ("" if constants.DISABLE_KITTY_KEY else f"\x1b[>{_KEYBOARD}u")
 )
 """Alternate screen, mouse, no cursor, focus reports, bracketed paste, no line wrap, keyboard protocol."""
-_SEND_NOTHING = "".join(f"\x1b[?{mode}l" for mode in (*_MOUSE, "1004", "2004"))
-_GIVE_BACK = (
-    _SEND_NOTHING
+_STOP_REPORTS = "".join(f"\x1b[?{mode}l" for mode in (*_MOUSE, "1004", "2004"))
+_LEAVE = (
+    _STOP_REPORTS
     + "\x1b[?2026l\x1b[?7h"
     + ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u")
     + "\x1b]22;\x07\x1b[0m\x1b[?1049l\x1b[?25h"
 )
-"""The reverse of `_TAKE`, and the end of a frame that was cut off."""
-_TAKE_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _TAKE
+"""The reverse of `_ENTER`, and the end of a frame that was cut off."""
+_ENTER_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _ENTER
 """Keyboard modes are a stack: pop the old entry before pushing it again."""
-_ASK = "\x1b[?2026$p\x1b[?2004$p"
+_QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 """Ask if the terminal draws whole frames at once (mode 2026) and marks pastes (mode 2004)."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -129,23 +129,23 @@ class TerminalDriver(Driver):
         redraw: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._shown_by = app
+        self._target = app
         self._event_loop = asyncio.get_running_loop()
         self._in = (sys.__stdin__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._out = (sys.__stdout__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
-        self._encode = encoder(charset)
+        self._encode = encoder_for(charset)
         # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
         self._typed_as = "utf-8" if charset == "ascii" else charset
         self._when_lost = lost or self._exit_app
         self._redraw = redraw or (lambda: None)
-        self._outlet: Outlet | None = None
+        self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
         """The terminal's settings before the app took it. None if it has none."""
         self._input_thread: threading.Thread | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._is_lost = False
-        self.stands_still = False
+        self.is_unresponsive = False
         """True if the terminal did not read even the final output. Writing to it would block."""
         # A thread has no context of its own; keep the one in which the app runs.
         self._context = contextvars.copy_context()
@@ -159,51 +159,51 @@ class TerminalDriver(Driver):
 
     def write(self, data: str) -> None:
         """Queue text for the terminal without waiting. Nothing is written while another program has the terminal."""
-        if self._outlet is not None:
-            self._outlet.write(anchored(data))
+        if self._writer is not None:
+            self._writer.write(with_anchored_emoji(data))
 
     def skips_frame(self) -> bool:
         """Return True if the terminal lags so far behind that a frame is left out. `redraw` follows later."""
-        return self._outlet is not None and self._outlet.skips_frame()
+        return self._writer is not None and self._writer.skips_frame()
 
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
-        return self._outlet.shown_for() if self._outlet is not None else 0.0
+        return self._writer.shown_for() if self._writer is not None else 0.0
 
     # Taking the terminal and giving it back
 
     def start_application_mode(self) -> None:
         """Take the terminal and start reading keys."""
-        if self._outlet is not None:
+        if self._writer is not None:
             return
         # In the background, this stops the process until it is brought to the front.
         self._before = self._settings()
         self._make_raw()
-        self._outlet = Outlet(
+        self._writer = OutputWriter(
             self._out,
             encode=self._encode,
-            caught_up=lambda: self._later(self._redraw),
-            lost=lambda: self._later(self._terminal_lost),
+            caught_up=lambda: self._call_soon(self._redraw),
+            lost=lambda: self._call_soon(self._terminal_lost),
         )
-        self.write(_TAKE + _ASK)
-        self._listen()
+        self.write(_ENTER + _QUERY_MODES)
+        self._handle_signals()
         wake, self._wake_write = os.pipe()
         self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
         self._input_thread.start()
-        self._tell_size()
+        self._post_size()
 
     def stop_application_mode(self) -> None:
         """Give the terminal back. Repeated calls do nothing."""
-        outlet, self._outlet = self._outlet, None
-        if outlet is None:
+        writer, self._writer = self._writer, None
+        if writer is None:
             return
         # First switch off what the terminal sends by itself. What it has sent until then is discarded with the keys.
-        outlet.write(_SEND_NOTHING)
+        writer.write(_STOP_REPORTS)
         self.disable_input()
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._in, termios.TCSANOW, self._before)
-        self.stands_still = not outlet.close(_GIVE_BACK, patience=_PARTING_S)
+        self.is_unresponsive = not writer.close(_LEAVE, timeout_s=_CLOSE_TIMEOUT_S)
 
     def disable_input(self) -> None:
         """End the key thread and discard unread keys, so that no shell runs them."""
@@ -248,7 +248,7 @@ class TerminalDriver(Driver):
 
     # Signals
 
-    def _listen(self) -> None:
+    def _handle_signals(self) -> None:
         self._event_loop.add_signal_handler(signal.SIGWINCH, self._resized)
         self._event_loop.add_signal_handler(signal.SIGTSTP, self.stop_process)
         self._event_loop.add_signal_handler(signal.SIGCONT, self._continued)
@@ -268,21 +268,21 @@ class TerminalDriver(Driver):
 
     def _continued(self) -> None:
         """Set the terminal up again after SIGCONT: a shell may have drawn and changed modes meanwhile."""
-        if self._outlet is not None:
+        if self._writer is not None:
             self._make_raw()
-            self.write(_TAKE_AGAIN)
-            self._tell_size()
+            self.write(_ENTER_AGAIN)
+            self._post_size()
             self._redraw()
 
     def _resized(self) -> None:
-        self._tell_size()
+        self._post_size()
         if self._settling is not None:
             self._settling.cancel()
         self._settling = self._event_loop.call_later(_SETTLE_S, self._redraw)
 
-    def _tell_size(self) -> None:
+    def _post_size(self) -> None:
         size = Size(*self._terminal_size())
-        self._later(lambda: self._shown_by.post_message(events.Resize(size, size)))
+        self._call_soon(lambda: self._target.post_message(events.Resize(size, size)))
 
     def _terminal_size(self) -> tuple[int, int]:
         """Return columns and rows as the terminal reports them. COLUMNS and LINES may be of another window."""
@@ -298,48 +298,48 @@ class TerminalDriver(Driver):
         try:
             self._read_until(wake)
         except OSError:
-            self._later(self._terminal_lost)
+            self._call_soon(self._terminal_lost)
         finally:
             os.close(wake)
 
     def _read_until(self, wake: int) -> None:
-        parser = KeyParser()
+        key_parser = KeyParser()
         # tmux marks pastes, but does not answer the query for it.
-        intake = Intake(marks_pastes="TMUX" in os.environ)
+        input_parser = InputParser(marks_pastes="TMUX" in os.environ)
         decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
         while True:
-            ready, _, _ = select.select([self._in, wake], [], [], _TICK_S if intake.waits else None)
+            ready, _, _ = select.select([self._in, wake], [], [], _POLL_S if input_parser.waits else None)
             if wake in ready:
                 return
-            found: list[Piece]
+            found: list[InputToken]
             if self._in in ready:
-                data = self._stroke()
+                data = self._read_burst()
                 if not data:
-                    self._later(self._terminal_lost)
+                    self._call_soon(self._terminal_lost)
                     return
-                found = intake.feed(decode(data), time.monotonic())
+                found = input_parser.feed(decode(data), time.monotonic())
             else:
-                found = intake.rest(time.monotonic())
-            for piece in found:
-                if not self._hand_on(piece, parser):
-                    parser = KeyParser()
+                found = input_parser.flush(time.monotonic())
+            for token in found:
+                if not self._post_events(token, key_parser):
+                    key_parser = KeyParser()
 
-    def _stroke(self) -> bytes:
+    def _read_burst(self) -> bytes:
         """Read one burst of input, even if it arrives in several parts."""
-        data = os.read(self._in, _CHUNK)
-        end = time.monotonic() + _JOIN_MOST_S
+        data = os.read(self._in, _READ_BYTES)
+        end = time.monotonic() + _BURST_MAX_S
         while data and not data.startswith(b"\x1b") and time.monotonic() < end:
-            if not select.select([self._in], [], [], _JOIN_S)[0]:
+            if not select.select([self._in], [], [], _BURST_GAP_S)[0]:
                 break
-            more = os.read(self._in, _CHUNK)
+            more = os.read(self._in, _READ_BYTES)
             if not more:
                 break
             data += more
         return data
 
-    def _hand_on(self, piece: Piece, parser: KeyParser) -> bool:
-        """Turn a piece into events. Return False if the parser does not know the sequence and waits for more."""
-        match piece:
+    def _post_events(self, token: InputToken, parser: KeyParser) -> bool:
+        """Turn a token into events. Return False if the parser does not know the sequence and waits for more."""
+        match token:
             case Pasted(text=text):
                 self.process_message(events.Paste(_CONTROL.sub("", text)))
             case Typed(text=text) if text == ESCAPE:
@@ -347,7 +347,7 @@ class TerminalDriver(Driver):
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)
-            case Sequence(text=text):
+            case EscapeSequence(text=text):
                 for event in parser.feed(text):
                     self.process_message(event)
                 return not parser.waits
@@ -363,9 +363,9 @@ class TerminalDriver(Driver):
             self._when_lost()
 
     def _exit_app(self) -> None:
-        self._shown_by.exit()
+        self._target.exit()
 
-    def _later(self, act: Callable[[], object]) -> None:
+    def _call_soon(self, act: Callable[[], object]) -> None:
         """Run `act` soon on the event loop. Can be called from any thread."""
         with contextlib.suppress(RuntimeError):
             self._event_loop.call_soon_threadsafe(cast(Callable[[], None], act), context=self._context)

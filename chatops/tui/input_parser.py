@@ -35,7 +35,7 @@ _SEQUENCE = re.compile(
 _CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """An unfinished sequence followed by another one. It is dropped."""
-_MARKS_PASTES = re.compile(r"\x1b\[\?2004;[13]\$y")
+_PASTE_MARKS_ON = re.compile(r"\x1b\[\?2004;[13]\$y")
 """The terminal's answer that bracketed paste is on."""
 _REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -49,7 +49,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class EscapeSequence:
     """One whole escape sequence: a key, the mouse, or an answer of the terminal."""
 
     text: str
@@ -62,10 +62,10 @@ class Pasted:
     text: str
 
 
-Piece = Typed | Sequence | Pasted
+InputToken = Typed | EscapeSequence | Pasted
 
 
-class Intake:
+class InputParser:
     """The input parser. `now` is monotonic seconds and must never decrease."""
 
     def __init__(self, *, marks_pastes: bool = False) -> None:
@@ -73,14 +73,14 @@ class Intake:
 
         The parser also learns this, from a marked paste or from the answer to ``CSI ? 2004 $ p``.
         """
-        self._most_lines = FLOOD_LINES_MARKED if marks_pastes else FLOOD_LINES
+        self._max_lines = FLOOD_LINES_MARKED if marks_pastes else FLOOD_LINES
         self._held = ""
         self._held_since = 0.0
         self._paste: list[str] | None = None
         """The chunks of a paste that has started and not ended."""
         self._flood: list[str] = []
-        self._flooded_at = 0.0
-        self._after_paste = False
+        self._flood_at = 0.0
+        self._flood_after_paste = False
         """True if the flood followed the end of a paste directly.
 
         It may be keys. It may also be the rest of a paste that contains an end mark itself; then the real end mark is
@@ -91,49 +91,49 @@ class Intake:
 
     @property
     def waits(self) -> bool:
-        """True if text is held back that `rest` may return later."""
+        """True if text is held back that `flush` may return later."""
         return bool(self._held or self._flood)
 
-    def feed(self, text: str, now: float) -> list[Piece]:
+    def feed(self, text: str, now: float) -> list[InputToken]:
         """Parse `text` together with what was held back. Return the complete pieces."""
-        found: list[Piece] = []
-        if self._flood and now - self._flooded_at < FLOOD_PAUSE_S:
+        found: list[InputToken] = []
+        if self._flood and now - self._flood_at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:
                 self._flood.append(text)
-                if not self._after_paste or _SEQUENCE.sub("", text):
+                if not self._flood_after_paste or _SEQUENCE.sub("", text):
                     # Mouse movement must not delay the keys.
-                    self._flooded_at = now
+                    self._flood_at = now
                 return []
-            if self._after_paste:
+            if self._flood_after_paste:
                 # Nothing can have been typed between two pastes in the same instant.
                 before, begin, text = text.partition(PASTE_BEGIN)
                 self._flood.append(before)
-                self._after_paste = False
+                self._flood_after_paste = False
                 text = begin + text
         self._end_flood(found, now)
         text, self._held = self._held + text, ""
         while text:
             if self._paste is not None:
-                text = self._pasted(text, found)
+                text = self._parse_paste(text, found)
                 if self._paste is None:
                     between, begin, text = text.partition(PASTE_BEGIN)
-                    self._flood, self._flooded_at, self._after_paste = [between], now, not begin
+                    self._flood, self._flood_at, self._flood_after_paste = [between], now, not begin
                     if begin:
                         self._end_flood(found, now)
                         self._paste = []
                 continue
             typed, begin, text = text.partition(PASTE_BEGIN)
-            self._typed(typed, found, now)
+            self._parse_typed(typed, found, now)
             if begin:
                 # An unfinished sequence before the paste is dropped.
                 self._held, self._paste = "", []
-                self._most_lines = FLOOD_LINES_MARKED
+                self._max_lines = FLOOD_LINES_MARKED
         return found
 
-    def rest(self, now: float) -> list[Piece]:
+    def flush(self, now: float) -> list[InputToken]:
         """Return held-back text that will not be completed any more. Call it from time to time while `waits`."""
-        found: list[Piece] = []
-        if self._flood and now - self._flooded_at >= FLOOD_PAUSE_S:
+        found: list[InputToken] = []
+        if self._flood and now - self._flood_at >= FLOOD_PAUSE_S:
             self._end_flood(found, now)
         patience = ESCAPE_S if self._held == ESCAPE else HELD_S
         if self._held and self._paste is None and now - self._held_since >= patience:
@@ -142,7 +142,7 @@ class Intake:
             self._held = ""
         return found
 
-    def _pasted(self, text: str, found: list[Piece]) -> str:
+    def _parse_paste(self, text: str, found: list[InputToken]) -> str:
         """Consume the paste's part of `text` and return the rest."""
         assert self._paste is not None
         body, end, after = text.partition(PASTE_END)
@@ -158,43 +158,43 @@ class Intake:
         self._held = body[len(body) - kept :]
         return ""
 
-    def _typed(self, text: str, found: list[Piece], now: float) -> None:
+    def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
         if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
             text = text[late.end() :]
-        if _MARKS_PASTES.search(text):
-            self._most_lines = FLOOD_LINES_MARKED
-            text = _MARKS_PASTES.sub("", text)
+        if _PASTE_MARKS_ON.search(text):
+            self._max_lines = FLOOD_LINES_MARKED
+            text = _PASTE_MARKS_ON.sub("", text)
         text = _BROKEN_OFF.sub("", text)
         if not text:
             return
         self._after_escape = False
         plain = _SEQUENCE.sub("", text)
-        if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._most_lines:
+        if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._max_lines:
             self._flood.append(text)
-            self._flooded_at = now
+            self._flood_at = now
             return
         if cut := _CUT_SHORT.search(text):
             self._held, self._held_since = cut[0], now
             text = text[: cut.start()]
-        found += _pieces(text)
+        found += _tokens(text)
 
-    def _end_flood(self, found: list[Piece], now: float) -> None:
+    def _end_flood(self, found: list[InputToken], now: float) -> None:
         text, self._flood = "".join(self._flood), []
-        was_keys, self._after_paste = self._after_paste and PASTE_END not in text, False
+        was_keys, self._flood_after_paste = self._flood_after_paste and PASTE_END not in text, False
         if was_keys:
-            self._typed(text, found, now)
+            self._parse_typed(text, found, now)
             # Too much to have been typed. It has waited for silence already, and newer input must not come before it.
             text, self._flood = "".join(self._flood), []
         if text := _SEQUENCE.sub("", text):
             found.append(Pasted(text))
 
 
-def _pieces(text: str) -> Iterator[Typed | Sequence]:
+def _tokens(text: str) -> Iterator[Typed | EscapeSequence]:
     at = 0
     for sequence in _SEQUENCE.finditer(text):
         if before := text[at : sequence.start()]:
             yield Typed(before)
-        yield Sequence(sequence[0])
+        yield EscapeSequence(sequence[0])
         at = sequence.end()
     if after := text[at:]:
         yield Typed(after)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from textual.content import Content
 
-Place = Literal["chat", "message", "dialog", "unknown", "review"]
+KeyGroup = Literal["chat", "message", "dialog", "unknown", "review"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +15,10 @@ class KeyHelp:
 
     keys: str
     does: str
-    where: Place
+    where: KeyGroup
 
 
-PLACES: dict[Place, str] = {
+KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",

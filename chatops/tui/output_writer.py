@@ -21,22 +21,22 @@ from rich.cells import cell_len
 from chatops.domain.charset import ONE_CELL
 from chatops.domain.sanitize import JOINED_EMOJI
 
-BEHIND = 1 << 14
+MAX_QUEUED = 1 << 14
 """Waiting bytes, besides the largest frame, above which no further frame is drawn: 17 seconds at 9600 baud."""
-MOST = 1 << 20
+MAX_BYTES = 1 << 20
 """Waiting bytes from which on all text is dropped."""
 LAG_S = 0.5
 """Seconds that output may wait before the user counts as seeing an older screen."""
-_AT_ONCE = 4096
+_WRITE_BYTES = 4096
 """Bytes per write call: a call that blocks holds up no more than these."""
-_LOOK_SECONDS = 0.5
+_POLL_S = 0.5
 _IN_CELLS = "chatops.cells"
 _UNSURE = re.compile(f"{JOINED_EMOJI.pattern}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3")
 _UNSURE_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 
 
-class Outlet:
+class OutputWriter:
     """Writes text to one file descriptor, in order.
 
     `caught_up` is called when the terminal has read everything after frames were left out, `lost` when it is gone. Both
@@ -55,117 +55,117 @@ class Outlet:
         self._encode = encode
         self._caught_up = caught_up
         self._lost = lost
-        self._waiting: deque[bytes] = deque()
+        self._queue: deque[bytes] = deque()
         self._size = 0
         self._largest = 0
         """Bytes of the longest text since the queue was last empty."""
         self._skipped = False
-        self._busy_since: float | None = None
+        self._queued_since: float | None = None
         """Time since when the queue has not been empty."""
         self._lagged_until = -math.inf
         self._closing = False
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
         self._thread.start()
 
     def write(self, text: str) -> None:
-        """Queue `text`. It is dropped if `MOST` bytes wait already."""
+        """Queue `text`. It is dropped if `MAX_BYTES` bytes wait already."""
         data = self._encode(text)
-        with self._changed:
-            if self._size < MOST and not self._closing:
-                self._waiting.append(data)
+        with self._condition:
+            if self._size < MAX_BYTES and not self._closing:
+                self._queue.append(data)
                 self._size += len(data)
                 self._largest = max(self._largest, len(data))
-                self._busy_since = self._busy_since or time.monotonic()
-                self._changed.notify_all()
+                self._queued_since = self._queued_since or time.monotonic()
+                self._condition.notify_all()
 
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
-        with self._changed:
+        with self._condition:
             now = time.monotonic()
-            if self._skipped or (self._busy_since is not None and now - self._busy_since > LAG_S):
+            if self._skipped or (self._queued_since is not None and now - self._queued_since > LAG_S):
                 return 0.0
             return now - self._lagged_until
 
     def skips_frame(self) -> bool:
         """Return True if a frame is to be left out now. `caught_up` will then be called later.
 
-        One frame of any size is no lag. A large screen's whole frame exceeds `BEHIND` by itself: if it counted, the
+        One frame of any size is no lag. A large screen's whole frame exceeds `MAX_QUEUED` by itself: if it counted, the
         next small frame would be left out, the whole screen would be drawn to make up for it, and so on forever.
         """
-        with self._changed:
-            self._skipped = self._skipped or self._size - self._largest > BEHIND or self._size > MOST // 2
+        with self._condition:
+            self._skipped = self._skipped or self._size - self._largest > MAX_QUEUED or self._size > MAX_BYTES // 2
             return self._skipped
 
-    def close(self, parting: str, *, patience: float) -> bool:
-        """Write `parting` last and end. Return False if the terminal did not read it within `patience` seconds.
+    def close(self, last: str, *, timeout_s: float) -> bool:
+        """Write `last` last and end. Return False if the terminal did not read it within `timeout_s` seconds.
 
-        Waiting frames may be dropped, `parting` is not.
+        Waiting frames may be dropped, `last` is not.
         """
-        data = self._encode(parting)
-        with self._changed:
-            if self._size > BEHIND:
-                self._waiting.clear()
+        data = self._encode(last)
+        with self._condition:
+            if self._size > MAX_QUEUED:
+                self._queue.clear()
                 self._size = 0
-            self._waiting.append(data)
+            self._queue.append(data)
             self._size += len(data)
             self._closing = True
-            self._changed.notify_all()
-        self._thread.join(patience)
+            self._condition.notify_all()
+        self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                if not self._waiting:
+            with self._condition:
+                while not self._queue and not self._closing:
+                    self._condition.wait()
+                if not self._queue:
                     return
-                data = self._waiting.popleft()
-            if not self._put(data):
+                data = self._queue.popleft()
+            if not self._write_all(data):
                 return
-            with self._changed:
+            with self._condition:
                 self._size = max(0, self._size - len(data))
-                recovered = self._skipped and not self._waiting
+                recovered = self._skipped and not self._queue
                 self._skipped = self._skipped and not recovered
-                self._note_progress()
+                self._note_lag()
             if recovered:
                 self._caught_up()
 
-    def _note_progress(self) -> None:
-        if self._waiting or self._busy_since is None:
+    def _note_lag(self) -> None:
+        if self._queue or self._queued_since is None:
             return
         self._largest = 0
         now = time.monotonic()
-        if now - self._busy_since > LAG_S:
+        if now - self._queued_since > LAG_S:
             self._lagged_until = now
-        self._busy_since = None
+        self._queued_since = None
 
-    def _put(self, data: bytes) -> bool:
+    def _write_all(self, data: bytes) -> bool:
         """Write all of it. Return False once the terminal is gone."""
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(self._descriptor, view[:_AT_ONCE]) :]
+                view = view[os.write(self._descriptor, view[:_WRITE_BYTES]) :]
             except BlockingIOError:
                 # Another program has left the terminal in non-blocking mode.
-                select.select([], [self._descriptor], [], _LOOK_SECONDS)
+                select.select([], [self._descriptor], [], _POLL_S)
             except OSError:
-                self._give_up()
+                self._terminal_gone()
                 return False
         return True
 
-    def _give_up(self) -> None:
-        with self._changed:
+    def _terminal_gone(self) -> None:
+        with self._condition:
             self._closing = True
-            self._waiting.clear()
+            self._queue.clear()
             self._size = 0
         self._lost()
 
 
-def encoder(charset: str) -> Callable[[str], bytes]:
+def encoder_for(charset: str) -> Callable[[str], bytes]:
     """Return the function that encodes text for the terminal. It never raises; escape sequences stay as they are."""
-    codecs.register_error(_IN_CELLS, _in_cells)
+    codecs.register_error(_IN_CELLS, _substitute_error)
     errors = "replace" if charset == "utf-8" else _IN_CELLS
 
     def encode(text: str) -> bytes:
@@ -175,39 +175,39 @@ def encoder(charset: str) -> Callable[[str], bytes]:
     return encode
 
 
-def anchored(text: str) -> str:
+def with_anchored_emoji(text: str) -> str:
     """Return `text` with each emoji of several code points (👩‍👩‍👧, ❤️) in exactly the cells it is measured as.
 
     Terminals disagree on these cells. So they are blanked, the emoji is written over them, and the following text is
     written at its own position, each time from the cursor saved before the emoji (DECSC, DECRC, CUF).
     """
     # Almost no frame has one, and searching for the signs is much faster than searching for the emoji.
-    return _UNSURE.sub(_in_its_cells, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
+    return _UNSURE.sub(_anchored, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
 
 
-def _in_its_cells(found: re.Match[str]) -> str:
+def _anchored(found: re.Match[str]) -> str:
     cells = cell_len(found[0])
     return f"\x1b7{' ' * cells}\x1b8\x1b7{found[0]}\x1b8\x1b[{cells}C"
 
 
-def _in_cells(error: UnicodeError) -> tuple[str, int]:
+def _substitute_error(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return stand_in(error.object[error.start : error.end]), error.end
+    return ascii_substitute(error.object[error.start : error.end]), error.end
 
 
-def stand_in(text: str) -> str:
+def ascii_substitute(text: str) -> str:
     """Return ASCII text of the same width for `text`, which cannot be shown.
 
     Signs become signs of the same meaning, letters lose their accents, and anything else becomes a question mark per
     cell.
     """
     width = cell_len(text)
-    shown = "".join(_plainer(char) for char in text)
+    shown = "".join(_ascii_of(char) for char in text)
     return shown if len(shown) == width else "?" * width
 
 
-def _plainer(char: str) -> str:
+def _ascii_of(char: str) -> str:
     width = cell_len(char)
     sign = ONE_CELL.get(char) or unicodedata.normalize("NFKD", char)[0]
     return sign.ljust(width) if sign.isascii() and width else "?" * width

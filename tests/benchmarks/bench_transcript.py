@@ -93,7 +93,7 @@ async def test_streaming_in_a_long_conversation_costs_about_as_much_as_in_an_emp
         transcript.set_blocks([*history, *answers])
         for _ in range(1_000):
             await pilot.pause(0.005)
-            if all(entry.drawn_at for entry in transcript._layout_of.entries):
+            if all(entry.drawn_at for entry in transcript._blocks_layout.entries):
                 break
         long = min([await stream(transcript, pilot.pause, key=f"l{number}") for number in range(2)])
     print(f"\n80 frames: {empty * 1e3:.0f} ms in an empty conversation, {long * 1e3:.0f} ms after 2300 blocks")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from chatops.domain.charset import ONE_CELL, exact, register, spelled
-from chatops.tui.output_writer import encoder, stand_in
+from chatops.tui.output_writer import ascii_substitute, encoder_for
 from chatops.tui.theme import UNICODE
 
 SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
@@ -14,7 +14,7 @@ SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
 
 @pytest.mark.parametrize("sign", sorted({*ONE_CELL, *SIGNS}))
 def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
-    shown = stand_in(sign)
+    shown = ascii_substitute(sign)
     assert shown.isascii() and len(shown) == cell_len(sign) == 1
     assert shown != "?" or sign == "?"
 
@@ -32,7 +32,7 @@ def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
     ],
 )
 def test_what_cannot_be_shown_has_a_stand_in(text: str, shown: bytes) -> None:
-    assert encoder("ascii")(text) == shown
+    assert encoder_for("ascii")(text) == shown
 
 
 def test_what_is_to_be_approved_is_shown_by_number_where_it_cannot_be_shown() -> None:
@@ -42,14 +42,14 @@ def test_what_is_to_be_approved_is_shown_by_number_where_it_cannot_be_shown() ->
 
 
 def test_another_character_set_shows_what_it_has() -> None:
-    assert encoder("iso8859-1")("Grüße → x") == "Grüße > x".encode("latin-1")
-    assert encoder("utf-8")("Grüße\ud800") == "Grüße?".encode()
+    assert encoder_for("iso8859-1")("Grüße → x") == "Grüße > x".encode("latin-1")
+    assert encoder_for("utf-8")("Grüße\ud800") == "Grüße?".encode()
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Mn", "Me", "Cf"]), max_size=20))
 def test_nothing_shifts(text: str) -> None:
-    assert cell_len(stand_in(text)) == cell_len(text)
-    assert len(encoder("ascii")(text)) == cell_len(text) or not text.isprintable()
+    assert cell_len(ascii_substitute(text)) == cell_len(text)
+    assert len(encoder_for("ascii")(text)) == cell_len(text) or not text.isprintable()
 
 
 @given(st.text(max_size=20))

@@ -10,30 +10,30 @@ from chatops.tui.input_parser import (
     FLOOD_LENGTH,
     FLOOD_PAUSE_S,
     HELD_S,
-    Intake,
+    EscapeSequence,
+    InputParser,
+    InputToken,
     Pasted,
-    Piece,
-    Sequence,
     Typed,
 )
 
 ENDLESS = 1e9
 
 
-def taken(*parts: str, gap: float = 0.0) -> list[Piece]:
+def taken(*parts: str, gap: float = 0.0) -> list[InputToken]:
     """What the parts amount to, `gap` seconds apart, and the rest after a long silence."""
-    intake, now, found = Intake(), 0.0, []
+    parser, now, found = InputParser(), 0.0, []
     for part in parts:
-        found += intake.feed(part, now)
+        found += parser.feed(part, now)
         now += gap
-        found += intake.rest(now)
-    found += intake.rest(ENDLESS)
+        found += parser.flush(now)
+    found += parser.flush(ENDLESS)
     return joined(found)
 
 
-def joined(pieces: list[Piece]) -> list[Piece]:
+def joined(pieces: list[InputToken]) -> list[InputToken]:
     """The same with neighbouring typed text in one."""
-    whole: list[Piece] = []
+    whole: list[InputToken] = []
     for piece in pieces:
         if isinstance(piece, Typed) and whole and isinstance(before := whole[-1], Typed):
             whole[-1] = Typed(before.text + piece.text)
@@ -51,7 +51,7 @@ def test_a_sequence_is_one_piece_wherever_a_slow_line_cuts_it(sequence: str) -> 
     for cut in range(2, len(sequence)):
         assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HELD_S * 0.9) == [
             Typed("x"),
-            Sequence(sequence),
+            EscapeSequence(sequence),
             Typed("y"),
         ]
 
@@ -61,16 +61,16 @@ def test_a_mouse_report_that_is_cut_after_its_escape_leaves_no_text() -> None:
 
 
 def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
-    intake = Intake()
-    assert intake.feed("\x1b", 0.0) == []
-    assert intake.waits
-    assert intake.rest(ESCAPE_S / 2) == []
-    assert intake.rest(ESCAPE_S) == [Typed(ESCAPE)]
-    assert not intake.waits
+    parser = InputParser()
+    assert parser.feed("\x1b", 0.0) == []
+    assert parser.waits
+    assert parser.flush(ESCAPE_S / 2) == []
+    assert parser.flush(ESCAPE_S) == [Typed(ESCAPE)]
+    assert not parser.waits
 
 
 def test_a_sequence_that_breaks_off_for_another_one_leaves_no_text() -> None:
-    assert taken("a\x1b[<35;2", "\x1b[Ab") == [Typed("a"), Sequence("\x1b[A"), Typed("b")]
+    assert taken("a\x1b[<35;2", "\x1b[Ab") == [Typed("a"), EscapeSequence("\x1b[A"), Typed("b")]
 
 
 def test_a_bracket_typed_after_the_escape_key_is_a_bracket() -> None:
@@ -104,23 +104,28 @@ def test_an_end_inside_of_a_paste_makes_no_keys_of_what_follows(pad: str, data: 
 
 def test_keys_right_behind_a_paste_are_keys() -> None:
     assert taken("\x1b[200~one\x1b[201~\r") == [Pasted("one"), Typed("\r")]
-    assert taken("\x1b[200~one\x1b[201~", "\x1b[A", "a") == [Pasted("one"), Sequence("\x1b[A"), Typed("a")]
+    assert taken("\x1b[200~one\x1b[201~", "\x1b[A", "a") == [Pasted("one"), EscapeSequence("\x1b[A"), Typed("a")]
     assert taken("\x1b[200~one\x1b[201~", "\x1b[200~two\x1b[201~", "b") == [Pasted("one"), Pasted("two"), Typed("b")]
 
 
 def test_many_lines_behind_a_paste_come_before_what_is_typed_after_them() -> None:
-    intake, flood = Intake(), "1\r2\r3\r4\r"
-    assert intake.feed(f"\x1b[200~one\x1b[201~{flood}", 0.0) == [Pasted("one")]
-    assert intake.feed("x", 2 * FLOOD_PAUSE_S) == [Pasted(flood), Typed("x")]
-    assert not intake.waits
+    parser, flood = InputParser(), "1\r2\r3\r4\r"
+    assert parser.feed(f"\x1b[200~one\x1b[201~{flood}", 0.0) == [Pasted("one")]
+    assert parser.feed("x", 2 * FLOOD_PAUSE_S) == [Pasted(flood), Typed("x")]
+    assert not parser.waits
 
 
 def test_a_mouse_that_moves_behind_a_paste_holds_up_no_key() -> None:
-    intake, moved = Intake(), "\x1b[<35;1;1M"
-    assert intake.feed("\x1b[200~one\x1b[201~", 0.0) == [Pasted("one")]
-    assert intake.feed(f"a{moved}", 0.5 * FLOOD_PAUSE_S) == []
-    assert intake.feed(moved, 1.4 * FLOOD_PAUSE_S) == []
-    assert intake.feed(moved, 1.6 * FLOOD_PAUSE_S) == [Typed("a"), Sequence(moved), Sequence(moved), Sequence(moved)]
+    parser, moved = InputParser(), "\x1b[<35;1;1M"
+    assert parser.feed("\x1b[200~one\x1b[201~", 0.0) == [Pasted("one")]
+    assert parser.feed(f"a{moved}", 0.5 * FLOOD_PAUSE_S) == []
+    assert parser.feed(moved, 1.4 * FLOOD_PAUSE_S) == []
+    assert parser.feed(moved, 1.6 * FLOOD_PAUSE_S) == [
+        Typed("a"),
+        EscapeSequence(moved),
+        EscapeSequence(moved),
+        EscapeSequence(moved),
+    ]
 
 
 def test_a_paste_without_an_end_is_ended_by_ctrl_c_alone() -> None:
@@ -135,15 +140,15 @@ def test_what_nobody_can_type_in_one_go_is_a_paste(flood: str) -> None:
 @pytest.mark.parametrize("cut", [3, 9, 11])
 @pytest.mark.parametrize("answer", ["\x1b[?2004;1$y", "\x1b[200~seen\x1b[201~"])
 def test_lines_typed_ahead_are_keys_where_pastes_are_known_to_be_marked(answer: str, cut: int) -> None:
-    intake = Intake()
-    learnt = intake.feed(answer[:cut], 0.0) + intake.feed(answer[cut:], 0.1) + intake.rest(1.0)
-    assert not any(isinstance(piece, Sequence | Typed) for piece in learnt)
-    for known in (intake, Intake(marks_pastes=True)):
+    parser = InputParser()
+    learnt = parser.feed(answer[:cut], 0.0) + parser.feed(answer[cut:], 0.1) + parser.flush(1.0)
+    assert not any(isinstance(piece, EscapeSequence | Typed) for piece in learnt)
+    for known in (parser, InputParser(marks_pastes=True)):
         assert known.feed("one\rtwo\r", 2.0) == [Typed("one\rtwo\r")]
         assert known.feed("1\r2\r3\r4\r", 3.0) == [], "nobody types four lines in one go"
-        assert known.rest(4.0) == [Pasted("1\r2\r3\r4\r")]
-    unknown = Intake()
-    assert unknown.feed("\x1b[?2004;0$y", 0.0) == [Sequence("\x1b[?2004;0$y")]
+        assert known.flush(4.0) == [Pasted("1\r2\r3\r4\r")]
+    unknown = InputParser()
+    assert unknown.feed("\x1b[?2004;0$y", 0.0) == [EscapeSequence("\x1b[?2004;0$y")]
     assert unknown.feed("one\rtwo\r", 2.0) == []
 
 
@@ -152,18 +157,18 @@ def test_a_sequence_that_a_paste_breaks_off_takes_no_letter_behind_the_paste() -
 
 
 def test_such_a_paste_goes_on_until_there_is_silence() -> None:
-    intake = Intake()
+    parser = InputParser()
     pause = FLOOD_PAUSE_S / 2
     for number in range(5):
-        assert intake.feed("a\rs\rA\r", number * pause) == []
-    assert intake.rest(4 * pause) == []
-    assert intake.rest(4 * pause + FLOOD_PAUSE_S) == [Pasted("a\rs\rA\r" * 5)]
-    assert intake.feed("a", 10.0) == [Typed("a")]
+        assert parser.feed("a\rs\rA\r", number * pause) == []
+    assert parser.flush(4 * pause) == []
+    assert parser.flush(4 * pause + FLOOD_PAUSE_S) == [Pasted("a\rs\rA\r" * 5)]
+    assert parser.feed("a", 10.0) == [Typed("a")]
 
 
 def test_what_is_typed_fast_is_typed() -> None:
     assert taken("hello there\r") == [Typed("hello there\r")]
-    assert taken("\x1b[A" * 400) == [Sequence("\x1b[A")] * 400
+    assert taken("\x1b[A" * 400) == [EscapeSequence("\x1b[A")] * 400
 
 
 @given(st.lists(st.sampled_from([*SEQUENCES, *ANSWERS, "a", "word", "\r", "é"]), max_size=12), st.data())

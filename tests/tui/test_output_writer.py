@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chatops.tui.output_writer import BEHIND, MOST, Outlet
+from chatops.tui.output_writer import MAX_BYTES, MAX_QUEUED, OutputWriter
 from tests.support.waiting import PATIENCE
 
 _SET_PIPE_SIZE = 1031
@@ -16,10 +16,10 @@ _SET_PIPE_SIZE = 1031
 
 @dataclass
 class Line:
-    """An outlet into a small pipe."""
+    """A writer into a small pipe."""
 
     reading: int
-    outlet: Outlet
+    writer: OutputWriter
     caught_up: threading.Event = field(default_factory=threading.Event)
     lost: threading.Event = field(default_factory=threading.Event)
 
@@ -35,74 +35,74 @@ def line() -> Iterator[Line]:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, _SET_PIPE_SIZE, 4096)
     caught_up, lost = threading.Event(), threading.Event()
-    outlet = Outlet(writing, encode=str.encode, caught_up=caught_up.set, lost=lost.set)
-    made = Line(reading, outlet, caught_up, lost)
+    writer = OutputWriter(writing, encode=str.encode, caught_up=caught_up.set, lost=lost.set)
+    made = Line(reading, writer, caught_up, lost)
     yield made
     if made.reading >= 0:
         os.close(made.reading)
-    outlet.close("", patience=PATIENCE)
+    writer.close("", timeout_s=PATIENCE)
     os.close(writing)
 
 
 def test_everything_arrives_in_order(line: Line) -> None:
     for number in range(1000):
-        line.outlet.write(f"{number:04};")
+        line.writer.write(f"{number:04};")
     assert line.read(5000) == "".join(f"{number:04};" for number in range(1000)).encode()
 
 
 def test_nobody_waits_for_a_reader_that_stands_still_and_what_waits_is_bounded(line: Line) -> None:
     frame = "x" * 10_000
     written = 0
-    while not line.outlet.skips_frame():
-        line.outlet.write(frame)
+    while not line.writer.skips_frame():
+        line.writer.write(frame)
         written += len(frame)
-    assert written <= BEHIND + 2 * len(frame) + 4096
-    for _ in range(3 * MOST // len(frame)):
-        line.outlet.write(frame)
-    assert line.outlet._size <= MOST + len(frame)
+    assert written <= MAX_QUEUED + 2 * len(frame) + 4096
+    for _ in range(3 * MAX_BYTES // len(frame)):
+        line.writer.write(frame)
+    assert line.writer._size <= MAX_BYTES + len(frame)
 
 
 def test_after_frames_were_left_out_it_says_when_the_reader_has_caught_up(line: Line) -> None:
     for _ in range(2):
-        line.outlet.write("x" * BEHIND)
-    assert not line.outlet.skips_frame()
-    line.outlet.write("x")
-    assert line.outlet.skips_frame()
+        line.writer.write("x" * MAX_QUEUED)
+    assert not line.writer.skips_frame()
+    line.writer.write("x")
+    assert line.writer.skips_frame()
     assert not line.caught_up.is_set()
-    line.read(2 * BEHIND + 1)
+    line.read(2 * MAX_QUEUED + 1)
     assert line.caught_up.wait(PATIENCE)
-    assert not line.outlet.skips_frame()
+    assert not line.writer.skips_frame()
 
 
 def test_drawing_a_large_screen_again_leaves_out_no_frame(line: Line) -> None:
     """A frame left out asks for the whole screen again: if that one caused it, drawing would never end."""
     for _ in range(3):
-        line.outlet.write("x" * (5 * BEHIND))
-        assert not line.outlet.skips_frame()
-        line.outlet.write("y" * (BEHIND // 2))
-        assert not line.outlet.skips_frame()
-        line.read(5 * BEHIND + BEHIND // 2)
-    line.outlet.write("x" * MOST)
-    assert line.outlet.skips_frame(), "nothing more would be taken"
+        line.writer.write("x" * (5 * MAX_QUEUED))
+        assert not line.writer.skips_frame()
+        line.writer.write("y" * (MAX_QUEUED // 2))
+        assert not line.writer.skips_frame()
+        line.read(5 * MAX_QUEUED + MAX_QUEUED // 2)
+    line.writer.write("x" * MAX_BYTES)
+    assert line.writer.skips_frame(), "nothing more would be taken"
 
 
 def test_closing_drops_frames_that_wait_but_not_the_last_words(line: Line) -> None:
-    line.outlet.write("begun" * 2000)
+    line.writer.write("begun" * 2000)
     for _ in range(10):
-        line.outlet.write("x" * BEHIND)
-    assert not line.outlet.close("LAST", patience=0.0), "the reader still stands still"
+        line.writer.write("x" * MAX_QUEUED)
+    assert not line.writer.close("LAST", timeout_s=0.0), "the reader still stands still"
     os.set_blocking(line.reading, True)
     found = b""
     while not found.endswith(b"LAST"):
         found += os.read(line.reading, 65536)
-    assert len(found) <= len("begun" * 2000) + BEHIND + len("LAST")
+    assert len(found) <= len("begun" * 2000) + MAX_QUEUED + len("LAST")
 
 
 def test_a_reader_that_is_gone_is_told_once_and_nothing_waits_any_more(line: Line) -> None:
     os.close(line.reading)
     line.reading = -1
-    line.outlet.write("x")
+    line.writer.write("x")
     assert line.lost.wait(PATIENCE)
-    line.outlet.write("y" * MOST)
-    assert line.outlet._size == 0
-    assert line.outlet.close("z", patience=PATIENCE)
+    line.writer.write("y" * MAX_BYTES)
+    assert line.writer._size == 0
+    assert line.writer.close("z", timeout_s=PATIENCE)

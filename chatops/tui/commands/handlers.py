@@ -6,7 +6,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
 from chatops.tui.commands.face import Face
 from chatops.tui.host import TextTopic
-from chatops.tui.transcript.lines import unbroken
+from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
     from chatops.runtime.conversation import Conversation
@@ -223,7 +223,7 @@ def context_text(session: "Conversation") -> str:
         lines.append(f"--- {layer.name} ({layer.source})")
         text = layer.text.strip()
         # A persona file has line breaks for an editor; the screen wraps for its own width.
-        lines.append((unbroken(text) if layer.name == "persona" else text) or "(empty)")
+        lines.append((with_joined_paragraphs(text) if layer.name == "persona" else text) or "(empty)")
         lines.append("")
     return "\n".join(lines).rstrip()
 

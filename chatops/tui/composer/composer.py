@@ -151,19 +151,19 @@ class Composer(TextField):
         self.load_text(self._folds.fold(_plain(text)))
         self.move_cursor(self.document.end)
 
-    def take_paste(self, text: str) -> None:
+    def insert_paste(self, text: str) -> None:
         """Insert a paste, folded if it is long."""
         self.typed_at = self.clock()
         result = self.replace(self._folds.fold(_plain(text)), *sorted(self.selection))
         self.move_cursor(result.end_location)
 
-    def take_typed(self, character: str) -> None:
+    def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
         self.typed_at = self.clock()
         self.insert(character, self.document.end)
         self.move_cursor(self.document.end)
 
-    def clear_all(self) -> str:
+    def take_text(self) -> str:
         """Clear the field and return what it held, with pastes in full."""
         text = self.full_text
         self.load_text("")
@@ -204,10 +204,10 @@ class Composer(TextField):
             case "R" | "upper_r" if self.retry_offered and not self.text:
                 self.post_message(self.Retry())
             case _:
-                return self._for_conversation(key)
+                return self._for_transcript(key)
         return True
 
-    def _for_conversation(self, key: str) -> bool:
+    def _for_transcript(self, key: str) -> bool:
         match key:
             case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
                 self.post_message(self.Scroll(key.removeprefix("ctrl+")))
@@ -239,7 +239,7 @@ class Composer(TextField):
         if not self.text:
             self.post_message(self.ResumeQueue())
         elif self.text.strip():
-            text = self.clear_all()
+            text = self.take_text()
             self.typed_at = None
             self.post_message(self.Submitted(text))
 
@@ -256,7 +256,7 @@ class Composer(TextField):
         """Insert a paste, folded if it is long."""
         event.stop()
         event.prevent_default()
-        self.take_paste(event.text)
+        self.insert_paste(event.text)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Grow with the text up to `MAX_ROWS`, and let the screen look for completions."""

@@ -19,7 +19,7 @@ from textual.widgets import Static
 from chatops.tui.dialogs.guard import GRACE_S, STROKE_S, KeyGuard
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import Place
+from chatops.tui.keys import KeyGroup
 from chatops.tui.screens import windows
 from chatops.tui.textual_internals import toast_rows
 
@@ -45,7 +45,7 @@ class GuardedDialog(Modal[None]):
     AT_ONCE: ClassVar[frozenset[str]] = frozenset("jk ")
     """Characters that act at once. All others wait `STROKE_S` seconds, because they may start a paste."""
 
-    PLACE: ClassVar[Place] = "dialog"
+    KEY_GROUP: ClassVar[KeyGroup] = "dialog"
     """The place whose keys F1 lists first."""
 
     def __init__(
@@ -122,7 +122,7 @@ class GuardedDialog(Modal[None]):
             self.dismiss(None)
             return
         if event.key == "f1":
-            windows.push_help(self.app, first=self.PLACE)
+            windows.push_help(self.app, first=self.KEY_GROUP)
             return
         self.answer(typed or event.key, typed=bool(typed))
 

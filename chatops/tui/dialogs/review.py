@@ -18,7 +18,7 @@ from chatops.tui.dialogs.approval_frame import note_rows
 from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.review_text import describe_review, may_skip, review_keys, review_title, words_question
-from chatops.tui.keys import Place, legend
+from chatops.tui.keys import KeyGroup, legend
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
@@ -28,7 +28,7 @@ class ReviewScreen(GuardedDialog):
     """Asks how the run continues, until it was decided or the user postpones it with Esc."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("aresX")
-    PLACE: ClassVar[Place] = "review"
+    KEY_GROUP: ClassVar[KeyGroup] = "review"
 
     def __init__(
         self,

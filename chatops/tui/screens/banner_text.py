@@ -9,9 +9,9 @@ from chatops.tui.status.status_line import approvals_pending
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
     from chatops.runtime.view import Snapshot
-    from chatops.tui.status.banner import Tone
+    from chatops.tui.status.banner import BannerTone
 
-Said = tuple[str, "Tone"]
+Said = tuple[str, "BannerTone"]
 NOTHING: Said = ("", "quiet")
 
 

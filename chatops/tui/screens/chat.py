@@ -16,7 +16,7 @@ from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text, windows
 from chatops.tui.screens.asking import SETTLE_S, Asking
 from chatops.tui.screens.chat_sending import ChatSending
-from chatops.tui.status.banner import Banner, Notices, Sent
+from chatops.tui.status.banner import Banner, Notices, QueuedMessages
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import report_error
 
@@ -77,7 +77,7 @@ class ChatScreen(ChatSending):
         """Yield the widgets from top to bottom."""
         yield Static(id="empty")
         yield Static(id="unseen")
-        yield Sent(id="sent")
+        yield QueuedMessages(id="queued")
         yield Completions(id="completions")
         yield Notices(id="notices")
         yield Banner(id="banner")
@@ -181,7 +181,7 @@ class ChatScreen(ChatSending):
         try:
             following = await opening
             self.drafts.keep()
-            self.composer.clear_all()
+            self.composer.take_text()
             await self._show_instead(following)
             self.drafts.recall()
         finally:
@@ -238,11 +238,11 @@ class ChatScreen(ChatSending):
             return
         self._draw_events(message)
         self.query_one(StatusLine).follow(message.published)
-        from chatops.tui.transcript.frame_buffer import is_piece
+        from chatops.tui.transcript.frame_buffer import is_delta
 
         dialog = windows.open_approval(self.app)
         for published in message.published:
-            if is_piece(published.event):
+            if is_delta(published.event):
                 continue
             if dialog is not None:
                 dialog.feed(published.event)
@@ -265,7 +265,7 @@ class ChatScreen(ChatSending):
         from chatops.tui.transcript.projector import Projector
 
         projector = self._projector = Projector()
-        blocks = projector.load(session.snapshot(), self._desk.heads if self._desk is not None else None)
+        blocks = projector.load(session.snapshot(), self._desk.run_turns if self._desk is not None else None)
         if self._transcript is not None:
             self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
 
@@ -344,7 +344,7 @@ class ChatScreen(ChatSending):
         if self._session is not None and self._answering(self._session) and await self._session.cancel():
             return "Stopped."
         if self.composer.text:
-            text = self.composer.clear_all()
+            text = self.composer.take_text()
             self._cleared = text
             self.composer.add_history(text)
             if self._host is not None:

@@ -105,9 +105,9 @@ class ChatKeys(ChatFace):
         elif event.is_printable and event.character:
             event.stop()
             self.composer.focus()
-            self.composer.take_typed(event.character)
+            self.composer.append_typed(event.character)
 
     def on_paste(self, event: events.Paste) -> None:
         """Insert a paste that no field took into the message field."""
         event.stop()
-        self.composer.take_paste(event.text)
+        self.composer.insert_paste(event.text)

@@ -12,7 +12,7 @@ from chatops.tui.commands.dispatch import is_command, run_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.screens import banner_text
 from chatops.tui.screens.chat_keys import ChatKeys
-from chatops.tui.status.banner import Banner, Sent
+from chatops.tui.status.banner import Banner, QueuedMessages
 from chatops.tui.status.status_line import StatusLine
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ChatSending(ChatKeys):
             heading = banner_text.queue_heading(snapshot, led=led, reading=self.reads_along)
         self.composer.queue_offered = bool(queued) and not self.reads_along
         unsent = self._unsent[1:] if self._sends_unsent else self._unsent
-        self.query_one(Sent).show([*queued, *self.drafts.on_its_way, *unsent], heading=heading)
+        self.query_one(QueuedMessages).show([*queued, *self.drafts.on_its_way, *unsent], heading=heading)
 
     async def _command(self, text: str) -> None:
         if not await run_command(self, text):

@@ -11,7 +11,7 @@ from chatops.tui.screens.banner_text import Said, calls_waiting
 from chatops.tui.screens.run_board import RunBoard, Stand
 from chatops.tui.transcript.blocks import changes
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.run_blocks import TurnHead, heads_of
+from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
 
 if TYPE_CHECKING:
     from chatops.runtime.reading import ReadAlong
@@ -41,10 +41,10 @@ class ReadingDesk:
         return found
 
     def _blocks(self) -> "list[Block]":
-        return Projector().load(self.reader.snapshot(), self._heads())
+        return Projector().load(self.reader.snapshot(), self._run_turns())
 
-    def _heads(self) -> "dict[str, TurnHead] | None":
-        return heads_of(self.reader.run) if self.reader.run is not None else None
+    def _run_turns(self) -> "dict[str, RunTurn] | None":
+        return run_turns_of(self.reader.run) if self.reader.run is not None else None
 
     def _stand(self) -> Stand:
         run = self.reader.run

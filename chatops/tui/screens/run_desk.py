@@ -12,7 +12,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.tui.screens import windows
 from chatops.tui.screens.run_board import RunBoard, Stand
-from chatops.tui.transcript.run_blocks import TurnHead, heads_of
+from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
@@ -37,9 +37,9 @@ class RunDesk:
     # Display
 
     @property
-    def heads(self) -> dict[str, TurnHead]:
-        """The heads of the run's turns, for the transcript."""
-        return heads_of(self.run.state)
+    def run_turns(self) -> dict[str, RunTurn]:
+        """The turns of the run, for the transcript."""
+        return run_turns_of(self.run.state)
 
     @property
     def leads(self) -> bool:

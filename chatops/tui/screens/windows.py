@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.tui.commands.face import Face
-from chatops.tui.keys import Place
+from chatops.tui.keys import KeyGroup
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -37,8 +37,8 @@ def push_approval(app: "App[Any]", chat: "ChatScreen", *, closed: Callable[[None
         chat.session,
         clock=chat.clock,
         typed_at=composer.typed_at,
-        typed_ahead=composer.take_typed,
-        pasted=composer.take_paste,
+        typed_ahead=composer.append_typed,
+        pasted=composer.insert_paste,
         parting=chat.say,
     )
     app.push_screen(dialog, closed)
@@ -69,8 +69,8 @@ def push_review(
         wanted,
         clock=chat.clock,
         typed_at=composer.typed_at,
-        typed_ahead=composer.take_typed,
-        pasted=composer.take_paste,
+        typed_ahead=composer.append_typed,
+        pasted=composer.insert_paste,
         parting=chat.say,
     )
     app.push_screen(dialog, closed)
@@ -101,7 +101,7 @@ def push_text(app: "App[Any]", title: str, *, text: str) -> None:
     app.push_screen(TextScreen(title, text=text))
 
 
-def push_help(app: "App[Any]", *, first: Place = "message") -> None:
+def push_help(app: "App[Any]", *, first: KeyGroup = "message") -> None:
     """Show keys and commands, those of the place `first` before the others."""
     from chatops.tui.screens.help import help_text
 

@@ -11,7 +11,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.textual_internals import refresh_notices
 
-Tone = Literal["waiting", "error", "quiet"]
+BannerTone = Literal["waiting", "error", "quiet"]
 MOST_LINES = 3
 """Maximum number of messages shown with a line each."""
 _MOST = 200
@@ -25,7 +25,7 @@ class Banner(ErrorBoundary, Static):
         super().__init__("", id=id, markup=False)
         self.display = False
 
-    def say(self, text: str, *, tone: Tone, standing: str = "") -> None:
+    def say(self, text: str, *, tone: BannerTone, standing: str = "") -> None:
         """Show `text` below `standing`, a lasting problem. Hides the banner if both are empty."""
         shown = "\n".join(part for part in (standing, text) if part)
         self.display = bool(shown)
@@ -51,7 +51,7 @@ class Notices(ErrorBoundary, Static):
             self.set_timer(max(left, 0.0) + 0.01, lambda: refresh_notices(self.app))
 
 
-class Sent(ErrorBoundary, Static):
+class QueuedMessages(ErrorBoundary, Static):
     """Lists sent messages under a heading that says what happens to them. Hidden while there are none."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from chatops.tui.theme import PLAIN, BlockTheme
 from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of, styled, wrap
-from chatops.tui.transcript.segments import Segmenter
+from chatops.tui.transcript.segments import MarkdownSegmenter
 
 LONGEST = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
@@ -70,7 +70,7 @@ def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     return _loaded[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
 
 
-class Pieces(Sequence[Strip]):
+class SegmentLines(Sequence[Strip]):
     """The lines of all pieces, as a sequence.
 
     `draw(number, gap)` returns the lines of a piece, the same number each time. `gap` is True if lines precede it.
@@ -79,7 +79,7 @@ class Pieces(Sequence[Strip]):
     def __init__(self, draw: Callable[[int, bool], list[Strip]]) -> None:
         self._draw = draw
         self._starts = [0]
-        self._near: OrderedDict[int, list[Strip]] = OrderedDict()
+        self._cache: OrderedDict[int, list[Strip]] = OrderedDict()
         """Drawn pieces by number, the one looked at last at the end."""
         self.kept = 0
         """Number of lines held in memory."""
@@ -94,9 +94,9 @@ class Pieces(Sequence[Strip]):
         number = self.added
         self._starts.append(self._starts[-1] + len(self._drawn(number)))
 
-    def give_up(self) -> None:
+    def drop(self) -> None:
         """Drop all lines. They are drawn again when needed."""
-        self._near.clear()
+        self._cache.clear()
         self.kept = 0
 
     def __len__(self) -> int:
@@ -123,14 +123,14 @@ class Pieces(Sequence[Strip]):
         return lines[place] if place < len(lines) else Strip([])
 
     def _drawn(self, number: int) -> list[Strip]:
-        lines = self._near.get(number)
+        lines = self._cache.get(number)
         if lines is not None:
-            self._near.move_to_end(number)
+            self._cache.move_to_end(number)
             return lines
-        lines = self._near[number] = self._draw(number, self._starts[number] > 0)
+        lines = self._cache[number] = self._draw(number, self._starts[number] > 0)
         self.kept += len(lines)
-        while self.kept > MOST_LINES and len(self._near) > 1:
-            _, far = self._near.popitem(last=False)
+        while self.kept > MOST_LINES and len(self._cache) > 1:
+            _, far = self._cache.popitem(last=False)
             self.kept -= len(far)
         return lines
 
@@ -141,9 +141,9 @@ class AnswerDrawing:
     def __init__(self, *, width: int, theme: BlockTheme) -> None:
         self._width = width
         self._theme = theme
-        self._segmenter = Segmenter()
+        self._segmenter = MarkdownSegmenter()
         self._incomplete = False
-        self._finished = Pieces(self._piece)
+        self._finished = SegmentLines(self._piece)
 
     def extend(self, text: str) -> None:
         """Add text, without drawing it yet."""
@@ -158,7 +158,7 @@ class AnswerDrawing:
         """Return all current lines."""
         return [*self.finished(), *self.open_strips()]
 
-    def finished(self) -> Pieces:
+    def finished(self) -> SegmentLines:
         """Return the lines that will not change any more. It is the same object each time and only grows."""
         while self._finished.added < len(self._segmenter.closed) + self._incomplete:
             self._finished.add()

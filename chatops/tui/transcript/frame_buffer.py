@@ -9,7 +9,7 @@ FRAME_SECONDS = 0.05
 """Twenty frames a second. More would cost CPU and bytes, and no one reads faster."""
 
 
-def is_piece(event: Event) -> bool:
+def is_delta(event: Event) -> bool:
     """Return True if an event only continues a text. There may be hundreds of them per second."""
     return isinstance(event, TextDelta | ReasoningDelta | ToolOutput)
 
@@ -32,7 +32,7 @@ class FrameBuffer:
     def __call__(self, published: Published) -> None:
         """Add an event. A listener for `ChatSession.subscribe`."""
         self._waiting.append(published)
-        patient = is_piece(published.event)
+        patient = is_delta(published.event)
         if self._timer is not None and (patient or self._at_once):
             return
         self._stop_timer()
@@ -51,7 +51,7 @@ class FrameBuffer:
         self._stop_timer()
         if self._waiting:
             batch, self._waiting = self._waiting, []
-            if any(is_piece(published.event) for published in batch):
+            if any(is_delta(published.event) for published in batch):
                 # The first delta of an answer does not wait for a frame that only drew the question.
                 self._next = asyncio.get_running_loop().time() + self._seconds
             self._flush(batch)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from textual.strip import Strip
 
 from chatops.tui.theme import BlockTheme
-from chatops.tui.transcript.answer import AnswerDrawing, Pieces
+from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
 from chatops.tui.transcript.blocks import AnswerBlock, Block, ToolCardBlock
-from chatops.tui.transcript.render import as_written, render_block
+from chatops.tui.transcript.render import render_block, source_strips
 
 _KEPT_AROUND = 2_000
 """Lines kept above and below the view once there are too many."""
@@ -20,7 +20,7 @@ _MOST_KEPT = 12_000
 """Maximum number of drawn lines kept, roughly 25 MB."""
 
 
-class Entry:
+class LaidOutBlock:
     """One block and its drawing. `drawn_at` is the width it was drawn for, 0 if the height is an estimate."""
 
     __slots__ = ("block", "drawing", "drawn_at", "expanded", "gap", "head", "height", "selected", "strips")
@@ -29,7 +29,7 @@ class Entry:
         self.block = block
         self.drawing: AnswerDrawing | None = None
         """Set for an answer only."""
-        self.head: Pieces | None = None
+        self.head: SegmentLines | None = None
         """The finished lines of an answer; `strips` then holds the lines after them."""
         self.strips: list[Strip] | None = None
         self.height = 0
@@ -62,30 +62,30 @@ class Entry:
             return head[at]
         return strips[at - len(head)] if at < self.drawn else None
 
-    def give_up_lines(self) -> None:
+    def drop_lines(self) -> None:
         """Drop the lines that can be drawn again."""
         if self.head is None:
             self.strips = None
         else:
-            self.head.give_up()
+            self.head.drop()
 
 
-class Layout:
+class BlockLayout:
     """A list of entries with the line at which each starts."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LaidOutBlock] = []
         self.index: dict[str, int] = {}
         self.width = 0
         self.theme: BlockTheme | None = None
         self._starts = [0]
         self._kept = 0
-        self._troubles: list[Exception] = []
+        self._errors: list[Exception] = []
 
-    def take_troubles(self) -> list[Exception]:
+    def take_errors(self) -> list[Exception]:
         """Return the drawing errors since the last call. The blocks concerned are shown as their source text."""
-        troubles, self._troubles = self._troubles, []
-        return troubles
+        errors, self._errors = self._errors, []
+        return errors
 
     @property
     def height(self) -> int:
@@ -102,7 +102,7 @@ class Layout:
 
     def reset(self, blocks: list[Block]) -> None:
         """Replace all entries with these blocks."""
-        self.entries = [Entry(block) for block in blocks]
+        self.entries = [LaidOutBlock(block) for block in blocks]
         self._kept = 0
         self._reindex()
         for entry in self.entries:
@@ -111,7 +111,7 @@ class Layout:
 
     def insert(self, block: Block, *, at: int) -> None:
         """Insert a block before the `at`-th entry."""
-        entry = Entry(block)
+        entry = LaidOutBlock(block)
         entry.height = self._estimate(block)
         self.entries.insert(at, entry)
         if at == len(self.entries) - 1:
@@ -145,9 +145,9 @@ class Layout:
         try:
             self._draw(entry, self.theme)
         except Exception as error:
-            self._troubles.append(error)
+            self._errors.append(error)
             entry.forget()
-            entry.strips = as_written(entry.block, self.width, self.theme)
+            entry.strips = source_strips(entry.block, self.width, self.theme)
         entry.drawn_at = self.width
         height = entry.drawn
         changed = height != entry.height
@@ -191,11 +191,11 @@ class Layout:
         total = self._starts[index]
         for place in range(index, len(self.entries)):
             entry = self.entries[place]
-            entry.gap = 0 if place == 0 or _belong_together(self.entries[place - 1], entry) else 1
+            entry.gap = 0 if place == 0 or _no_gap_between(self.entries[place - 1], entry) else 1
             total += entry.gap + entry.height
             self._starts.append(total)
 
-    def give_up_far_lines(self, *, top: int, bottom: int) -> None:
+    def drop_far_lines(self, *, top: int, bottom: int) -> None:
         """Bound memory: drop lines far from the view once there are too many."""
         if self._kept <= _MOST_KEPT:
             return
@@ -204,10 +204,10 @@ class Layout:
             begin, end = self._starts[index], self._starts[index + 1]
             far = end < top - _KEPT_AROUND or begin > bottom + _KEPT_AROUND
             if far and entry.drawn_at:
-                entry.give_up_lines()
+                entry.drop_lines()
             self._kept += entry.kept
 
-    def _draw(self, entry: Entry, theme: BlockTheme) -> None:
+    def _draw(self, entry: LaidOutBlock, theme: BlockTheme) -> None:
         block = entry.block
         if not isinstance(block, AnswerBlock):
             entry.strips = render_block(block, self.width, theme, expanded=entry.expanded, selected=entry.selected)
@@ -230,7 +230,7 @@ class Layout:
         self.index = {entry.block.id: place for place, entry in enumerate(self.entries)}
 
 
-def _belong_together(above: Entry, below: Entry) -> bool:
+def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
     """Return True for two folded cards, which have no empty line between them."""
     cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
     return cards and not above.expanded and not below.expanded

@@ -58,7 +58,7 @@ def wrap(text: Text, *, width: int) -> list[Text]:
     return lines
 
 
-def unbroken(text: str) -> str:
+def with_joined_paragraphs(text: str) -> str:
     """Return prose with each paragraph on one line. Short lines and lists, code or tables are left alone."""
     lines: list[str] = []
     for line in text.split("\n"):

@@ -26,8 +26,8 @@ Rules:
 - Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
   reply keeps the text and marks it incomplete.
 - Calls beyond the limit of a reply share one card per round.
-- In a workflow run (`heads`), a turn starts with a step line instead of a user message, and the accepted answer is not
-  repeated at its end.
+- In a workflow run (`run_turns`), a turn starts with a step line instead of a user message, and the accepted answer is
+  not repeated at its end.
 - Text stays unsanitised here. The code that draws a block sanitises it.
 """
 
@@ -82,23 +82,23 @@ from chatops.tui.transcript.blocks import (
     UserBlock,
 )
 from chatops.tui.transcript.run_blocks import (
-    TurnHead,
-    end_of_attempt,
-    end_of_run,
-    head_of,
-    laid_out,
-    opening_of,
-    refused_of,
+    RunTurn,
+    attempt_end_block,
+    refused_answer_block,
+    run_end_block,
+    run_turn_of,
+    step_block,
+    with_fields_laid_out,
 )
 from chatops.tui.transcript.stored_blocks import (
-    asked_card,
-    divider_of,
-    end_of_turn,
+    finished_card,
     is_surplus,
-    notice_of,
-    settled_card,
+    notice_block,
+    pending_card,
+    role_divider,
     stored_blocks,
     surplus_card,
+    turn_end_block,
     turn_of,
 )
 
@@ -127,21 +127,21 @@ class Projector:
         self._turn = ""
         self._turn_answer = ""
         self._surplus: Counter[str] = Counter()
-        self._heads: dict[str, TurnHead] = {}
+        self._run_turns: dict[str, RunTurn] = {}
         """The turns of a workflow run, if the session is one."""
         self._refused = ""
         """Id of the line about an answer that was just refused, until the model is called again."""
 
-    def load(self, snapshot: Snapshot, heads: Mapping[str, TurnHead] | None = None) -> list[Block]:
-        """Return the blocks of a stored session and forget what was shown before. `heads`: see `heads_of`."""
+    def load(self, snapshot: Snapshot, run_turns: Mapping[str, RunTurn] | None = None) -> list[Block]:
+        """Return the blocks of a stored session and forget what was shown before. `run_turns`: see `run_turns_of`."""
         self._streams.clear()
-        self._heads = dict(heads or {})
-        blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._heads))
+        self._run_turns = dict(run_turns or {})
+        blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns))
         if snapshot.status is not None and snapshot.messages:
             self._turn = turn_of(snapshot.messages[-1])
-        if snapshot.status is not None and snapshot.messages and self._turn not in self._heads:
+        if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
             said = _told_in(self._turn, blocks)
-            end = end_of_turn(self._turn, snapshot.status, snapshot.detail, snapshot.advice, said)
+            end = turn_end_block(self._turn, snapshot.status, snapshot.detail, snapshot.advice, said)
             if end is not None:
                 blocks.append(end)
         self.blocks = {block.id: block for block in blocks}
@@ -199,9 +199,9 @@ class Projector:
     def _told(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:
             case RoleSwitched(switch=switch):
-                return [self._put(divider_of(switch))]
+                return [self._put(role_divider(switch))]
             case Notice():
-                return [self._put(notice_of(event))]
+                return [self._put(notice_block(event))]
             case NoticeChanged(id=key, text=text):
                 known = self.blocks.get(key)
                 return [self._put(replace(known, text=text))] if isinstance(known, NoticeBlock) else []
@@ -210,11 +210,11 @@ class Projector:
         self._turn, self._turn_answer, self._refused = event.id, "", ""
         if not event.model:
             # No model is called: the turn runs the command of a gate.
-            self._heads.setdefault(event.id, TurnHead())
-        head = self._heads.get(event.id)
+            self._run_turns.setdefault(event.id, RunTurn())
+        head = self._run_turns.get(event.id)
         if head is None:
             return [self._put(UserBlock(id=f"{event.id}.user", text=event.text))]
-        return [self._put(opening_of(event.id, head, event.text))]
+        return [self._put(step_block(event.id, head, event.text))]
 
     def _run_moved(self, event: RoundStarted | AnswerRefused | StepStarted | WorkflowFinished) -> list[Op]:
         match event:
@@ -222,13 +222,13 @@ class Projector:
                 self._refused = ""
                 return []
             case StepStarted():
-                self._heads[event.turn_id] = head_of(event)
+                self._run_turns[event.turn_id] = run_turn_of(event)
                 return []
             case AnswerRefused():
                 self._refused = f"{event.id}.refused"
-                return [self._put(refused_of(self._refused, event.reason))]
+                return [self._put(refused_answer_block(self._refused, event.reason))]
             case WorkflowFinished():
-                return [self._put(end_of_run(event.id, event.result, event.detail))]
+                return [self._put(run_end_block(event.id, event.result, event.detail))]
 
     def _grow(self, empty: AnswerBlock | ReasoningBlock, text: str, *, before: str = "") -> list[Op]:
         stream = self._streams.get(empty.id)
@@ -243,7 +243,7 @@ class Projector:
     def _thought_finished(self, event: ThoughtFinished) -> list[Op]:
         reasoning_id = f"{event.id}.reasoning"
         first_call = self._first_card(event.parent_id)
-        text = laid_out(event.text) if self._turn in self._heads else event.text
+        text = with_fields_laid_out(event.text) if self._turn in self._run_turns else event.text
         answer = AnswerBlock(id=event.id, text=text, incomplete=event.status is Status.ERROR)
         thought = ReasoningBlock(id=reasoning_id, text=event.reasoning)
         self._turn_answer = event.text or self._turn_answer
@@ -282,7 +282,7 @@ class Projector:
             case CallProposed():
                 card = replace(card, tool=event.tool, arguments=event.arguments, status=CardStatus.UNSETTLED)
             case ApprovalRequested():
-                card = asked_card(card, event.pending)
+                card = pending_card(card, event.pending)
             case CallDecided():
                 card = replace(card, status=CardStatus.UNSETTLED, why="")
             case ToolStarted():
@@ -299,7 +299,7 @@ class Projector:
             case ToolFinished() if is_surplus(event.outcome, event.content):
                 return self._surplus_call(event.id, event.parent_id)
             case ToolFinished():
-                card = settled_card(
+                card = finished_card(
                     event.id,
                     tool=event.tool,
                     arguments=event.arguments,
@@ -320,19 +320,19 @@ class Projector:
 
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
         ops = self._close_open(event.answer)
-        if event.id in self._heads:
+        if event.id in self._run_turns:
             return [*ops, *self._attempt_ended(event)]
         if event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
         said = _told_in(event.id, self.blocks.values())
-        end = end_of_turn(event.id, event.result, event.detail, event.advice, said)
+        end = turn_end_block(event.id, event.result, event.detail, event.advice, said)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _attempt_ended(self, event: TurnFinished) -> list[Op]:
         """End an attempt of a run. Its answer is the accepted text of the model, which is shown already."""
         ops = self._remove(self._refused)
         said = _told_in(event.id, self.blocks.values())
-        end = end_of_attempt(event.id, self._heads[event.id], event.result, event.detail, said)
+        end = attempt_end_block(event.id, self._run_turns[event.id], event.result, event.detail, said)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:

@@ -44,7 +44,7 @@ def render_block(
     return strips_of(lines, width=width, base=theme.base)
 
 
-def as_written(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
+def source_strips(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
     """Return the plain source text of a block that could not be drawn, because a bug must not hide it."""
     values = [getattr(block, one.name) for one in fields(block) if one.name not in ("id", "kind", "level", "status")]
     text = "\n".join(value for value in values if isinstance(value, str) and value)

@@ -21,7 +21,7 @@ _LONGEST_ANSWER = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnHead:
+class RunTurn:
     """A turn of a run: its step and attempt, how it ended, and what follows it."""
 
     title: str = ""
@@ -32,48 +32,48 @@ class TurnHead:
     after: NoticeBlock | None = None
 
 
-def heads_of(run: WorkflowState) -> dict[str, TurnHead]:
+def run_turns_of(run: WorkflowState) -> dict[str, RunTurn]:
     """Return the head of every turn of a run, by turn id."""
-    heads: dict[str, TurnHead] = {one.turn_id: _recorded(run, one) for one in run.attempts}
+    run_turns: dict[str, RunTurn] = {one.turn_id: _recorded(run, one) for one in run.attempts}
     phase = run.phase
     if isinstance(phase, RunningStep):
-        heads[phase.turn_id] = TurnHead(title=_title(run, phase.step, phase.attempt))
+        run_turns[phase.turn_id] = RunTurn(title=_title(run, phase.step, phase.attempt))
     elif isinstance(phase, CheckingGate):
-        heads[phase.turn_id] = TurnHead()
+        run_turns[phase.turn_id] = RunTurn()
     for number in range(1, run.turns + 1):
         # A turn that was running when the run was cancelled is in no record.
-        heads.setdefault(f"{run.session_id}.{number}", TurnHead(title=_title(run, len(run.outputs), 1)))
+        run_turns.setdefault(f"{run.session_id}.{number}", RunTurn(title=_title(run, len(run.outputs), 1)))
     if isinstance(phase, RunFinished) and run.turns:
         last = f"{run.session_id}.{run.turns}"
-        heads[last] = replace(heads[last], after=end_of_run(run.session_id, phase.result, phase.detail))
-    return heads
+        run_turns[last] = replace(run_turns[last], after=run_end_block(run.session_id, phase.result, phase.detail))
+    return run_turns
 
 
-def head_of(event: StepStarted) -> TurnHead:
+def run_turn_of(event: StepStarted) -> RunTurn:
     """Return the head of the turn with which an attempt starts."""
-    return TurnHead(title=_named(event.step, event.name, event.attempt, event.attempts))
+    return RunTurn(title=_named(event.step, event.name, event.attempt, event.attempts))
 
 
-def head_alone(text: str) -> TurnHead:
+def unknown_run_turn(text: str) -> RunTurn:
     """Return the head of a turn whose run is not known here, as in a copy of its session."""
-    return TurnHead() if text.startswith(_OURS) else TurnHead(title="A step of a workflow")
+    return RunTurn() if text.startswith(_OURS) else RunTurn(title="A step of a workflow")
 
 
-def opening_of(turn: str, head: TurnHead, text: str) -> StepBlock:
+def step_block(turn: str, head: RunTurn, text: str) -> StepBlock:
     """Return the line that starts a turn. `text` is the message that opens it."""
     if head.title:
         return StepBlock(id=f"{turn}.user", title=head.title, text=text)
     return StepBlock(id=f"{turn}.user", title=text.removeprefix(_OURS))
 
 
-def refused_of(block_id: str, told: str) -> NoticeBlock:
+def refused_answer_block(block_id: str, told: str) -> NoticeBlock:
     """Return the notice for a refused answer, with what the model was told."""
     text = f"The answer is not accepted. The model is told: {told.removeprefix(_OURS)}"
     return NoticeBlock(id=block_id, text=text, level="warning")
 
 
-def end_of_attempt(
-    turn: str, head: TurnHead, status: TurnStatus, detail: str, said: frozenset[str]
+def attempt_end_block(
+    turn: str, head: RunTurn, status: TurnStatus, detail: str, said: frozenset[str]
 ) -> NoticeBlock | None:
     """Return the line under an attempt that was not accepted.
 
@@ -88,14 +88,14 @@ def end_of_attempt(
             return None
 
 
-def end_of_run(run_id: str, result: str, detail: str) -> NoticeBlock:
+def run_end_block(run_id: str, result: str, detail: str) -> NoticeBlock:
     """Return the line under a run."""
     advice = "/workflow show STEP shows what a step gave."
     block = NoticeBlock(id=f"{run_id}.run", text=f"The run has ended: {result}. {detail}".rstrip(), advice=advice)
     return replace(block, level="error") if result == RunResult.FAILED else block
 
 
-def laid_out(text: str) -> str:
+def with_fields_laid_out(text: str) -> str:
     """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
     if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
         return text
@@ -104,9 +104,9 @@ def laid_out(text: str) -> str:
     return f"{fence}\n{fields}\n{fence}"
 
 
-def _recorded(run: WorkflowState, record: AttemptRecord) -> TurnHead:
+def _recorded(run: WorkflowState, record: AttemptRecord) -> RunTurn:
     title = "" if record.gate else _title(run, record.step, record.attempt)
-    return TurnHead(title=title, status=record.status, detail=record.detail)
+    return RunTurn(title=title, status=record.status, detail=record.detail)
 
 
 def _title(run: WorkflowState, step: int, attempt: int) -> str:

@@ -17,18 +17,18 @@ _LONG_LIST = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class MarkdownSegment:
     """A final piece. `gap`: an empty line precedes it unless it is the first."""
 
     source: str
     gap: bool = True
 
 
-class Segmenter:
+class MarkdownSegmenter:
     """Splits text that is fed in chunks. `closed` holds the final pieces, `tail` the open one."""
 
     def __init__(self) -> None:
-        self.closed: list[Segment] = []
+        self.closed: list[MarkdownSegment] = []
         self._buffer = ""
         self._scanned = 0
         """End of the complete lines of the buffer that have been scanned."""
@@ -136,7 +136,7 @@ class Segmenter:
     def _cut(self, at: int, *, gap: bool) -> None:
         piece, self._buffer = self._buffer[:at], self._buffer[at:]
         if piece.strip():
-            self.closed.append(Segment(source=piece, gap=self._gap))
+            self.closed.append(MarkdownSegment(source=piece, gap=self._gap))
             self._gap = gap
         self._scanned = 0
         self._reset()

@@ -30,18 +30,25 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.run_blocks import TurnHead, end_of_attempt, head_alone, laid_out, opening_of, refused_of
+from chatops.tui.transcript.run_blocks import (
+    RunTurn,
+    attempt_end_block,
+    refused_answer_block,
+    step_block,
+    unknown_run_turn,
+    with_fields_laid_out,
+)
 
 _REASONS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
 """The text before and after the reason of a denial."""
 
 
 def stored_blocks(
-    messages: Sequence[Message], pending: Sequence[PendingCall], heads: Mapping[str, TurnHead]
+    messages: Sequence[Message], pending: Sequence[PendingCall], run_turns: Mapping[str, RunTurn]
 ) -> Iterable[Block]:
     """Yield the blocks of a session, each card with its result, its pending request, or neither.
 
-    `heads` are the turns of the workflow run if the session is one.
+    `run_turns` are the turns of the workflow run if the session is one.
     """
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
@@ -50,11 +57,11 @@ def stored_blocks(
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if turn_of(message) != turn:
-                yield from _ended(turn, heads, said)
+                yield from _ended(turn, run_turns, said)
                 turn, led, said = turn_of(message), message.by is Speaker.MACHINE, set()
-                yield _opened(message, heads.get(turn))
+                yield _opened(message, run_turns.get(turn))
             case UserMessage(by=Speaker.MACHINE):
-                yield refused_of(message.id, message.text)
+                yield refused_answer_block(message.id, message.text)
             case UserMessage():
                 yield UserBlock(id=f"{turn}.user", text=message.text)
             case AssistantMessage():
@@ -63,29 +70,29 @@ def stored_blocks(
             case ToolMessage():
                 continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
-                yield divider_of(message)
+                yield role_divider(message)
             case NoticeMessage():
                 said.add(message.text)
-                yield notice_of(message)
+                yield notice_block(message)
             case _ as never:
                 assert_never(never)
-    yield from _ended(turn, heads, said)
+    yield from _ended(turn, run_turns, said)
 
 
-def _opened(message: UserMessage, head: TurnHead | None) -> Block:
+def _opened(message: UserMessage, head: RunTurn | None) -> Block:
     """Return the block of a user's message. In a run, it is the line that starts an attempt."""
     turn = turn_of(message)
     if message.by is Speaker.PERSON:
         return UserBlock(id=f"{turn}.user", text=message.text)
-    return opening_of(turn, head or head_alone(message.text), message.text)
+    return step_block(turn, head or unknown_run_turn(message.text), message.text)
 
 
-def _ended(turn: str, heads: Mapping[str, TurnHead], said: set[str]) -> Iterator[Block]:
+def _ended(turn: str, run_turns: Mapping[str, RunTurn], said: set[str]) -> Iterator[Block]:
     """Yield the blocks at the end of a turn of a run."""
-    head = heads.get(turn)
+    head = run_turns.get(turn)
     if head is None:
         return
-    if head.status is not None and (end := end_of_attempt(turn, head, head.status, head.detail, frozenset(said))):
+    if head.status is not None and (end := attempt_end_block(turn, head, head.status, head.detail, frozenset(said))):
         yield end
     if head.after is not None:
         yield head.after
@@ -95,7 +102,7 @@ def _said(message: AssistantMessage, cards: Iterable[Block], *, led: bool) -> It
     if message.reasoning.strip():
         yield ReasoningBlock(id=f"{message.id}.reasoning", text=message.reasoning)
     if message.text.strip():
-        text = laid_out(message.text) if led else message.text
+        text = with_fields_laid_out(message.text) if led else message.text
         yield AnswerBlock(id=message.id, text=text, incomplete=message.incomplete)
     yield from cards
 
@@ -115,7 +122,7 @@ def _cards(
         if result is not None and is_held(result):
             yield replace(card, status=CardStatus.HELD)
         elif result is not None:
-            yield settled_card(
+            yield finished_card(
                 card_id,
                 tool=result.tool,
                 arguments=result.arguments,
@@ -126,7 +133,7 @@ def _cards(
                 decided_by=result.decided_by,
             )
         elif (one := asked.get(call.id)) is not None:
-            yield asked_card(card, one)
+            yield pending_card(card, one)
         else:
             yield card
     if surplus:
@@ -140,7 +147,7 @@ def is_surplus(outcome: Outcome | None, content: str) -> bool:
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
     """Return the shared card of `count` calls that were too many."""
-    return settled_card(
+    return finished_card(
         f"{round_id}.surplus",
         tool=f"{count} more call{'s' if count > 1 else ''}",
         arguments="",
@@ -152,7 +159,7 @@ def surplus_card(round_id: str, count: int) -> ToolCardBlock:
     )
 
 
-def asked_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
+def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
     """Return a card that waits for the user's decision."""
     interruption = pending.interruption
     return replace(
@@ -166,7 +173,7 @@ def asked_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
     )
 
 
-def settled_card(
+def finished_card(
     card_id: str,
     *,
     tool: str,
@@ -231,7 +238,7 @@ def _what_is_wrong(content: str) -> str:
     return said[:1].lower() + said[1:]
 
 
-def divider_of(switch: RoleSwitchMessage) -> RoleDividerBlock:
+def role_divider(switch: RoleSwitchMessage) -> RoleDividerBlock:
     """Return the line of a role switch."""
     return RoleDividerBlock(
         id=switch.id,
@@ -249,7 +256,7 @@ def turn_of(message: Message) -> str:
     return message.id.rpartition(".m")[0] or message.id
 
 
-def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str, said: frozenset[str]) -> NoticeBlock | None:
+def turn_end_block(turn: str, status: TurnStatus, detail: str, advice: str, said: frozenset[str]) -> NoticeBlock | None:
     """Return the line under a turn that was stopped or reached a limit.
 
     Returns None if one of the notices `said` in the turn gives the reason already. A failed turn has its own notice.
@@ -263,6 +270,6 @@ def end_of_turn(turn: str, status: TurnStatus, detail: str, advice: str, said: f
             return None
 
 
-def notice_of(notice: Notice | NoticeMessage) -> NoticeBlock:
+def notice_block(notice: Notice | NoticeMessage) -> NoticeBlock:
     """Return the block of a live or stored notice. Both carry the same id."""
     return NoticeBlock(id=notice.id, text=notice.text, advice=notice.advice, level=notice.level)

@@ -46,7 +46,7 @@ class Transcript(Viewport):
     @property
     def blocks(self) -> list[Block]:
         """The blocks as shown, including text that has streamed in."""
-        return [entry.block for entry in self._layout_of.entries]
+        return [entry.block for entry in self._blocks_layout.entries]
 
     @property
     def selected_card(self) -> str:
@@ -56,7 +56,7 @@ class Transcript(Viewport):
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""
         self._selected = ""
-        self._layout_of.reset(list(blocks))
+        self._blocks_layout.reset(list(blocks))
         self.follow()
         self._draw_rest_later()
 
@@ -66,7 +66,7 @@ class Transcript(Viewport):
 
     def apply(self, ops: Iterable[Op]) -> None:
         """Apply the operations, then redraw once."""
-        if not self._layout_of.width:
+        if not self._blocks_layout.width:
             self._measure()
         touched: dict[str, None] = {}
         grown: set[str] = set()
@@ -76,15 +76,15 @@ class Transcript(Viewport):
             if isinstance(op, Append | Extend):
                 grown.update(keys)
         if not self._following:
-            self._note_unseen((self._unseen | grown) & self._layout_of.index.keys())
-        self._redraw_keeping_place([key for key in touched if key in self._layout_of.index])
+            self._note_unseen((self._unseen | grown) & self._blocks_layout.index.keys())
+        self._redraw_keeping_place([key for key in touched if key in self._blocks_layout.index])
 
     def toggle(self, block_id: str) -> None:
         """Open or fold a card or a thought. Does nothing for other blocks."""
-        index = self._layout_of.index.get(block_id)
-        if index is None or not can_open(self._layout_of.entries[index].block):
+        index = self._blocks_layout.index.get(block_id)
+        if index is None or not can_open(self._blocks_layout.entries[index].block):
             return
-        entry = self._layout_of.entries[index]
+        entry = self._blocks_layout.entries[index]
         entry.expanded = not entry.expanded
         self._redraw_keeping_place([block_id])
         if not self._following:
@@ -92,13 +92,13 @@ class Transcript(Viewport):
 
     def is_expanded(self, block_id: str) -> bool:
         """Return True if the card is open."""
-        index = self._layout_of.index.get(block_id)
-        return index is not None and self._layout_of.entries[index].expanded
+        index = self._blocks_layout.index.get(block_id)
+        return index is not None and self._blocks_layout.entries[index].expanded
 
     # Operations
 
     def _apply(self, op: Op) -> tuple[str, ...]:
-        layout = self._layout_of
+        layout = self._blocks_layout
         match op:
             case Append(block=block, before=before):
                 if block.id in layout.index:
@@ -128,10 +128,10 @@ class Transcript(Viewport):
                 assert_never(never)
 
     def _extend(self, key: str, text: str) -> tuple[str, ...]:
-        index = self._layout_of.index.get(key)
+        index = self._blocks_layout.index.get(key)
         if index is None:
             return ()
-        entry = self._layout_of.entries[index]
+        entry = self._blocks_layout.entries[index]
         if isinstance(entry.block, AnswerBlock | ReasoningBlock):
             entry.block = replace(entry.block, text=entry.block.text + text)
             if entry.drawing is not None:
@@ -161,7 +161,7 @@ class Transcript(Viewport):
 
     def select_card(self, block_id: str) -> None:
         """Select a card and bring it into view. An empty id selects none."""
-        layout = self._layout_of
+        layout = self._blocks_layout
         before, self._selected = self._selected, block_id if block_id in layout.index else ""
         for key, selected in ((before, False), (self._selected, True)):
             if key in layout.index:
@@ -171,7 +171,7 @@ class Transcript(Viewport):
             self._bring_into_view(layout.index[self._selected])
 
     def _select_card(self, step: int) -> None:
-        layout, entries = self._layout_of, self._layout_of.entries
+        layout, entries = self._blocks_layout, self._blocks_layout.entries
         place = layout.index.get(self._selected, len(entries))
         if self._following and place < layout.at(self.scroll_offset.y):
             # At the end of the transcript, a selected card far above is out of sight: start from the newest one
@@ -187,7 +187,7 @@ class Transcript(Viewport):
             self.follow()
 
     def _bring_into_view(self, index: int) -> None:
-        layout = self._layout_of
+        layout = self._blocks_layout
         begin = layout.start(index)
         end = begin + layout.entries[index].height
         top = self.scroll_offset.y
@@ -197,16 +197,16 @@ class Transcript(Viewport):
 
     def on_click(self, event: events.Click) -> None:
         """Open a folded card, or fold an open one on its first line. A click that ends a selection does nothing."""
-        if self.text_selection is not None or not self._layout_of.entries:
+        if self.text_selection is not None or not self._blocks_layout.entries:
             return
         offset = event.get_content_offset(self)
         if offset is None:
             return
         y = self.scroll_offset.y + offset.y
-        if y >= self._layout_of.height:
+        if y >= self._blocks_layout.height:
             return
-        index = self._layout_of.at(y)
-        entry = self._layout_of.entries[index]
+        index = self._blocks_layout.at(y)
+        entry = self._blocks_layout.entries[index]
         folded = can_open(entry.block) and not entry.expanded
-        if folded or (can_open(entry.block) and y == self._layout_of.start(index)):
+        if folded or (can_open(entry.block) and y == self._blocks_layout.start(index)):
             self.toggle(entry.block.id)

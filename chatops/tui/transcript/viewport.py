@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 The transcript of a long session has thousands of blocks. One widget per block is slow, because every layout pass visits
 all of them. `Viewport` is a single `ScrollView` instead: `render_line` returns one line (a `Strip`) at a time, and a
-frame costs as much as what has changed. The blocks, their heights and their cached strips are in a `Layout`.
+frame costs as much as what has changed. The blocks, their heights and their cached strips are in a `BlockLayout`.
 
 Drawing. Three kinds of work are kept apart:
 
@@ -13,11 +13,11 @@ Drawing. Three kinds of work are kept apart:
 - `_draw_slice` draws the other blocks in the background, nearest to the view first, in slices of `_SLICE_SECONDS`.
   Between two slices the event loop gets `_PAUSE_SECONDS` to handle keys, so a resize of a long session never blocks
   typing. The timer stops when nothing is left to draw.
-- `Layout.line` draws a block on demand if its lines were dropped to bound memory.
+- `BlockLayout.line` draws a block on demand if its lines were dropped to bound memory.
 
 Heights. A block that is not drawn for the current width has an estimated height (or the one it had at the last width).
-Drawing corrects it, and `Layout.sum_from` moves the blocks below. The scroll bar is therefore approximate until the
-last slice is done.
+Drawing corrects it, and `BlockLayout.sum_from` moves the blocks below. The scroll bar is therefore approximate until
+the last slice is done.
 
 Scroll position. The view is in one of two states:
 
@@ -34,7 +34,7 @@ Invariants:
 
 - Every change goes through `_show_changes`: measure, draw what is in view, set the virtual size, set the scroll
   position, drop far lines, refresh.
-- Every strip is drawn for `Layout.width` and the current theme. A change of width, theme, background or renderer
+- Every strip is drawn for `BlockLayout.width` and the current theme. A change of width, theme, background or renderer
   discards all of them (`restyle`).
 - A block that cannot be drawn is shown as its source text. The error is passed to the app's error boundary and does not
   end the frame.
@@ -60,7 +60,7 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.textual_internals import report_error
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.answer import is_warm, warm_up
-from chatops.tui.transcript.layout import Entry, Layout
+from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER
 
 _SLICE_SECONDS = 0.006
@@ -93,7 +93,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._layout_of = Layout()
+        self._blocks_layout = BlockLayout()
         self._following = True
         self._unseen: set[str] = set()
         self._placing = False
@@ -110,7 +110,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Redraw these blocks. Unless the view follows the end, the lines in view stay where they are."""
         place = self._place()
         for key in keys:
-            self._layout_of.redraw(self._layout_of.index[key])
+            self._blocks_layout.redraw(self._blocks_layout.index[key])
         self._show_changes(place=place)
 
     def _measure(self, *, force: bool = False) -> bool:
@@ -118,8 +118,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         if not width:
             return False
-        if force or width != self._layout_of.width or self._layout_of.theme is None:
-            self._layout_of.restyle(width=width, theme=self._theme())
+        if force or width != self._blocks_layout.width or self._blocks_layout.theme is None:
+            self._blocks_layout.restyle(width=width, theme=self._theme())
         return True
 
     def _theme(self) -> BlockTheme:
@@ -129,7 +129,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _place(self) -> tuple[str, int]:
         """Return the block at the top of the view and how many of its lines are above the view."""
-        layout = self._layout_of
+        layout = self._blocks_layout
         if not layout.entries:
             return "", 0
         index = layout.at(self.scroll_offset.y)
@@ -143,7 +143,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if not self._measure():
             return
         place = self._place() if keep and place is None else place
-        layout = self._layout_of
+        layout = self._blocks_layout
         self._draw_view(place)
         height = max(layout.height, 0)
         self._placing = True
@@ -160,14 +160,14 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         finally:
             self._placing = False
         top = self.scroll_offset.y
-        layout.give_up_far_lines(top=top, bottom=top + self.size.height)
+        layout.drop_far_lines(top=top, bottom=top + self.size.height)
         self.refresh()
-        for error in layout.take_troubles():
+        for error in layout.take_errors():
             report_error(self.app, error)
 
     def _draw_view(self, place: tuple[str, int] | None) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
-        layout = self._layout_of
+        layout = self._blocks_layout
         needed, first = self.size.height + 1, len(layout.entries)
         if self._following or place is None or place[0] not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
@@ -191,7 +191,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _draw_slice(self) -> None:
         """Draw some blocks that are out of view, to correct the scroll bar, then pause."""
         self._slicing = False
-        layout = self._layout_of
+        layout = self._blocks_layout
         if not self._measure() or not layout.entries:
             return
         end = time.perf_counter() + _SLICE_SECONDS
@@ -212,7 +212,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Return line `y` of the view."""
         top, width = self.scroll_offset.y, self.size.width
-        strip = self._layout_of.line(top + y)
+        strip = self._blocks_layout.line(top + y)
         if strip is None or strip.cell_length != width:
             style = self._base_style
             strip = self._blank(width, style) if strip is None else strip.crop_extend(0, width, style)
@@ -224,7 +224,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     @property
     def _base_style(self) -> Style:
-        theme = self._layout_of.theme
+        theme = self._blocks_layout.theme
         return self.rich_style if theme is None or theme.base is None else theme.base
 
     def _blank(self, width: int, style: Style) -> Strip:
@@ -233,7 +233,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         """Redraw every line when the background has changed, because each strip contains it."""
         super().notify_style_update()
-        theme = self._layout_of.theme
+        theme = self._blocks_layout.theme
         if theme is not None and theme.base != self.rich_style:
             self.call_later(self.restyle)
 
@@ -257,7 +257,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text without the gutter and trailing padding, or None if nothing is drawn."""
-        return (selected_text(self._layout_of, selection), "\n") if self._layout_of.height else None
+        return (selected_text(self._blocks_layout, selection), "\n") if self._blocks_layout.height else None
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Redraw with the new selection."""
@@ -277,12 +277,12 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _draw_newly_visible(self) -> None:
         """Correct the lines below blocks that came into view with only an estimated height."""
-        layout = self._layout_of
+        layout = self._blocks_layout
         if any(entry.drawn_at != layout.width for entry in self._entries_in_view()):
             self._show_changes(keep=True)
 
-    def _entries_in_view(self) -> list[Entry]:
-        layout = self._layout_of
+    def _entries_in_view(self) -> list[LaidOutBlock]:
+        layout = self._blocks_layout
         top = self.scroll_offset.y
         return layout.entries[layout.at(top) : layout.at(top + self.size.height) + 1]
 
@@ -326,8 +326,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         """Redraw everything for a new width, what is in view first. A new height keeps the end in view."""
-        place = self._place() if self._layout_of.width else None
-        changed = self.scrollable_content_region.width != self._layout_of.width
+        place = self._place() if self._blocks_layout.width else None
+        changed = self.scrollable_content_region.width != self._blocks_layout.width
         self._show_changes(place=place)
         if changed:
             self._draw_rest_later()
@@ -337,7 +337,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self.app.call_from_thread(self.restyle)
 
 
-def selected_text(layout: Layout, selection: Selection) -> str:
+def selected_text(layout: BlockLayout, selection: Selection) -> str:
     """Return the selected text of the drawn lines, without the gutter and trailing padding."""
     first = selection.start.y if selection.start is not None else 0
     last = min(selection.end.y if selection.end is not None else layout.height, layout.height - 1)

@@ -25,7 +25,7 @@ TICK_S = 1.0
 """Seconds between redraws of the times while the run works."""
 
 
-class Shape(Enum):
+class PanelShape(Enum):
     """Position of the panel."""
 
     LINE = "line"
@@ -33,13 +33,13 @@ class Shape(Enum):
     BESIDE = "beside"
 
 
-def shape_for(width: int, height: int, *, opened: bool | None) -> Shape:
+def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
     """Return the shape that fits a window of this size. `opened` is the user's choice, None if not made yet."""
     if opened is None:
         opened = width >= ROOMY_WIDTH and height >= ROOMY_HEIGHT
     if not opened:
-        return Shape.LINE
-    return Shape.BESIDE if width >= WIDE and height >= TALL else Shape.ABOVE
+        return PanelShape.LINE
+    return PanelShape.BESIDE if width >= WIDE and height >= TALL else PanelShape.ABOVE
 
 
 class WorkflowPanel(ErrorBoundary, Widget):
@@ -94,7 +94,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
         return symbols_for(getattr(self.app, "charset", "utf-8"))
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> PanelShape:
         """The current shape."""
         size = self.app.size
         return shape_for(size.width, size.height, opened=self._opened)
@@ -110,7 +110,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
 
     def toggle(self) -> None:
         """Fold the panel to one line, or open it again."""
-        self._opened = self.shape is Shape.LINE
+        self._opened = self.shape is PanelShape.LINE
         self.draw()
 
     def draw(self) -> None:
@@ -123,21 +123,21 @@ class WorkflowPanel(ErrorBoundary, Widget):
         elif self._clock is not None and not view.working:
             self._clock.stop()
             self._clock = None
-        self.set_class(shape is Shape.BESIDE, "-beside")
-        width = (SIDE_WIDTH - 1 if shape is Shape.BESIDE else size.width) - 2
+        self.set_class(shape is PanelShape.BESIDE, "-beside")
+        width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
         lines = self._laid_out(view, shape, width=width, height=size.height)
         if lines != self._lines:
             taller = len(lines) != len(self._lines)
             self._lines = lines
             self.refresh(layout=taller)
 
-    def _laid_out(self, view: RunView, shape: Shape, *, width: int, height: int) -> list[Line]:
+    def _laid_out(self, view: RunView, shape: PanelShape, *, width: int, height: int) -> list[Line]:
         match shape:
-            case Shape.LINE:
+            case PanelShape.LINE:
                 return folded(view, width=width, signs=self._signs)
-            case Shape.ABOVE:
+            case PanelShape.ABOVE:
                 return above(view, width=width, height=max(3, height // 3), signs=self._signs)
-            case Shape.BESIDE:
+            case PanelShape.BESIDE:
                 return beside(view, width=width, height=height, signs=self._signs)
 
     def render(self) -> Content:

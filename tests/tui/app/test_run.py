@@ -14,7 +14,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import RunRow, WorkflowRow
-from chatops.tui.workflow.panel import Shape, WorkflowPanel, shape_for
+from chatops.tui.workflow.panel import PanelShape, WorkflowPanel, shape_for
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession
@@ -116,15 +116,15 @@ async def test_ctrl_t_folds_the_panel_to_one_line_and_opens_it_again() -> None:
 @pytest.mark.parametrize(
     ("size", "opened", "shape"),
     [
-        ((120, 40), None, Shape.BESIDE),
-        ((120, 20), None, Shape.ABOVE),
-        ((80, 24), None, Shape.ABOVE),
-        ((40, 12), None, Shape.LINE),
-        ((40, 12), True, Shape.ABOVE),
-        ((120, 40), False, Shape.LINE),
+        ((120, 40), None, PanelShape.BESIDE),
+        ((120, 20), None, PanelShape.ABOVE),
+        ((80, 24), None, PanelShape.ABOVE),
+        ((40, 12), None, PanelShape.LINE),
+        ((40, 12), True, PanelShape.ABOVE),
+        ((120, 40), False, PanelShape.LINE),
     ],
 )
-def test_the_panel_stands_where_there_is_room(size: tuple[int, int], opened: bool | None, shape: Shape) -> None:
+def test_the_panel_stands_where_there_is_room(size: tuple[int, int], opened: bool | None, shape: PanelShape) -> None:
     assert shape_for(*size, opened=opened) is shape
 
 
@@ -537,7 +537,7 @@ async def test_a_step_that_the_run_does_not_have_is_not_shown() -> None:
             await send(running, f"/workflow show {name}")
             assert f"This run has no step '{name}'. Its steps: discover, configure, deploy, report." in told(running)
             assert running.app.screen is running.app.chat
-            running.app.chat.composer.clear_all()
+            running.app.chat.composer.take_text()
 
 
 async def test_names_complete_after_the_command() -> None:

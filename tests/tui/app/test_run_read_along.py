@@ -15,7 +15,7 @@ from chatops.runtime.view import Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.workflow.panel import Shape, WorkflowPanel
+from chatops.tui.workflow.panel import PanelShape, WorkflowPanel
 from tests.support.runs import RUN
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.scenes import assembly, busy, discovered, to_review
@@ -106,7 +106,7 @@ async def test_the_panel_shows_steps_and_validations_and_follows_the_run() -> No
 async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
     async with reading(to_review) as (running, reader):
         shown = running.app.chat.query_one(WorkflowPanel)
-        assert shown.shape is Shape.ABOVE
+        assert shown.shape is PanelShape.ABOVE
         await running.press("ctrl+t")
         assert len(shown.render().plain.splitlines()) == 1
         await running.press("ctrl+l")

@@ -6,7 +6,7 @@ from chatops.domain.endings import caused, closed, exited, left, stopped_after
 from chatops.domain.tools import Outcome
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.card import card_lines
-from chatops.tui.transcript.stored_blocks import settled_card
+from chatops.tui.transcript.stored_blocks import finished_card
 
 SENTENCE = "The command was not run, because its sandbox could not be set up: bwrap: no. Repeat the call."
 CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
@@ -23,7 +23,7 @@ LINES = {
 
 
 def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
-    card = settled_card(
+    card = finished_card(
         "c1",
         tool="web_fetch",
         arguments='{"url":"https://example.org"}',
@@ -39,7 +39,7 @@ def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
 
 @pytest.mark.parametrize(("outcome", "content"), LINES)
 def test_the_line_says_how_it_ended(outcome: Outcome, content: str) -> None:
-    card = settled_card(
+    card = finished_card(
         "c1",
         tool="shell_exec",
         arguments='{"command":"make"}',

@@ -26,7 +26,7 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import can_open, render_block
-from chatops.tui.transcript.run_blocks import heads_of, laid_out
+from chatops.tui.transcript.run_blocks import run_turns_of, with_fields_laid_out
 from tests.support.runs import RUN, Played, flow, step
 
 TESTS = CommandGate(name="tests", command="pytest -q")
@@ -86,7 +86,7 @@ class Watched(Played):
             queued=(),
             notices=(),
         )
-        return pictures(Projector().load(snapshot, None if copied else heads_of(self.state)))
+        return pictures(Projector().load(snapshot, None if copied else run_turns_of(self.state)))
 
 
 def pictures(blocks: Iterable[Block]) -> list[str]:
@@ -191,10 +191,10 @@ def test_a_run_that_was_cancelled_in_the_middle_shows_all_its_turns_as_steps() -
 
 
 def test_an_answer_is_laid_out_and_one_that_is_no_json_stays_as_written() -> None:
-    assert laid_out('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
+    assert with_fields_laid_out('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
     for text in ("plain words", "{not json", '"text"', "[" * 100_000, '{"a": "' + "x" * 100_000 + '"}'):
-        assert laid_out(text) == text
-    assert laid_out('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
+        assert with_fields_laid_out(text) == text
+    assert with_fields_laid_out('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
 
 
 def test_a_failure_that_a_notice_has_told_is_not_told_again() -> None:

@@ -10,7 +10,7 @@ from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
 from chatops.tui.transcript.render import render_block
-from chatops.tui.transcript.segments import Segment, Segmenter
+from chatops.tui.transcript.segments import MarkdownSegment, MarkdownSegmenter
 
 warm_up()
 
@@ -20,8 +20,8 @@ PIECES = st.sampled_from([*MARKS, *BLOCKS, "\x1b[2J"])
 TEXTS = st.lists(PIECES, max_size=40).map("".join)
 
 
-def segments_of(text: str) -> list[Segment]:
-    segmenter = Segmenter()
+def segments_of(text: str) -> list[MarkdownSegment]:
+    segmenter = MarkdownSegmenter()
     segmenter.feed(text)
     segmenter.close()
     return segmenter.closed
@@ -34,7 +34,7 @@ def drawn(strips: list[object]) -> list[str]:
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 120), max_size=8))
 def test_any_chunking_gives_the_same_segments_and_lines(text: str, cuts: list[int]) -> None:
-    segmenter = Segmenter()
+    segmenter = MarkdownSegmenter()
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for begin, end in pairwise(places):
@@ -108,7 +108,7 @@ def test_of_a_very_long_answer_a_bounded_number_of_lines_is_kept_and_all_can_be_
     assert lines.kept <= MOST_LINES
     assert [lines[2 * number].text.split()[-1] for number in (4_999, 0, 2_500)] == ["4999", "0", "2500"]
     assert lines.kept <= MOST_LINES
-    lines.give_up()
+    lines.drop()
     assert lines.kept == 0
     assert lines[2].text.strip() == "paragraph 1"
 

@@ -322,11 +322,11 @@ async def test_what_is_out_of_view_is_drawn_in_the_background_until_all_heights_
         transcript.set_blocks(long_answers(60))
         await pilot.pause()
         for _ in range(400):
-            if all(entry.drawn_at for entry in transcript._layout_of.entries):
+            if all(entry.drawn_at for entry in transcript._blocks_layout.entries):
                 break
             await pilot.pause(0.01)
         height = transcript.virtual_size.height
-        assert height == sum(entry.gap + entry.height for entry in transcript._layout_of.entries)
+        assert height == sum(entry.gap + entry.height for entry in transcript._blocks_layout.entries)
         assert "a comment" in "".join(screen(app)[-3:])
         await pilot.press("home")
         assert "Part 0" in screen(app)[0]
@@ -343,10 +343,10 @@ async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
         ):
             transcript.set_blocks(long_answers(60))
             for _ in range(400):
-                if all(entry.drawn_at for entry in transcript._layout_of.entries):
+                if all(entry.drawn_at for entry in transcript._blocks_layout.entries):
                     break
                 await pilot.pause(0.01)
-            kept = sum(entry.kept for entry in transcript._layout_of.entries)
+            kept = sum(entry.kept for entry in transcript._blocks_layout.entries)
             assert kept < 1_000
             await pilot.press("home")
             await pilot.pause()
@@ -363,7 +363,7 @@ def test_lines_that_come_back_while_markdown_is_being_loaded_may_be_fewer(monkey
     drawing.close()
     lines = drawing.finished()
     before = len(lines)
-    lines.give_up()
+    lines.drop()
     monkeypatch.setattr(answer, "_loaded", loaded)
     assert len([*lines]) == before == 3
 

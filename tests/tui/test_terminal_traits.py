@@ -3,16 +3,16 @@
 import pytest
 
 from chatops.domain.charset import charset_of
-from chatops.tui.terminal import Capabilities, Traits, look, terminfo
+from chatops.tui.terminal import TerminalTraits, TerminfoEntry, look, terminfo
 
 KNOWN = {
-    "xterm-256color": Capabilities(places_cursor=True, colours=256),
-    "vt100": Capabilities(places_cursor=True, colours=-1),
-    "vt52": Capabilities(places_cursor=False, colours=-1),
+    "xterm-256color": TerminfoEntry(places_cursor=True, colours=256),
+    "vt100": TerminfoEntry(places_cursor=True, colours=-1),
+    "vt52": TerminfoEntry(places_cursor=False, colours=-1),
 }
 
 
-def seen(**environ: str) -> Traits:
+def seen(**environ: str) -> TerminalTraits:
     return look(environ, is_terminal=True, lookup=KNOWN.get)
 
 
@@ -27,13 +27,13 @@ def test_no_terminal_is_no_terminal() -> None:
 
 
 def test_a_known_terminal_is_taken_as_it_is() -> None:
-    assert seen(TERM="xterm-256color") == Traits()
+    assert seen(TERM="xterm-256color") == TerminalTraits()
 
 
 def test_an_unknown_terminal_is_tried_and_the_person_is_told() -> None:
     traits = seen(TERM="brand-new")
     assert not traits.problem and "brand-new" in traits.notice
-    assert seen(TERM="brand-new", COLORTERM="truecolor") == Traits()
+    assert seen(TERM="brand-new", COLORTERM="truecolor") == TerminalTraits()
 
 
 def test_colours_are_left_out_where_they_are_not_wanted_or_not_there() -> None:
