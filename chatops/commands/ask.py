@@ -8,7 +8,6 @@ from argparse import Namespace
 from typing import TextIO
 
 from chatops.commands.context import (
-    Storage,
     check_role,
     find_session,
     last_session,
@@ -23,6 +22,7 @@ from chatops.headless.run import OnApproval, ask
 from chatops.headless.screen import Screen
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
+from chatops.wiring.stored import Storage
 
 MAX_INPUT = 4_000_000
 """Maximum bytes of standard input: more than any model takes, so more is a mistake."""

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import Storage, app, find_session, screen
+from chatops.commands.context import find_session, screen, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.headless.json_values import dumps, plain
@@ -15,7 +15,7 @@ RECENT = 1_000
 
 def run(arguments: Namespace) -> int:
     """Print the log: ``list`` the latest entries as a table or JSON, ``export`` all of it as JSON lines."""
-    with app(arguments, via="headless", broken_ok=True, storage=Storage.READ) as opened:
+    with stored(arguments) as opened:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         limit = EVERYTHING if arguments.action == "export" else RECENT
         rows = opened.store.decisions(session_id=session, limit=limit)

@@ -194,8 +194,9 @@ def _leave(code: int) -> NoReturn:
 
 
 async def _open(arguments: "Namespace") -> "Opened":
-    from chatops.commands.context import Storage, in_its_workspace, options
+    from chatops.commands.context import in_its_workspace, options
     from chatops.wiring.host import open_for_tui
+    from chatops.wiring.stored import Storage
 
     chosen = options(arguments, via="tui", storage=Storage.WANTED)
     if arguments.session:

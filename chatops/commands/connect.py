@@ -10,7 +10,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from chatops.commands.context import screen, unknown, with_app
+from chatops.commands.context import screen, with_app
 from chatops.config.locate import Json, parse, with_value
 from chatops.config.paths import write_private
 from chatops.config.registry import packaged_registry, read_registry
@@ -21,6 +21,7 @@ from chatops.models.hosts import split_url
 from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
 from chatops.wiring.app import App
+from chatops.wiring.words import unknown
 
 SHOWN = 40
 """Models that the picker lists. Any other can be named with --model."""

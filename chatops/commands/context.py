@@ -1,26 +1,33 @@
-"""Helpers that the commands share: the application behind the flags, and lookups of names on the command line."""
+"""Helpers that the commands share: the application behind the flags, and lookups of names on the command line.
 
-import asyncio
+A command that only reads the store opens it with `stored`. That loads no registry, no tools and no event loop, which
+take longer than the command itself. Whatever else a command needs is imported where it is used.
+"""
+
+import os
 import sys
-from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from difflib import get_close_matches
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
-from chatops.runtime.descriptions import answer_to, told
-from chatops.store.base import QueuedCall, SessionInfo, Store
-from chatops.tools.threads import DaemonThreadExecutor
-from chatops.wiring.app import App
-from chatops.wiring.options import Options
-from chatops.wiring.stored import Storage as Storage
-from chatops.wiring.stored import open_store as open_store
-from chatops.wiring.words import unknown as unknown
+from chatops.wiring.logs import start_logging
+from chatops.wiring.options import Options, workspace_of
+from chatops.wiring.stored import Storage, make_store, open_store
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from chatops.store.base import QueuedCall, SessionInfo, Store
+    from chatops.wiring.app import App
+    from chatops.wiring.rights import RegistryRights
 
 SHORTEST_NAME = 6
 """Minimum characters of a call's id, from its beginning or end, that may stand for it."""
@@ -31,7 +38,7 @@ def screen() -> Screen:
     return Screen(out=sys.stdout, err=sys.stderr)
 
 
-def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED) -> Options:
+def options(arguments: "Namespace", *, via: str, storage: Storage = Storage.NEEDED) -> Options:
     """Return the flags as Options. `via` is the UI that decisions are recorded under."""
     access = getattr(arguments, "access", None)
     registry = getattr(arguments, "registry", None)
@@ -51,8 +58,57 @@ def options(arguments: Namespace, *, via: str, storage: Storage = Storage.NEEDED
     )
 
 
+@dataclass
+class Stored:
+    """The user's store, and what a command may need beside it."""
+
+    store: "Store"
+    workspace: Path
+    paths: Paths
+    options: Options
+
+    @cached_property
+    def rights(self) -> "RegistryRights":
+        """Rights of the roles, which take reading the registry and loading the tools."""
+        from chatops.wiring.app import App
+
+        return App(self.options, store=self.store).rights
+
+
 @contextmanager
-def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Storage = Storage.NEEDED) -> Iterator[App]:
+def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Iterator[Stored]":
+    """Open the store for a command that needs nothing else, and close it. Its notices are printed last.
+
+    Raises ConfigError and StoreError, also for a registry with which the program must not start.
+    """
+    chosen = options(arguments, via="headless")
+    workspace = workspace_of(chosen.workspace)
+    paths = find_paths(os.environ)
+    paths.prepare()
+    start_logging(paths.log)
+    _check_registries(chosen, workspace, paths)
+    store = make_store(chosen.store or paths.store, storage)
+    try:
+        yield Stored(store, workspace, paths, chosen)
+    finally:
+        for notice in (*paths.notices, *store.notices):
+            screen().say(notice)
+        store.close()
+
+
+def _check_registries(chosen: Options, workspace: Path, paths: Paths) -> None:
+    """Raise ConfigError if a named registry is missing, or if that of the site cannot be trusted."""
+    if chosen.registry is None and not os.environ.get(REGISTRY_VARIABLE) and not os.path.lexists(SITE_REGISTRY):
+        return
+    from chatops.config.registry import load_registry
+
+    load_registry(path=chosen.registry, workspace=workspace, paths=paths, env=os.environ)
+
+
+@contextmanager
+def app(
+    arguments: "Namespace", *, via: str, broken_ok: bool = False, storage: Storage = Storage.NEEDED
+) -> "Iterator[App]":
     """Open the application for a command that opens no session, and close it afterwards.
 
     Notices are printed first, with `broken_ok` last. `broken_ok` also accepts a broken registry: it is for commands
@@ -60,6 +116,10 @@ def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Sto
 
     Raises the ConfigError of a broken registry, unless `broken_ok`.
     """
+    import asyncio
+
+    from chatops.wiring.app import App
+
     opened = App(options(arguments, via=via, storage=storage))
     try:
         if not broken_ok:
@@ -72,8 +132,8 @@ def app(arguments: Namespace, *, via: str, broken_ok: bool = False, storage: Sto
 
 
 def with_app(
-    arguments: Namespace,
-    work: Callable[[App], Awaitable[int]],
+    arguments: "Namespace",
+    work: "Callable[[App], Awaitable[int]]",
     *,
     via: str,
     session: str = "",
@@ -84,6 +144,11 @@ def with_app(
 
     With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `app`.
     """
+    import asyncio
+
+    from chatops.tools.threads import DaemonThreadExecutor
+    from chatops.wiring.app import App
+
     chosen = options(arguments, via=via, storage=storage)
     if session:
         chosen = in_its_workspace(chosen, session)
@@ -101,7 +166,7 @@ def with_app(
     return asyncio.run(run())
 
 
-def _tell_of_files(opened: App) -> None:
+def _tell_of_files(opened: "App") -> None:
     """Print the notices about folders and store, even if the command failed."""
     with suppress(ChatopsError):
         for notice in (*opened.paths.notices, *opened.store.notices):
@@ -130,7 +195,7 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
     return replace(chosen, workspace=home)
 
 
-def find_session(store: Store, name: str) -> SessionInfo:
+def find_session(store: "Store", name: str) -> "SessionInfo":
     """Return a session by id or unique prefix. Raises NoSuchSessionError, which says how to list the sessions."""
     if not name:
         raise ConfigError("Which session? None was named.", advice="chatops sessions list shows them.")
@@ -143,7 +208,7 @@ def find_session(store: Store, name: str) -> SessionInfo:
         ) from error
 
 
-def last_session(store: Store, workspace: Path) -> SessionInfo:
+def last_session(store: "Store", workspace: Path) -> "SessionInfo":
     """Return the session of this workspace that was used last. Raises NoSuchSessionError if there is none."""
     found = store.sessions(workspace=str(workspace), limit=1)
     if not found:
@@ -154,7 +219,7 @@ def last_session(store: Store, workspace: Path) -> SessionInfo:
     return found[0]
 
 
-def find_call(store: Store, name: str) -> QueuedCall:
+def find_call(store: "Store", name: str) -> "QueuedCall":
     """Return a pending call by its id, or by at least `SHORTEST_NAME` characters of its beginning or end.
 
     The abbreviation must fit one call only, and the full id is printed. A session's id is such an abbreviation if only
@@ -173,12 +238,16 @@ def find_call(store: Store, name: str) -> QueuedCall:
     if found:
         ids = ", ".join(one.pending.call.id for one in found)
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
+    from chatops.runtime.descriptions import answer_to, told
+
     session = SessionId(name.partition(".")[0])
     if "." in name and (answer := answer_to(store, session, CallId(name))) is not None:
         raise ChatopsError(
             f"No pending call {name!r}: it was {told(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
+    from difflib import get_close_matches
+
     near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.9)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
@@ -188,14 +257,16 @@ def find_call(store: Store, name: str) -> QueuedCall:
     )
 
 
-def check_role(opened: App, name: str) -> None:
+def check_role(opened: "App", name: str) -> None:
     """Raise ConfigError for an unknown role, with the known ones, nearest first."""
+    from chatops.wiring.words import unknown
+
     known = opened.rights.roles()
     if name not in known:
         raise unknown("role", name, known)
 
 
-def check_configuration(opened: App) -> None:
+def check_configuration(opened: "App") -> None:
     """Raise the registry's ConfigError: with no user at the screen, a broken file stops the command.
 
     Otherwise print the notices about the configuration to stderr.

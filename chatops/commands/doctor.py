@@ -2,12 +2,13 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import Storage, screen, with_app
+from chatops.commands.context import screen, with_app
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Check, Grade, failed, lines
 from chatops.headless.json_values import plain
 from chatops.wiring.app import App
 from chatops.wiring.doctor import look
+from chatops.wiring.stored import Storage
 
 
 def run(arguments: Namespace) -> int:

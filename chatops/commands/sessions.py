@@ -4,25 +4,25 @@ import os
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chatops.commands.context import Storage, app, find_session, screen
+from chatops.commands.context import Stored, find_session, screen, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, SessionBusyError
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
-from chatops.runtime.descriptions import left_off
-from chatops.store.base import SessionInfo, Store
-from chatops.store.export import ExportFormat, export, to_markdown
-from chatops.wiring.app import App
+from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
+
+if TYPE_CHECKING:
+    from chatops.domain.messages import Message
+    from chatops.store.base import SessionInfo, Store
 
 ALL = 1_000_000
 AROUND = 40
 """Characters shown on each side of a search hit."""
 
-VIA = "headless"
 READING = ("list", "show", "search", "export")
 """Actions that work on whatever can still be read of a store, and change nothing in it."""
 
@@ -44,11 +44,11 @@ def run(arguments: Namespace) -> int:
             raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")
         # The workspaces of its sessions may be on another machine.
         arguments.all = True
-    with app(arguments, via=VIA, broken_ok=True, storage=storage) as opened:
+    with stored(arguments, storage=storage) as opened:
         return actions[arguments.action](opened, arguments)
 
 
-def _list(opened: App, arguments: Namespace) -> int:
+def _list(opened: Stored, arguments: Namespace) -> int:
     view = screen()
     found = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
@@ -76,15 +76,23 @@ def _list(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _state(store: Store, info: SessionInfo) -> str:
+def _state(store: "Store", info: "SessionInfo") -> str:
     """Return the resume summary of the session's turn, or who owns the session; empty if the turn is finished."""
-    hold = store.held(info.id) if info.active_turn else None
-    return left_off(store, info) if hold is None else f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
+    if not info.active_turn:
+        return ""
+    hold = store.held(info.id)
+    if hold is not None:
+        return f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
+    from chatops.runtime.descriptions import left_off
+
+    return left_off(store, info)
 
 
-def _show(opened: App, arguments: Namespace) -> int:
+def _show(opened: Stored, arguments: Namespace) -> int:
     view = screen()
     info = find_session(opened.store, arguments.session)
+    from chatops.store.export import to_markdown
+
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
         view.json({**_info_json(info), "message_list": [plain(one) for one in messages]})
@@ -95,12 +103,12 @@ def _show(opened: App, arguments: Namespace) -> int:
     if info.pending:
         view.say(f"{info.pending} pending. chatops approvals list shows what waits.")
     elif info.active_turn:
-        state = left_off(opened.store, info)
+        state = _state(opened.store, info)
         view.say(f"The last turn is not finished ({state}). Go on with: chatops resume {info.id}")
     return 0
 
 
-def _search(opened: App, arguments: Namespace) -> int:
+def _search(opened: Stored, arguments: Namespace) -> int:
     """Print every message that contains the text, and sessions whose title does if none of their messages do.
 
     The case is ignored. Finding nothing is not an error.
@@ -129,7 +137,7 @@ def _search(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _rename(opened: App, arguments: Namespace) -> int:
+def _rename(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     title = " ".join(arguments.title.split())
     if not title:
@@ -139,7 +147,7 @@ def _rename(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _fork(opened: App, arguments: Namespace) -> int:
+def _fork(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     copy = opened.store.fork_session(info.id)
     view = screen()
@@ -148,8 +156,10 @@ def _fork(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _export(opened: App, arguments: Namespace) -> int:
+def _export(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
+    from chatops.store.export import ExportFormat, export
+
     text = export(opened.store.history(info.id), info, to=ExportFormat(arguments.format))
     view = screen()
     if arguments.output is None:
@@ -161,7 +171,7 @@ def _export(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _delete(opened: App, arguments: Namespace) -> int:
+def _delete(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     view = screen()
     hold = opened.store.held(info.id)
@@ -184,13 +194,15 @@ def _delete(opened: App, arguments: Namespace) -> int:
     if not arguments.yes and not _confirmed(info):
         view.say("Not deleted. Without a question: add --yes.")
         return 1
+    from chatops.store.outputs import Outputs
+
     opened.store.delete_session(info.id)
-    opened.outputs.forget_others(info.id, ())
+    Outputs(opened.paths.running).forget_others(info.id, ())
     view.say(f"Session {info.id} is deleted; its decisions stay in the audit log.")
     return 0
 
 
-def _confirmed(info: SessionInfo) -> bool:
+def _confirmed(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
     count = f"{info.messages} message{'s' if info.messages != 1 else ''}"
@@ -198,12 +210,14 @@ def _confirmed(info: SessionInfo) -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _info_json(info: SessionInfo) -> dict[str, JsonValue]:
+def _info_json(info: "SessionInfo") -> dict[str, JsonValue]:
     value = plain(info)
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _text(message: Message) -> str:
+def _text(message: "Message") -> str:
+    from chatops.domain.messages import AssistantMessage, ToolMessage, UserMessage
+
     match message:
         case UserMessage(text=text) | AssistantMessage(text=text):
             return text

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import app, check_role, screen, unknown
+from chatops.commands.context import app, check_role, screen
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import ToolSpec, tool_name
@@ -11,6 +11,7 @@ from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import effective_verdict
 from chatops.wiring.app import App
+from chatops.wiring.words import unknown
 
 
 def run(arguments: Namespace) -> int:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from chatops.commands.ask import read_prompt
-from chatops.commands.context import Storage, app, check_role, find_session, screen, with_app
+from chatops.commands.context import app, check_role, find_session, screen, with_app
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
@@ -25,6 +25,7 @@ from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_here
+from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
 VIA = "headless"

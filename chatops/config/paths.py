@@ -18,6 +18,9 @@ from chatops.domain.errors import ChatopsError, ConfigError
 
 APP = "chatops"
 HOME_VARIABLE = "CHATOPS_HOME"
+REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
+SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
+"""The site's registry. A constant: if it could be moved, the ceiling could be lifted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,11 @@ class Paths:
     def store(self) -> Path:
         """The SQLite file with sessions, journal and approvals."""
         return self.data / "chatops.db"
+
+    @property
+    def running(self) -> Path:
+        """Folder with the output of running tools so far."""
+        return self.data / "running"
 
     @property
     def last_good(self) -> Path:

@@ -38,9 +38,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import chatops
-from chatops.config.paths import Paths, write_private
+from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, write_private
 from chatops.config.registry_read import MAX_BYTES, json_schema, read_registry
-from chatops.config.site import SITE_REGISTRY, SitePlace, load_site
+from chatops.config.site import SitePlace, load_site
 from chatops.config.workflow_files import Workflows, find_workflows, folder_of, packaged_workflows, strangers
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
@@ -57,7 +57,6 @@ __all__ = [
     "with_built_in_models",
 ]
 
-REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
 FILE_NAME = "model_registry.json"
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
 

@@ -5,12 +5,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from chatops.config.paths import SITE_REGISTRY
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry
-
-SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
-"""A constant: if it could be moved, the ceiling could be lifted."""
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

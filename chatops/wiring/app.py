@@ -62,12 +62,21 @@ class App:
     Everything heavy is imported where it is first used.
     """
 
-    def __init__(self, options: Options, *, tools: Sequence[Tool] = (), roles: Sequence[RoleSpec] = ()) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        tools: Sequence[Tool] = (),
+        roles: Sequence[RoleSpec] = (),
+        store: Store | None = None,
+    ) -> None:
         """Read the registry, and nothing else yet.
 
         `tools` are a program's own, beside the built-in ones. `roles` exist where the registry has none of their name.
+        `store` is one that is open already; its owner closes it.
         """
         self.options = options
+        self._store = store
         self._tools = tuple(tools)
         self._roles = tuple(roles)
         self.paths = find_paths(os.environ)
@@ -141,12 +150,12 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The user's store. Raises StoreError."""
-        return make_store(self.options.store or self.paths.store, self.options.storage)
+        return self._store or make_store(self.options.store or self.paths.store, self.options.storage)
 
     @cached_property
     def outputs(self) -> Outputs:
         """Output of running tools so far."""
-        return Outputs(self.paths.data / "running")
+        return Outputs(self.paths.running)
 
     @cached_property
     def settings(self) -> Settings:
@@ -337,7 +346,7 @@ class App:
             await self.models.aclose()
         if self._worker is not None:
             self._worker.close()
-        if "store" in self.__dict__:
+        if "store" in self.__dict__ and self._store is None:
             self.store.close()
 
     def _worker_thread(self) -> WorkerThread:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from chatops.domain.sanitize import sanitize
@@ -17,18 +16,55 @@ CHATTY = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
 def start_logging(folder: Path) -> None:
     """Send the log to `folder`, or nowhere if that cannot be written. Idempotent."""
     root = logging.getLogger()
-    if any(isinstance(handler, _PrivateFile | logging.NullHandler) for handler in root.handlers):
+    if any(isinstance(handler, _LogFile) for handler in root.handlers):
         return
-    handler: logging.Handler
-    try:
-        handler = _PrivateFile(folder / FILE, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
-    except OSError:
-        handler = logging.NullHandler()
-    handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
-    root.addHandler(handler)
+    root.addHandler(_LogFile(folder / FILE))
     root.setLevel(logging.INFO)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+class _LogFile(logging.Handler):
+    """Rotating file that only the user can read. Its own errors are dropped.
+
+    The file, and the module that rotates it, are opened with the first record: most commands log nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file: logging.Handler | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            self._file = _opened(self._path)
+        self._file.handle(record)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+
+def _opened(path: Path) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler
+
+    class PrivateFile(RotatingFileHandler):
+        def _open(self):  # type: ignore[no-untyped-def]
+            def opener(path: str, flags: int) -> int:
+                return os.open(path, flags, 0o600)
+
+            return open(self.baseFilename, self.mode, encoding=self.encoding, errors="backslashreplace", opener=opener)
+
+        def handleError(self, record: logging.LogRecord) -> None:
+            """Ignore the error: a full disk is reported where it matters."""
+
+    try:
+        handler = PrivateFile(path, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
+    except OSError:
+        return logging.NullHandler()
+    handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    return handler
 
 
 class _Visible(logging.Formatter):
@@ -36,16 +72,3 @@ class _Visible(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return sanitize(super().format(record))
-
-
-class _PrivateFile(RotatingFileHandler):
-    """Rotating file that only the user can read. Its own errors are dropped."""
-
-    def _open(self):  # type: ignore[no-untyped-def]
-        def opener(path: str, flags: int) -> int:
-            return os.open(path, flags, 0o600)
-
-        return open(self.baseFilename, self.mode, encoding=self.encoding, errors="backslashreplace", opener=opener)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore the error: a full disk is reported where it matters."""

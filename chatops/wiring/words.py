@@ -1,9 +1,12 @@
 """Sentences that the commands and the chat share."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConfigError
-from chatops.store.base import SessionInfo
+
+if TYPE_CHECKING:
+    from chatops.store.base import SessionInfo
 
 TO_REVIEW = "awaiting_review"
 """`kind` of the phase of a run that waits for a review."""
@@ -19,7 +22,7 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(f"There is no {kind} {name!r}.", advice=f"Known: {listing}.")
 
 
-def run_state(info: SessionInfo) -> str:
+def run_state(info: "SessionInfo") -> str:
     """Return the state of a run in a few words; empty for a chat."""
     run = info.run
     if run is None or run.result:

@@ -32,6 +32,7 @@ from tests.support.terminal import Program, Terminal, terminal_environment
 _LOADED = (
     "anyio._backends._asyncio",
     "chatops.commands.approvals",
+    "chatops.commands.deciding",
     "chatops.commands.ask",
     "chatops.commands.parser",
     "chatops.commands.resume",
