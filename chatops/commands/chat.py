@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from chatops.config.settings import UserSettings
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
     from chatops.tui.host import Opened
 
@@ -170,7 +170,7 @@ def _parting_words(screen: ChatopsApp) -> int:
     return screen.return_code or 0
 
 
-def _way_on(session: "Conversation", *, draft: bool) -> str:
+def _way_on(session: "SessionView", *, draft: bool) -> str:
     """Return how to resume the session, and what of it is not saved. `draft`: text was typed and not sent."""
     if not session.unsaved:
         kept = "   (what you typed is kept there)" if draft else ""

@@ -15,7 +15,7 @@ from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
 from chatops.runtime.denials import sentence, under_rights_now
 from chatops.runtime.descriptions import answer_to, told
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.store.base import QueuedCall, Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import open_store
@@ -171,7 +171,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     return 0
 
 
-async def _inspected(session: ChatSession, queued: QueuedCall, arguments: str) -> PendingCall:
+async def _inspected(session: Session, queued: QueuedCall, arguments: str) -> PendingCall:
     """Return the call as it is pending after the edit.
 
     Raises ChatopsError if the edited call cannot run; the call then stays pending.
@@ -205,7 +205,7 @@ def _collect(event: Event, notices: list[str]) -> None:
         notices.append(event.text)
 
 
-def _waiting(session: ChatSession, call: str) -> PendingCall | None:
+def _waiting(session: Session, call: str) -> PendingCall | None:
     state = session.state
     return next((one for one in pending_calls(state) if one.call.id == call), None) if state else None
 

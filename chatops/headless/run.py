@@ -19,7 +19,7 @@ from chatops.headless.pending import next_steps
 from chatops.headless.report import TurnReport, report
 from chatops.headless.screen import Screen
 from chatops.headless.stop import Stop
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 
 NOBODY = "nobody is there to approve it"
 NOWHERE = "nothing can be saved here, so it cannot wait for approval"
@@ -43,9 +43,7 @@ class OnApproval(StrEnum):
     DENY = "deny"
 
 
-async def ask(
-    session: ChatSession, prompt: str, *, screen: Screen, output: OutputFormat, on_approval: OnApproval
-) -> int:
+async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
     """Send `prompt` and run the turn. If the last turn is still open, do not send the prompt."""
     before = session.state
     if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
@@ -58,7 +56,7 @@ async def ask(
     return await _drive(session, begin, screen=screen, printer=printer, on_approval=on_approval)
 
 
-async def go_on(session: ChatSession, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
+async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
     """Resume the stored turn: apply posted decisions, and print the calls that are still pending again."""
     printer = reporter(output, screen)
     if session.state is not None:
@@ -73,7 +71,7 @@ def show_end(state: TurnState, *, workspace: str, screen: Screen, output: Output
 
 
 async def _drive(
-    session: ChatSession,
+    session: Session,
     begin: Callable[[], Awaitable[None]],
     *,
     screen: Screen,
@@ -106,7 +104,7 @@ async def _drive(
 
 
 async def _until_settled(
-    session: ChatSession,
+    session: Session,
     begin: Callable[[], Awaitable[None]],
     stop: Stop,
     on_approval: OnApproval,
@@ -118,7 +116,7 @@ async def _until_settled(
 
 
 async def _settled(
-    session: ChatSession,
+    session: Session,
     begin: Callable[[], Awaitable[None]],
     on_approval: OnApproval,
     could_not_wait: list[PendingCall],
@@ -141,7 +139,7 @@ async def _settled(
     return state
 
 
-async def deny_all(session: ChatSession, waiting: tuple[PendingCall, ...], *, reason: str = NOBODY) -> bool:
+async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason: str = NOBODY) -> bool:
     """Deny the pending calls.
 
     Return True if at least one denial was accepted; the other calls were decided in another process.
@@ -154,7 +152,7 @@ def _over(state: TurnState | None) -> bool:
     return state is not None and isinstance(state.phase, Finished)
 
 
-def _stopped(session: ChatSession, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
+def _stopped(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
     """Print the turn as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     if state is not None:
@@ -177,7 +175,7 @@ def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> in
     return ExitCode.ERROR
 
 
-def _occupied(session: ChatSession, state: TurnState, screen: Screen, printer: Reporter) -> int:
+def _occupied(session: Session, state: TurnState, screen: Screen, printer: Reporter) -> int:
     """Print the open turn as if it had just stopped; send nothing."""
     session_id = session.snapshot().session_id
     screen.say("The prompt was not sent: the last turn of this session is not finished.")

@@ -21,7 +21,7 @@ from chatops.tools.orphans import can_find_orphans, count_orphans, stop_orphans
 log = logging.getLogger(__name__)
 
 
-class Aftermath:
+class CrashRecovery:
     """Inspects what an earlier process left of a turn, and deletes those traces once the findings are stored."""
 
     def __init__(self, store: Store, worker: WorkerThread, outputs: Outputs, here: Holder) -> None:
@@ -30,7 +30,7 @@ class Aftermath:
         self._outputs = outputs
         self._here = here
 
-    async def of(self, state: TurnState) -> tuple[Interruption, ...]:
+    async def interruptions(self, state: TurnState) -> tuple[Interruption, ...]:
         """Return what is known of each attempt that was running when `state` was stored.
 
         Orphan processes are stopped first. `Interruption.processes` says if some of them still run.

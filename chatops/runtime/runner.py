@@ -75,7 +75,7 @@ _TRIED = "saving was tried"
 Listener = Callable[[Published], None]
 
 
-class Bus:
+class EventBus:
     """Delivers events to listeners, in order, on the event loop. A UI takes a snapshot first and then subscribes.
 
     An exception in a listener is logged and never stops the turn.
@@ -83,6 +83,7 @@ class Bus:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._notices = 0
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each event from now on. Returns a function that unsubscribes it."""
@@ -102,6 +103,12 @@ class Bus:
                 listener(published)
             except Exception:
                 log.exception("a listener failed on %s", type(event).__name__)
+
+    def notify(self, text: str, *, advice: str = "", parent_id: str) -> None:
+        """Deliver a warning for the user."""
+        self._notices += 1
+        number = f"{parent_id}.notice{self._notices}"
+        self.publish(Notice(id=number, parent_id=parent_id, text=text, advice=advice, level="warning"))
 
 
 class Saving:
@@ -163,7 +170,7 @@ class Runner:
     The rules are in the module docstring.
     """
 
-    def __init__(self, *, store: Store, worker: WorkerThread, bus: Bus) -> None:
+    def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus) -> None:
         self._saving = Saving(store, worker)
         self._bus = bus
         self._performer: Performer | None = None

@@ -1,99 +1,121 @@
-"""A session that this process owns: the actions that a UI offers and the state that it shows.
+"""Session that this process owns: the actions that a UI offers and the state that it shows.
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
+
+Messages that are submitted during a turn or a workflow run are queued in the store and sent one at a time after it, in
+the order of typing. A message leaves the queue in the commit that starts its turn, so it is sent exactly once.
+
+Other settings apply to the current turn from its next model call on. What they take away is gone at once.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
+from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RememberedGrant
-from chatops.domain.errors import AlreadyDecidedError, ChatopsError, NotSavedError
-from chatops.domain.events import (
-    Event,
-    Notice,
-    PendingCall,
-    Published,
-    ToolFinished,
-    TurnFinished,
-    TurnPaused,
-    TurnStarted,
+from chatops.domain.errors import (
+    AlreadyDecidedError,
+    ChatopsError,
+    ConfigError,
+    NotSavedError,
+    SessionBusyError,
+    UnreadableError,
 )
-from chatops.domain.ids import CallId, SessionId
-from chatops.engine.inputs import (
-    CancelTurn,
-    DecideCall,
-    RetryTurn,
-    RevokeGrants,
-)
+from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
+from chatops.domain.ids import CallId, MessageId, SessionId
+from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, RevokeGrants, SwitchRole
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.view import in_flight, pending_calls
+from chatops.engine.view import in_flight, may_be_retried, turn_status
 from chatops.policy.grant import Grant
-from chatops.policy.prompt import PromptLayer
-from chatops.runtime.denials import with_roles
-from chatops.runtime.kept import HOLDING, KeptTexts
-from chatops.runtime.ownership import HandOver
-from chatops.runtime.performer import Performer
-from chatops.runtime.posted import PostedDecisions
-from chatops.runtime.runner import Bus, Listener, Runner
+from chatops.policy.resolve import revoked
 from chatops.runtime.services import Services
-from chatops.runtime.settings import RegistryNews, SessionSettings
-from chatops.runtime.switching import Switching
+from chatops.runtime.settings import (
+    RegistryNews,
+    Rights,
+    SessionSettings,
+    change_notices,
+    missing_role,
+    parse_revoked,
+    registry_notice,
+    role_switch,
+)
 from chatops.runtime.turns import MakeStep, Turns
-from chatops.runtime.view import Snapshot
-from chatops.store.base import DecisionRow, Holder, SessionInfo, Store
-from chatops.tools.base import Tool, ToolContext
+from chatops.runtime.view import History, SessionView, Snapshot
+from chatops.store.base import Holder, SessionInfo, Store
+
+HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
+"""Turn results that hold the queue until the user continues."""
 
 
-class ChatSession:
+async def open_session(
+    services: Services,
+    session_id: SessionId | None,
+    *,
+    role: str = "",
+    default_role: str,
+    model_pin: str = "",
+) -> "Session":
+    """Open a session. A stored one keeps its persona, and its role and model unless others are given.
+
+    With no user at the screen, an unfinished turn also keeps the stored role. An unfinished turn is loaded but not
+    resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
+    started: see `runtime.workflow.open_run`.
+
+    Raises NoSuchSessionError, SessionHeldError, UnreadableError, ConfigError.
+    """
+    if session_id is None:
+        return Session(services, None, SessionSettings(role=role or default_role, model_pin=model_pin))
+    info = await services.worker(services.store.session, session_id)
+    stored = info.role if info.role in services.rights.roles() else default_role
+    taken = await services.worker(services.store.setting, f"revoked:{info.id}")
+    settings = SessionSettings(
+        role=stored,
+        model_pin=model_pin or info.model_pin,
+        persona=info.persona,
+        revoked=parse_revoked(taken),
+    )
+    settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
+    session = Session(services, info, settings)
+    for text in notices:
+        session.tell_when_heard(text)
+    try:
+        await session.load()
+        if info.run is not None and not info.run.result:
+            run = await services.worker(services.store.load_run, info.id)
+            session.lead(run.spec.name, settings.at_step(run))
+        # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
+        if role and role != stored and (services.attended or not session.unfinished):
+            await session.switch_role(role)
+    except BaseException:
+        await session.aclose()
+        raise
+    return session
+
+
+class Session(SessionView):
     """A session that this process owns.
 
     Methods raise ChatopsError with a message for the user. A model's mistakes raise nothing.
     """
 
     def __init__(self, services: Services, info: SessionInfo | None, settings: SessionSettings) -> None:
-        """Use `runtime.opening.open_session` instead, which takes the lease and loads the stored state."""
-        self._services = services
-        self._loop = asyncio.get_running_loop()
-        self._told = 0
-        self._store_notices = len(services.store.notices)
-        self._store_word = ""
-        """The last notice of the store about itself, shown until the user continues."""
-        self._unheard: list[str] = []
+        """Use `open_session` instead, which takes the lease and loads the stored state."""
+        super().__init__(services)
+        self._turns = Turns(services, self._bus, info, settings)
+        self._runner = self._turns.runner
+        self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
-        self._bus = Bus()
-        self._taking = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
-        self._runner = Runner(store=services.store, worker=services.worker, bus=self._bus)
-        self._performer = Performer(
-            models=services.models,
-            tools=services.tools,
-            context_for=self._context_for,
-            may_start=self._may_start,
-            deliver=self._runner.deliver,
-            publish=self._bus.publish,
-        )
-        self._runner.attach(self._performer)
-        self._hands = HandOver(
-            services, self._runner, taking=self._taking, spawn=self._spawn, tell=self.tell, looked=self._heed_store
-        )
-        self._turns = Turns(services, self._runner, self._hands, info=info, settings=settings, tell=self.tell)
-        self._switching = Switching(
-            services,
-            self._runner,
-            self._hands,
-            self._turns,
-            taking=self._taking,
-            publish=self._bus.publish,
-            tell=self.tell,
-        )
-        self._kept = KeptTexts(
-            services, self._turns, taking=self._taking, tell=self.tell, hindered=self._runner.hindered
-        )
-        self._posted = PostedDecisions(services.store, services.worker, self._runner)
-        self._bus.subscribe(self._heard)
+        self._queue: tuple[str, ...] = ()
+        """The queued messages as stored, oldest first."""
+        self._queue_held = False
+        """True after an interrupted or failed turn: nothing is sent until the user sends, resumes or retries."""
+        self._queue_waits = False
+        """True if the next message is sent as soon as the store can be written again."""
+        self._registry_notice = registry_notice(settings, services.rights)
+        """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
+        self._replaced: tuple[SessionSettings, Grant] | None = None
+        """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
+        self._bus.subscribe(self._on_event)
 
     # State
 
@@ -108,24 +130,6 @@ class ChatSession:
         return self._turns.settings
 
     @property
-    def session_id(self) -> SessionId:
-        """Id of the session; empty until the first message is submitted."""
-        info = self._turns.info
-        return info.id if info is not None else SessionId("")
-
-    @property
-    def workspace(self) -> Path:
-        """Folder in which the tools work."""
-        return self._services.workspace
-
-    @property
-    def pending(self) -> tuple[PendingCall, ...]:
-        """Calls that wait for a decision."""
-        if self.state is None:
-            return ()
-        return with_roles(pending_calls(self.state), self._turns.settings, self._services.rights)
-
-    @property
     def unfinished(self) -> bool:
         """True while a turn is running or paused."""
         return self._turns.unfinished
@@ -136,80 +140,123 @@ class ChatSession:
         return self._runner.trouble
 
     @property
+    def gone(self) -> ChatopsError | None:
+        """Set once another process has taken the session over. It can still be followed."""
+        return self._turns.taken_over
+
+    @property
     def wanted_by(self) -> Holder | None:
         """The process that requests the session. It gets it as soon as nothing runs here."""
-        return self._hands.wanted_by
-
-    @property
-    def unsaved(self) -> str:
-        """Reason that the session is not being saved; empty if it is."""
-        return unsaved_text(self._services.store, self._runner.trouble)
-
-    @property
-    def passing(self) -> bool:
-        """True if the session ends with this process because nothing can be stored. No other process can find it."""
-        return bool(self._services.store.unsaved)
-
-    @property
-    def gone(self) -> ChatopsError | None:
-        """Set once another process owns the session. It can still be followed: see `runtime.reading`."""
-        return self._hands.gone
+        return self._turns.wanted_by
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""
-        return self._turns.record.snapshot(
-            self.state,
-            info=self._turns.info,
-            workspace=str(self.workspace),
-            grant=self._turns.grant,
-            persona=self._turns.settings.persona,
-            rights=self._services.rights,
-            pending=self.pending,
-            queued=self._kept.texts,
-            queue_held=self._kept.held and not self._turns.unfinished,
-            registry=self._switching.note,
-            concern=self.unsaved or self._store_word,
+        return replace(
+            super().snapshot(),
+            queued=self._queue,
+            queue_held=self._queue_held and not self._turns.unfinished,
+            registry=self._registry_notice,
+            concern=self.unsaved or self._turns.store_notice,
         )
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the event loop with each event from now on. Returns a function that unsubscribes it."""
-        return self._bus.subscribe(listener)
-
-    def prompt_layers(self) -> tuple[PromptLayer, ...]:
-        """Return the layers of the system prompt in order, as the next model call would get them."""
-        return self._services.rights.prompt_layers(self._turns.settings)
 
     def grant(self) -> Grant:
         """Return what the current role may do now."""
         return self._turns.grant
 
-    # Actions
+    def owned(self, refused: str) -> "Session":
+        """Return this session."""
+        return self
+
+    @property
+    def _info(self) -> SessionInfo | None:
+        return self._turns.info
+
+    @property
+    def _history(self) -> History:
+        return self._turns.history
+
+    def _next_grant(self) -> Grant:
+        return self._turns.grant
+
+    # Messages
 
     async def submit(self, text: str) -> bool:
-        """Submit a message. Returns False if it is queued behind a turn, a run or older messages."""
+        """Submit a message. Returns False if it is queued behind a turn, a run or older messages.
+
+        With no user at the screen, older messages stay queued.
+        """
         if not text.strip():
             return True
-        self._tell_unheard()
-        self._store_word = ""
-        async with self._taking:
+        self._publish_deferred()
+        self._turns.store_notice = ""
+        async with self._turns.submitting:
             try:
-                return await self._kept.submit(await self._turns.stored(), text)
+                return await self._submit(await self._turns.stored(), text)
             except NotSavedError as error:
                 self._runner.hindered(error)
                 raise
+
+    async def _submit(self, info: SessionInfo, text: str) -> bool:
+        blocked = bool(self._turns.workflow) or self._turns.unfinished
+        with suppress(NotSavedError):
+            await self._reload_queue(info)
+        if not blocked and not (self._queue and self._services.attended):
+            await self._turns.start(info, text)
+            return True
+        await self._services.worker(self._services.store.queue_text, info.id, text)
+        self._queue = (*self._queue, text)
+        if not blocked:
+            self._queue_held = False
+            await self._start_queued()
+        return False
 
     async def take_queued(self, *, into: str) -> str:
         """Remove the newest message from the queue and store it as setting `into`. Empty if nothing is queued.
 
         Raises ConflictError once another process owns the session, and StoreError.
         """
-        self._hands.must_be_here()
-        return await self._kept.take_last(into=into)
+        self._turns.check_owned()
+        async with self._turns.submitting:
+            info = self._turns.info
+            if info is None:
+                return ""
+            text = await self._services.worker(self._services.store.take_queued_text, info.id, into=into)
+            await self._reload_queue(info)
+            return text or ""
 
     async def resume_queue(self) -> None:
         """Send the queued messages, even after a turn that failed or was interrupted."""
-        self._kept.held = False
-        await self._kept.send_next()
+        self._queue_held = False
+        await self._send_queued()
+
+    async def _send_queued(self) -> None:
+        """Start the next turn with the oldest message, unless the queue is held."""
+        async with self._turns.submitting:
+            await self._start_queued()
+
+    async def _start_queued(self) -> None:
+        """Start the next turn. A message that cannot be sent stays queued, with a notice."""
+        self._queue_waits = False
+        turns = self._turns
+        if turns.workflow or not self._services.attended or turns.info is None or turns.unfinished:
+            return
+        try:
+            await self._reload_queue(turns.info)
+            if self._queue and not self._queue_held:
+                reach("sending_kept")
+                await turns.start(turns.info, self._queue[0], queued=True)
+                self._queue = self._queue[1:]
+        except NotSavedError as error:
+            self._queue_waits = True
+            self._runner.hindered(error)
+        except ChatopsError as error:
+            self._queue_held = True
+            self.tell(f"A queued message could not be sent: {error}", advice=error.advice)
+
+    async def _reload_queue(self, info: SessionInfo) -> None:
+        self._queue = await self._services.worker(self._services.store.kept_texts, info.id)
+
+    # The turn
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Decide a pending call as shown (`digest`). Returns False if it is no longer pending under that digest.
@@ -217,27 +264,60 @@ class ChatSession:
         Raises StoreError if the decision cannot be recorded: then it is void.
         """
         if isinstance(decision, Approved) and self._services.store.unsaved:
-            raise refused_approval(self._services.store)
+            raise _refused_approval(self._services.store)
         try:
-            await self._posted.take()
+            await self._turns.take_decisions()
             decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
         except AlreadyDecidedError:
             # Another process posted a decision after the last look.
-            await self._posted.take()
+            await self._turns.take_decisions()
             return False
         except NotSavedError as error:
-            raise NotSavedError(
-                f"Your answer was not taken. {error}", advice=error.advice, reason=error.reason
-            ) from error
+            text = f"Your answer was not taken. {error}"
+            raise NotSavedError(text, advice=error.advice, reason=error.reason) from error
 
-    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
-        """Return the decision on a call, or None."""
-        return await self._posted.answer_to(self.session_id, call_id)
+    async def cancel(self) -> bool:
+        """Stop the reply or the running tools, and hold the queue. Returns False if nothing was running."""
+        state = self.state
+        if not self.pending and not self._turns.workflow:
+            # Also if the turn ends, or the next one is about to start, while the key press is being handled.
+            self._queue_held = True
+        if state is None or not in_flight(state):
+            return False
+        return await self._cancel_turn()
+
+    async def _cancel_turn(self) -> bool:
+        text, reasoning = self._turns.performer.partial()
+        return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
+
+    async def retry(self) -> bool:
+        """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
+        if await self._runner.retry_unsaved():
+            return True
+        self._queue_held = False
+        self._turns.grant = self._turns.settings.grant(self._services.rights)
+        return await self._runner.take(RetryTurn(grant=self._turns.grant))
+
+    async def resume(self) -> None:
+        """Resume an unfinished turn from its checkpoint, taking the decisions that other processes posted."""
+        self._publish_deferred()
+        state = self.state
+        if state is None or isinstance(state.phase, Finished):
+            await self._send_queued()
+        else:
+            await self._turns.resume(state)
+
+    async def settle(self) -> TurnState | None:
+        """Wait until the turn is paused or finished, and return it."""
+        await self._runner.settle()
+        return self.state
+
+    # Settings
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
-        await self._switching.to(replace(self._turns.settings, role=name))
+        await self._change_settings(replace(self.settings, role=name))
         await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", name)
 
     async def pin_model(self, name: str | None) -> None:
@@ -248,62 +328,83 @@ class ChatSession:
         """
         if name:
             self._services.rights.check_model(name)
-        await self._switching.to(replace(self._turns.settings, model_pin=name or ""))
+        await self._change_settings(replace(self.settings, model_pin=name or ""))
         if name and not self._services.rights.is_demo(name):
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
         """Use another persona from the next model call on."""
-        await self._switching.to(replace(self._turns.settings, persona=name))
+        await self._change_settings(replace(self.settings, persona=name))
+
+    async def _change_settings(self, settings: SessionSettings) -> None:
+        """Put `settings` in force, with a divider in the transcript.
+
+        The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
+
+        Raises SessionBusyError in a run, ConfigError for an unknown name, ConflictError, StoreError.
+        """
+        turns = self._turns
+        turns.check_owned()
+        if turns.workflow:
+            raise SessionBusyError(
+                f"This is a run of workflow {turns.workflow}: its steps say role, model and persona until it is over.",
+                advice="Go on when it has ended, or end it: /workflow cancel",
+            )
+        after = settings.grant(self._services.rights)
+        async with turns.submitting:
+            state, messages, before = self.state, turns.history.messages, turns.grant
+            number = len(messages) + (len(state.messages) if state is not None else 0)
+            divider_id = MessageId(f"{self.session_id}.switch{number}")
+            switch = role_switch(before, after, id=divider_id, suspended=await self._suspended_by(after))
+            self._apply(settings, after)
+            self._registry_notice = registry_notice(settings, self._services.rights)
+            changes = (before.role, before.models) != (after.role, after.models)
+            differs = changes or bool(switch.added or switch.removed)
+            if turns.unfinished or (differs and state is not None and may_be_retried(state)):
+                await self._runner.take(SwitchRole(grant=after, switch=switch))
+            elif differs:
+                if turns.info is not None and (messages or state is not None):
+                    await turns.append(turns.info, switch)
+                self.publish(RoleSwitched(id=switch.id, parent_id=self.session_id, switch=switch))
+            await self._update_stored(role=settings.role, model_pin=settings.model_pin, persona=settings.persona)
 
     async def revoke_tool(self, name: str) -> None:
-        """Revoke a tool for the rest of this session, whatever the role."""
-        await self._switching.revoke(name)
+        """Revoke a tool for the rest of this session, whatever the role. Raises ConflictError, StoreError."""
+        async with self._turns.submitting:
+            info = await self._turns.stored()
+        taken = tuple(dict.fromkeys((*self.settings.revoked, name)))
+        settings = replace(self.settings, revoked=taken)
+        self._apply(settings, settings.grant(self._services.rights))
+        # The current turn first: it must lose the tool even if that cannot be stored.
+        await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
+        await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
-    async def cancel(self) -> bool:
-        """Stop the reply or the running tools, and hold the queue. Returns False if nothing was running."""
-        state = self.state
-        if not self.pending and not self._turns.leader:
-            # Also if the turn ends, or the next one is about to start, while the key press is being handled.
-            self._kept.held = True
-        if state is None or not in_flight(state):
-            return False
-        text, reasoning = self._performer.partial()
-        return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
+    def _apply(self, settings: SessionSettings, grant: Grant) -> None:
+        self._turns.settings, self._turns.grant = settings, grant
+        self._keep_replaced()
 
-    async def retry(self) -> bool:
-        """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
-        if await self._runner.retry_unsaved():
-            return True
-        self._kept.held = False
-        self._turns.grant = self._turns.settings.grant(self._services.rights)
-        return await self._runner.take(RetryTurn(grant=self._turns.grant))
-
-    async def resume(self) -> None:
-        """Resume an unfinished turn from its checkpoint, taking the decisions that other processes posted."""
-        self._tell_unheard()
-        state = self.state
-        if state is None or isinstance(state.phase, Finished):
-            await self._kept.send_next()
-            return
-        await self._turns.take_up(state)
-        await self._posted.take()
-
-    async def settle(self) -> TurnState | None:
-        """Wait until the turn is paused or finished, and return it."""
-        await self._runner.settle()
-        return self.state
+    async def _suspended_by(self, after: Grant) -> int:
+        """Return how many remembered grants are suspended while another role is in force."""
+        role = self._turns.grant.role
+        if self._turns.info is None or role == after.role:
+            return 0
+        grants = await self._services.worker(self._services.store.grants, self.session_id)
+        return sum(1 for grant in grants if grant.role == role)
 
     async def rename(self, title: str) -> None:
         """Give the session another title."""
-        async with self._taking:
+        async with self._turns.submitting:
             info = await self._turns.stored()
-            await self._services.worker(self._services.store.update_session, info.id, title=title)
+            await self._update_stored(title=title)
             self._turns.info = replace(info, title=title)
+
+    async def _update_stored(self, **values: str) -> None:
+        if self._turns.info is not None:
+            await self._services.worker(self._services.store.update_session, self.session_id, **values)
 
     async def withdraw(self, grant: RememberedGrant) -> None:
         """Withdraw a remembered grant, in the store and in the current turn."""
-        self._hands.must_be_here()
+        self._turns.check_owned()
         await self._services.worker(self._services.store.revoke_grants, self.session_id, [grant])
         await self._runner.take(RevokeGrants(grants=(grant,)))
 
@@ -315,132 +416,129 @@ class ChatSession:
         self._loop.call_soon_threadsafe(self.registry_changed, news)
 
     def registry_changed(self, news: RegistryNews) -> None:
-        """Apply a changed or reloaded registry file: see `Switching`."""
-        self._switching.registry_changed(news)
+        """Apply a changed or reloaded registry file and say what differs. The current turn can only lose rights by it.
 
-    def tell(self, text: str, *, advice: str = "") -> None:
-        """Publish a notice to the UIs."""
-        self._told += 1
-        number = f"{self.session_id}.notice{self._told}"
-        self._bus.publish(Notice(id=number, parent_id=self.session_id, text=text, advice=advice, level="warning"))
+        A session that was closed here may have another owner by now, so it is left alone.
+        """
+        turns, rights = self._turns, self._services.rights
+        if turns.closed:
+            return
+        settings, before = turns.settings, turns.grant
+        self._registry_notice = registry_notice(settings, rights)
+        try:
+            turns.grant = settings.grant(rights)
+            notices = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
+            self._keep_replaced()
+        except ConfigError as error:
+            self.tell(f"The registry has changed. {error}", advice=error.advice)
+            self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=()))
+            return
+        if text := " ".join([*notices, *news.notices]):
+            self.tell(text)
+        self._runner.deliver(NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers))
 
-    def tell_soon(self, text: str) -> None:
-        """Call `tell` from any thread."""
-        self._loop.call_soon_threadsafe(self.tell, text)
+    def _keep_replaced(self) -> None:
+        """Keep the grant in force until the user reloads the registry, to say then what has changed."""
+        with suppress(ConfigError):
+            change = self.settings.change(self._services.rights)
+            self._replaced = None if change is None else (self.settings, change[0])
 
-    def tell_when_heard(self, text: str) -> None:
-        """Publish a notice with the next action of a UI. Nothing listens yet while the session is being opened."""
-        self._unheard.append(text)
-
-    def remark(self, text: str) -> None:
-        """Show a notice about the store until the user continues."""
-        self._store_word = text
-
-    async def aclose(self) -> None:
-        """Stop all work and release the session. Pending calls stay pending."""
-        await self._hands.close()
-        for task in self._tasks:
-            task.cancel()
-        await self._runner.aclose()
-        await self._hands.lease.release()
-
-    # Loading, for `runtime.opening`
+    # Opening, closing, notices
 
     async def load(self) -> None:
-        """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
+        """Take the lease of a stored session and load what is stored, without performing anything.
 
         Raises SessionHeldError, UnreadableError.
         """
         await self._turns.load()
-        if self._turns.info is not None:
-            await self._kept.recall(self._turns.info)
+        if (info := self._turns.info) is not None:
+            await self._reload_queue(info)
+            # The queue of an earlier process is held if the last turn held it.
+            store, worker = self._services.store, self._services.worker
+            self._queue_held = bool(self._queue) and await worker(_last_turn_holds, store, info)
+
+    async def aclose(self) -> None:
+        """Stop all work and release the session. Pending calls stay pending."""
+        await self._turns.aclose()
+
+    def tell_when_heard(self, text: str) -> None:
+        """Publish a notice with the next action of a UI. Nothing listens yet while the session is being opened."""
+        self._deferred.append(text)
+
+    def _publish_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for text in deferred:
+            self.tell(text)
+
+    def remark(self, text: str) -> None:
+        """Show a notice about the store until the user continues."""
+        self._turns.store_notice = text
+
+    def _on_event(self, published: Published) -> None:
+        match published.event:
+            case TurnStarted():
+                self._queue_held = False
+            case TurnFinished(result=result) if result in HOLDING:
+                self._queue_held = True
+            case TurnFinished():
+                self._turns.spawn(self._send_queued())
+            case Notice() if self._queue_waits and self._runner.trouble is None:
+                self._turns.spawn(self._send_queued())
+            case _:
+                pass
 
     # For `runtime.workflow`, while a run determines the turns
 
     def lead(self, workflow: str, settings: SessionSettings) -> None:
         """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `settings`."""
-        self._turns.leader = workflow
+        self._turns.workflow = workflow
         self._turns.settings = settings
 
     async def free(self, settings: SessionSettings) -> None:
         """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
-        self._turns.leader = ""
+        self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
-        await self._kept.send_next()
+        await self._send_queued()
 
     async def begin(self, settings: SessionSettings, make: MakeStep) -> None:
         """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
-        async with self._taking:
+        async with self._turns.submitting:
             await self._turns.begin(await self._turns.stored(), settings, make)
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, even one that waits for the user. One left by another process is recovered first."""
-        if self._turns.left_off:
+        if self._turns.interrupted:
             await self.resume()
-        text, reasoning = self._performer.partial()
-        await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
-
-    def publish(self, event: Event) -> None:
-        """Publish an event of the run to the UIs."""
-        self._bus.publish(event)
-
-    # Internals
-
-    async def _may_start(self) -> bool:
-        return await self._hands.lease.is_ours()
-
-    def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
-
-    def _heard(self, published: Published) -> None:
-        self._heed_store()
-        match published.event:
-            case TurnPaused() if self._watching is None or self._watching.done():
-                self._watching = self._spawn(self._posted.watch())
-            case TurnStarted():
-                self._kept.held = False
-            case TurnFinished(result=result) if result in HOLDING:
-                self._kept.held = True
-            case TurnFinished():
-                self._spawn(self._kept.send_next())
-            case Notice() if self._kept.waits and self._runner.trouble is None:
-                self._spawn(self._kept.send_next())
-            case ToolFinished(id=call_id):
-                self._services.worker.later(self._services.outputs.forget, call_id)
-            case _:
-                pass
-
-    def _tell_unheard(self) -> None:
-        unheard, self._unheard = self._unheard, []
-        for text in unheard:
-            self.tell(text)
-
-    def _heed_store(self) -> None:
-        """Publish what the store has noticed about itself, such as that it was deleted or damaged."""
-        fresh = self._services.store.notices[self._store_notices :]
-        self._store_notices += len(fresh)
-        if fresh:
-            self._store_word = " ".join(fresh)
-            self.tell(self._store_word)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await self._cancel_turn()
 
 
-def unsaved_text(store: Store, trouble: ChatopsError | None) -> str:
-    """Return why the session is not being saved; empty if it is."""
-    if store.unsaved:
-        return f"Not saving: {store.unsaved}. What is said here is gone when chatops ends; no call can be approved."
-    if isinstance(trouble, NotSavedError):
-        reason = trouble.reason[:1].upper() + trouble.reason[1:]
-        return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."
-    return ""
+def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) -> tuple[SessionSettings, list[str]]:
+    """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
+
+    A model that was `chosen` just now stays. The session opens all the same, because pending calls wait in it for the
+    user.
+    """
+    notices: list[str] = []
+    for kind, pin, persona in (("model", "" if chosen else settings.model_pin, ""), ("persona", "", settings.persona)):
+        try:
+            SessionSettings(settings.role, model_pin=pin, persona=persona).grant(rights)
+        except ConfigError as error:
+            settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
+            notices.append(f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another.")
+    return settings, notices
 
 
-def refused_approval(store: Store) -> NotSavedError:
+def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
+    if info.last_turn is None:
+        return False
+    try:
+        return turn_status(store.load_turn(info.last_turn)) in HOLDING
+    except UnreadableError:
+        # Not known how it ended, so the user decides.
+        return True
+
+
+def _refused_approval(store: Store) -> NotSavedError:
     """Return the error for an approval that cannot be recorded."""
     return NotSavedError(
         f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",

@@ -1,72 +1,120 @@
-"""Turns of a session: start them, and resume one that another process left unfinished.
+"""Turns of a session that this process owns: load, resume and start them, and hand the session over.
 
-The session is stored first. Each turn gets its number and the rights of that moment.
+The session is stored before its first turn. Each turn gets its number and the rights of the moment in which it starts.
+While a turn is paused, decisions that other processes have posted (another window, `chatops approvals`) are taken from
+the store in their order; the store determines which one came first.
+
+Handover: quiesce, flush, then release the lease to the process that asked for it. A message that is just being
+submitted is stored first. If the lease was seized, what runs here stops.
 """
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.errors import NotSavedError
-from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
+from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
+from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
+from chatops.engine.view import turn_status
 from chatops.policy.grant import Grant
-from chatops.runtime.crash_recovery import Aftermath
-from chatops.runtime.ownership import HandOver
-from chatops.runtime.runner import Runner
+from chatops.runtime.crash_recovery import CrashRecovery
+from chatops.runtime.ownership import Lease
+from chatops.runtime.performer import Performer
+from chatops.runtime.runner import EventBus, Runner
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
-from chatops.runtime.view import Record
-from chatops.store.base import SessionInfo
+from chatops.runtime.view import History
+from chatops.store.base import Holder, SessionInfo
 from chatops.store.derive import turn_after
+from chatops.tools.base import Tool, ToolContext
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 0.5
+"""Seconds between two looks for posted decisions while a call is pending."""
 
 MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], Step]
 """Makes the first step of a turn, given the grant and the remembered grants that it starts with."""
 
 
 class Turns:
-    """The session so far, and what its next turn starts with.
+    """The turns of one session, its history, and its lease.
 
-    One turn at a time: the caller of `start` or `begin` holds the lock under which messages are submitted.
+    One turn at a time: whoever calls `start` or `begin` holds `submitting`.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        runner: Runner,
-        hands: HandOver,
-        *,
-        info: SessionInfo | None,
-        settings: SessionSettings,
-        tell: Callable[..., None],
-    ) -> None:
+    def __init__(self, services: Services, bus: EventBus, info: SessionInfo | None, settings: SessionSettings) -> None:
         self._services = services
-        self._runner = runner
-        self._hands = hands
-        self._tell = tell
-        self._aftermath = Aftermath(services.store, services.worker, services.outputs, services.holder)
+        self._bus = bus
+        self._recovery = CrashRecovery(services.store, services.worker, services.outputs, services.holder)
         self._last = info.last_turn if info is not None else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._coming: asyncio.Task[None] | None = None
+        self._handing = asyncio.Lock()
+        """Held while the session is handed over."""
+        self._seen_notices = len(services.store.notices)
+        self.runner = Runner(store=services.store, worker=services.worker, bus=bus)
+        self.performer = Performer(
+            models=services.models,
+            tools=services.tools,
+            context_for=self._context_for,
+            may_start=self._may_start,
+            deliver=self.runner.deliver,
+            publish=bus.publish,
+        )
+        self.runner.attach(self.performer)
+        self.lease = Lease(
+            services.store,
+            services.worker,
+            services.holder,
+            asked=self._asked_for,
+            lost=self._lost_to,
+            looked=self._notify_of_store,
+        )
+        self.submitting = asyncio.Lock()
+        """Held while a message is submitted, or something else that determines the next turn."""
         self.info = info
         """The session as stored; None until the first message is submitted."""
         self.settings = settings
         self.grant = settings.grant(services.rights)
-        """The grant that `settings` gives."""
-        self.record = Record()
+        """The grant that `settings` give."""
+        self.history = History()
         """The messages before the current turn."""
-        self.leader = ""
+        self.workflow = ""
         """The workflow whose run determines the next turn; empty in a chat."""
-        self.left_off = False
+        self.interrupted = False
         """True if the turn was loaded as another process left it and has not been resumed yet."""
+        self.closed = False
+        """True once this process no longer owns the session, for whatever reason."""
+        self.wanted_by: Holder | None = None
+        """The process that requests the session. It gets it as soon as nothing runs here."""
+        self.taken_over: ChatopsError | None = None
+        """Set once another process owns the session."""
+        self.store_notice = ""
+        """The last notice of the store about itself, shown until the user continues."""
+        bus.subscribe(self._on_event)
+
+    @property
+    def session_id(self) -> SessionId:
+        """Id of the session; empty until it is stored."""
+        return self.info.id if self.info is not None else SessionId("")
 
     @property
     def unfinished(self) -> bool:
         """True while a turn is running or paused."""
-        state = self._runner.state
+        state = self.runner.state
         return state is not None and not isinstance(state.phase, Finished)
+
+    # Loading and resuming
 
     async def load(self) -> None:
         """Take the lease and load messages and the unfinished turn; in an unfinished run, its last turn in any case.
@@ -76,93 +124,217 @@ class Turns:
         if self.info is None:
             return
         store, worker = self._services.store, self._services.worker
-        await self._hands.lease.take(self.info.id)
+        await self.lease.take(self.info.id)
         # Read it again under the lease: the previous owner may have changed it.
         info = self.info = await worker(store.session, self.info.id)
         self._last = info.last_turn
-        history = await worker(store.history, info.id)
+        messages = await worker(store.history, info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
         state = await worker(store.load_turn, turn) if turn is not None else None
         spent = await worker(store.usage, info.id, besides=turn)
-        self.record.load(history, state, spent=spent)
-        self._runner.load(state)
-        self.left_off = self.unfinished
+        self.history.load(messages, state, spent=spent)
+        self.runner.load(state)
+        self.interrupted = self.unfinished
 
-    async def take_up(self, state: TurnState) -> None:
+    async def resume(self, state: TurnState) -> None:
         """Resume a loaded turn under the current rights, once. A turn that was started here needs no recovery."""
-        if not self.left_off:
-            return
-        self.left_off = False
+        if self.interrupted:
+            self.interrupted = False
+            await self._recover(state)
+        await self.take_decisions()
+
+    async def _recover(self, state: TurnState) -> None:
         self.settings = replace(self.settings, role=state.grant.role)
-        grant, gone = self.settings.grant_for(state.grant, self._services.rights)
-        if gone is not None:
-            text = f"{gone} Nothing of this turn's role is permitted until it is there again."
-            self._tell(text, advice=gone.advice)
+        grant, missing = self.settings.grant_for(state.grant, self._services.rights)
+        if missing is not None:
+            text = f"{missing} Nothing of this turn's role is permitted until it is there again."
+            self._notify(text, advice=missing.advice)
         else:
             self.grant = grant
-        interrupted = await self._aftermath.of(state)
-        copied = await self._aftermath.copied(state)
-        if await self._runner.take(Recover(grant=grant, interrupted=interrupted, copied=copied)):
-            self._services.worker.later(self._aftermath.clear, state, interrupted)
-        if not self.leader and (state.contract is not None or state.gate is not None):
+        interrupted = await self._recovery.interruptions(state)
+        copied = await self._recovery.copied(state)
+        if await self.runner.take(Recover(grant=grant, interrupted=interrupted, copied=copied)):
+            self._services.worker.later(self._recovery.clear, state, interrupted)
+        if not self.workflow and (state.contract is not None or state.gate is not None):
             # Its run is over: it was ended before this turn could be.
-            await self._runner.take(CancelTurn())
+            await self.runner.take(CancelTurn())
+
+    async def take_decisions(self) -> None:
+        """Pass decisions that other processes have posted to the turn."""
+        state = self.runner.state
+        if state is None or isinstance(state.phase, Finished):
+            return
+        for decided in await self._services.worker(self._services.store.posted, state.turn_id):
+            reach("decision_found")
+            await self.runner.take(decided)
+
+    async def _watch_decisions(self) -> None:
+        """Take posted decisions for as long as the turn is paused."""
+        seen = -1
+        while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
+            try:
+                version = await self._services.worker(self._services.store.version)
+                if version != seen:
+                    seen = version
+                    await self.take_decisions()
+            except StoreError:
+                log.exception("posted decisions could not be read")
+            await asyncio.sleep(WATCH_S)
+
+    # Starting
 
     async def stored(self) -> SessionInfo:
         """Return the stored session, creating it if necessary. Raises ConflictError, StoreError."""
-        self._hands.must_be_here()
+        self.check_owned()
         if self.info is None:
             store, worker, now = self._services.store, self._services.worker, self.settings
             workspace = str(self._services.workspace)
             info = await worker(store.create_session, workspace=workspace, role=now.role, persona=now.persona)
-            await self._hands.lease.take(info.id)
+            await self.lease.take(info.id)
             reach("after_create")
             if now.model_pin:
                 await worker(store.update_session, info.id, model_pin=now.model_pin)
             self.info = info
         return self.info
 
-    async def start(self, info: SessionInfo, text: str, *, kept: bool = False) -> None:
-        """Start a turn of the chat with a message. `kept`: it is the oldest queued one. Raises StoreError."""
-        if kept:
+    async def start(self, info: SessionInfo, text: str, *, queued: bool = False) -> None:
+        """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError."""
+        if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
-            await self._runner.catch_up()
+            await self.runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
 
         def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
             step = start(
                 turn_id=turn_id,
                 session_id=info.id,
-                parent_id=self.record.head,
+                parent_id=self.history.head,
                 grant=grant,
-                history=self.record.messages,
+                history=self.history.messages,
                 text=text,
                 remembered=remembered,
             )
-            return replace(step, takes_kept=kept)
+            return replace(step, takes_kept=queued)
 
         await self.begin(info, self.settings, make)
 
     async def begin(self, info: SessionInfo, settings: SessionSettings, make: MakeStep) -> None:
         """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
         grant = settings.grant(self._services.rights)
-        self.close()
+        self._archive()
         self.settings, self.grant = settings, grant
         remembered = await self._services.worker(self._services.store.grants, info.id)
-        await self._runner.begin(make(grant, remembered))
+        await self.runner.begin(make(grant, remembered))
 
-    def close(self) -> None:
-        """Move a finished turn into the record."""
-        state = self._runner.state
+    async def append(self, info: SessionInfo, message: RoleSwitchMessage) -> None:
+        """Store a message after the last turn. Raises StoreError."""
+        self._archive()
+        await self.runner.catch_up()
+        await self._services.worker(self._services.store.append_message, info.id, message)
+        self.history.add(message)
+
+    def _archive(self) -> None:
+        """Move a finished turn into the history."""
+        state = self.runner.state
         if state is not None and isinstance(state.phase, Finished):
-            self.record.add(*state.messages, usage=state.usage)
-            self._runner.load(None)
+            self.history.add(*state.messages, usage=state.usage)
+            self.runner.load(None)
 
     async def _next_id(self, session_id: SessionId) -> TurnId:
         try:
             # A turn that is not stored yet has its number too.
-            await self._runner.catch_up()
+            await self.runner.catch_up()
             return await self._services.worker(self._services.store.next_turn_id, session_id)
         except NotSavedError:
             # Only the owner starts turns in a session, so the next number is free.
             return turn_after(session_id, self._last)
+
+    # Handing over
+
+    def check_owned(self) -> None:
+        """Raise the error for the user if another process owns the session."""
+        if self.runner.gone is not None:
+            raise self.runner.gone
+
+    def _asked_for(self, by: Holder | None) -> None:
+        if self.closed:
+            return
+        self.wanted_by = by
+        if self._coming is not None and self._coming.cancel():
+            self.runner.stay()
+        self._coming = self.spawn(self._hand_over(by)) if by is not None else None
+
+    def _lost_to(self, by: Holder | None) -> None:
+        self.spawn(self._let_go(by))
+
+    async def _hand_over(self, by: Holder) -> None:
+        await self.lease.answer()
+        if not self.runner.idle:
+            who = f"host {by.host}, pid {by.pid}"
+            self._notify(f"Another chatops ({who}) takes this over when the present step is done.")
+        await self.runner.yield_up()
+        await self._let_go(by)
+
+    async def _let_go(self, by: Holder | None) -> None:
+        """Stop what runs here, since the stored session now belongs to the other process."""
+        async with self.submitting, self._handing:
+            if self.closed:
+                return
+            self.closed = True
+            await self.runner.give_up(_taken_over(by))
+            if by is not None:
+                # Another process may have asked in the meantime.
+                by = await self.lease.hand_over() or by
+            # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
+            self.taken_over = error = _taken_over(by)
+            self._notify(str(error), advice=error.advice)
+
+    async def aclose(self) -> None:
+        """Stop all work and release the lease. A handover that is in progress ends first."""
+        async with self._handing:
+            self.closed = True
+        for task in self._tasks:
+            task.cancel()
+        await self.runner.aclose()
+        await self.lease.release()
+
+    # Internals
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run `work` in a task that ends with the session."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _may_start(self) -> bool:
+        return await self.lease.is_ours()
+
+    def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
+        return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
+
+    def _on_event(self, published: Published) -> None:
+        self._notify_of_store()
+        match published.event:
+            case TurnPaused() if self._watching is None or self._watching.done():
+                self._watching = self.spawn(self._watch_decisions())
+            case ToolFinished(id=call_id):
+                self._services.worker.later(self._services.outputs.forget, call_id)
+            case _:
+                pass
+
+    def _notify_of_store(self) -> None:
+        """Publish what the store has noticed about itself, such as that it was deleted or damaged."""
+        fresh = self._services.store.notices[self._seen_notices :]
+        self._seen_notices += len(fresh)
+        if fresh:
+            self.store_notice = " ".join(fresh)
+            self._notify(self.store_notice)
+
+    def _notify(self, text: str, *, advice: str = "") -> None:
+        self._bus.notify(text, advice=advice, parent_id=self.session_id)
+
+
+def _taken_over(by: Holder | None) -> ConflictError:
+    who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
+    return ConflictError(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")

@@ -1,9 +1,19 @@
-"""The state that a UI draws before it follows the events, and the record that it is made from."""
+"""Session as frontends see it, whether this process owns it or follows it read-only.
 
-from collections.abc import Mapping, Sequence
+A frontend draws a `Snapshot` and then follows the events. `SessionView` has what both kinds of session answer. What
+only the owner can do is on `runtime.session.Session`, which `SessionView.owned` returns.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.decisions import Decision
+from chatops.domain.errors import ChatopsError, NotSavedError
+from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.rights import AccessLevel
@@ -11,10 +21,18 @@ from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
-from chatops.engine.view import permitted_calls, settled_so_far, turn_status
+from chatops.engine.view import pending_calls, permitted_calls, settled_so_far, turn_status
 from chatops.policy.grant import Grant
-from chatops.runtime.settings import Rights
-from chatops.store.base import SessionInfo
+from chatops.policy.prompt import PromptLayer
+from chatops.runtime.denials import with_roles
+from chatops.runtime.descriptions import answer_to
+from chatops.runtime.runner import EventBus, Listener
+from chatops.runtime.services import Services
+from chatops.runtime.settings import SessionSettings
+from chatops.store.base import DecisionRow, SessionInfo
+
+if TYPE_CHECKING:
+    from chatops.runtime.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +62,9 @@ class Snapshot:
     context_used: int
     """Estimated tokens of the next request."""
     context_window: int
-    queued: tuple[str, ...]
-    """Messages to be sent after the current turn, oldest first."""
     notices: tuple[str, ...]
+    queued: tuple[str, ...] = ()
+    """Messages to be sent after the current turn, oldest first."""
     queue_held: bool = False
     """True if the queue is held for the user: the last turn failed or was interrupted."""
     permitted: Mapping[CallId, str] = field(default_factory=dict)
@@ -57,8 +75,8 @@ class Snapshot:
     """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""
 
 
-class Record:
-    """The session up to the current turn, including what that turn does not see."""
+class History:
+    """Messages and usage of a session before the current turn."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -87,57 +105,180 @@ class Record:
         """Id of the last message, the parent of the next turn."""
         return self.messages[-1].id if self.messages else None
 
-    def snapshot(
-        self,
-        state: TurnState | None,
-        *,
-        info: SessionInfo | None,
-        workspace: str,
-        grant: Grant,
-        persona: str,
-        rights: Rights,
-        pending: tuple[PendingCall, ...],
-        queued: tuple[str, ...],
-        registry: str,
-        queue_held: bool = False,
-        concern: str = "",
-    ) -> Snapshot:
-        """Return the session with the turn `state`. `grant` is what the next turn would get."""
-        grant = grant if state is None or isinstance(state.phase, Finished) else state.grant
-        messages = (*self.messages, *self._lost, *(state.messages if state is not None else ()))
-        seen = self.messages if state is None else (*state.history, *state.messages)
-        model = grant.models[min(state.counters.backup if state else 0, len(grant.models) - 1)]
+    def usage(self, state: TurnState | None) -> Usage | None:
+        """Return the usage of all turns, `state` included."""
+        return total(self._spent, state.usage if state is not None else None)
+
+    def with_turn(self, state: TurnState | None) -> tuple[Message, ...]:
+        """Return all messages, including those of the turn `state` and the results of its open round."""
+        if state is None:
+            return (*self.messages, *self._lost)
+        return (*self.messages, *self._lost, *state.messages, *settled_so_far(state))
+
+    def context_used(self, state: TurnState | None, grant: Grant) -> int:
+        """Return the estimated tokens of the next request."""
+        messages = self.messages if state is None else (*state.history, *state.messages)
+        key = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
+        if self._context[0] != key:
+            fitted = fit(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
+            self._context = (key, fitted.tokens)
+        return self._context[1]
+
+
+class SessionView(ABC):
+    """A session on a screen.
+
+    Methods raise ChatopsError with a message for the user.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._bus = EventBus()
+
+    @property
+    @abstractmethod
+    def state(self) -> TurnState | None:
+        """The last turn, as committed."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> SessionSettings:
+        """The session settings: role, pinned model, persona and revoked tools."""
+
+    @property
+    @abstractmethod
+    def _info(self) -> SessionInfo | None:
+        """The session as stored; None until the first message is submitted."""
+
+    @property
+    @abstractmethod
+    def _history(self) -> History:
+        """The session before the current turn."""
+
+    @abstractmethod
+    def _next_grant(self) -> Grant:
+        """Return the grant that the next turn would get."""
+
+    @abstractmethod
+    def grant(self) -> Grant:
+        """Return what the current role may do now. Raises ConfigError if the registry lacks the role."""
+
+    @abstractmethod
+    def owned(self, refused: str) -> "Session":
+        """Return the session if this process owns it.
+
+        Raises SessionHeldError if another process does. Its message begins with `refused`, which says what was not
+        done: ``The message was not sent``.
+        """
+
+    @abstractmethod
+    async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
+        """Decide a pending call as shown (`digest`).
+
+        Returns False if another decision came first or the call is no longer pending under that digest. Raises
+        StoreError if the decision cannot be recorded: then it is void.
+        """
+
+    @abstractmethod
+    async def cancel(self) -> bool:
+        """Stop the reply or the running tools of this process. Returns False if nothing was running here."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stop all work and release the session."""
+
+    @property
+    def session_id(self) -> SessionId:
+        """Id of the session; empty until the first message is submitted."""
+        return self._info.id if self._info is not None else SessionId("")
+
+    @property
+    def workspace(self) -> Path:
+        """Workspace of this process. If another process owns the session, its tools may work in another one."""
+        return self._services.workspace
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that wait for a decision."""
+        if self.state is None:
+            return ()
+        return with_roles(pending_calls(self.state), self.settings, self._services.rights)
+
+    @property
+    def trouble(self) -> ChatopsError | None:
+        """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
+        return None
+
+    @property
+    def gone(self) -> ChatopsError | None:
+        """Set once another process has taken the session over from this one. It can still be followed."""
+        return None
+
+    @property
+    def unsaved(self) -> str:
+        """Reason that the session is not being saved; empty if it is."""
+        if reason := self._services.store.unsaved:
+            return f"Not saving: {reason}. What is said here is gone when chatops ends; no call can be approved."
+        if isinstance(self.trouble, NotSavedError):
+            reason = self.trouble.reason[:1].upper() + self.trouble.reason[1:]
+            return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."
+        return ""
+
+    @property
+    def passing(self) -> bool:
+        """True if the session ends with this process because nothing can be stored. No other process can find it."""
+        return bool(self._services.store.unsaved)
+
+    def snapshot(self) -> Snapshot:
+        """Return the current session, consistent with the events published so far."""
+        state, info, rights = self.state, self._info, self._services.rights
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None
+        grant = self._next_grant() if state is None or ended is not None else state.grant
+        model = grant.models[min(state.counters.backup if state is not None else 0, len(grant.models) - 1)]
         return Snapshot(
-            session_id=info.id if info is not None else SessionId(""),
+            session_id=self.session_id,
             title=info.title if info is not None else "",
-            workspace=workspace,
+            workspace=str(self.workspace),
             role=grant.role,
             roles=rights.roles(),
             level=rights.level,
             model=model.name,
             model_label=model.label or model.name,
             is_demo=rights.is_demo(model.name),
-            persona=persona,
-            messages=(*messages, *settled_so_far(state)) if state is not None else messages,
+            persona=self.settings.persona,
+            messages=self._history.with_turn(state),
             status=turn_status(state) if state is not None else None,
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
-            pending=pending,
+            pending=self.pending,
             permitted=permitted_calls(state) if state is not None else {},
-            usage=total(self._spent, state.usage if state is not None else None),
-            context_used=self._context_used(seen, grant),
+            usage=self._history.usage(state),
+            context_used=self._history.context_used(state, grant),
             context_window=model.context_window,
-            queued=queued,
-            queue_held=queue_held,
-            registry=registry,
-            concern=concern,
             notices=rights.notices(),
         )
 
-    def _context_used(self, messages: tuple[Message, ...], grant: Grant) -> int:
-        made_of = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
-        if self._context[0] != made_of:
-            fitted = fit(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
-            self._context = (made_of, fitted.tokens)
-        return self._context[1]
+    def prompt_layers(self) -> tuple[PromptLayer, ...]:
+        """Return the layers of the system prompt in order, as the next model call would get them."""
+        return self._services.rights.prompt_layers(self.settings)
+
+    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+        """Return the decision on a call, or None."""
+        return await self._services.worker(answer_to, self._services.store, self.session_id, call_id)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the event loop with each event from now on. Returns a function that unsubscribes it."""
+        return self._bus.subscribe(listener)
+
+    def publish(self, event: Event) -> None:
+        """Publish an event to the UIs."""
+        self._bus.publish(event)
+
+    def tell(self, text: str, *, advice: str = "") -> None:
+        """Publish a notice to the UIs."""
+        self._bus.notify(text, advice=advice, parent_id=self.session_id)
+
+    def tell_soon(self, text: str) -> None:
+        """Call `tell` from any thread."""
+        self._loop.call_soon_threadsafe(self.tell, text)

@@ -1,6 +1,6 @@
 """A workflow run as a UI sees it: the pure state machine of the run, over the turns of one session.
 
-Every turn goes through `ChatSession` and so through `Runner`. This module only starts the next one. The order is the
+Every turn goes through `Session` and so through `Runner`. This module only starts the next one. The order is the
 runner's: commit the run's step, publish its events, perform its effects. If the process dies at any point, the stored
 state names the turn that the run waits for. On resume that turn is started, or resumed from its own checkpoint, or, if
 it has ended, its end is passed to the machine.
@@ -23,16 +23,19 @@ from chatops.engine.turn import start, start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
 from chatops.engine.workflow.ending import turn_ended
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
-from chatops.engine.workflow.machine import advance_run
+from chatops.engine.workflow.machine import advance_run, start_run
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
+from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.descriptions import told_review
-from chatops.runtime.posted import WATCH_S
 from chatops.runtime.services import Services
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session, open_session
+from chatops.runtime.settings import SessionSettings
+from chatops.runtime.turns import WATCH_S
 from chatops.runtime.worker import Shield
 from chatops.store.base import Store
+from chatops.store.derive import TITLE_LENGTH
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +47,9 @@ class WorkflowRun:
     """
 
     def __init__(
-        self, services: Services, session: ChatSession, state: WorkflowState, *, first: WorkflowStep | None = None
+        self, services: Services, session: Session, state: WorkflowState, *, first: WorkflowStep | None = None
     ) -> None:
-        """Use `runtime.opening` instead. `first` is the step that starts the run, if it is not stored yet."""
+        """Use `new_run` or `open_run` instead. `first` is the step that starts the run, if it is not stored yet."""
         self._services = services
         self._state = state
         self._first = first
@@ -327,6 +330,32 @@ class WorkflowRun:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
+    """Create a run of `workflow` in a new session: call `go_on` when a UI listens. Raises ConfigError, StoreError."""
+    store, worker = services.store, services.worker
+    settings = SessionSettings(role=role, model_pin=model)
+    settings.grant(services.rights)
+    title = " ".join(f"{workflow.name}: {query}".split())[:TITLE_LENGTH].rstrip()
+    info = await worker(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
+    await worker(store.update_session, info.id, model_pin=model)
+    session = Session(services, info, settings)
+    await session.load()
+    first = start_run(session_id=info.id, spec=workflow, query=query, role=role, model=model)
+    return WorkflowRun(services, session, first.state, first=first)
+
+
+async def open_run(services: Services, session_id: SessionId, *, default_role: str) -> WorkflowRun:
+    """Open a stored run: call `go_on` when a UI listens.
+
+    Raises NoSuchSessionError if the session is not a run, SessionHeldError, UnreadableError.
+    """
+    await services.worker(services.store.load_run, session_id)
+    session = await open_session(services, session_id, default_role=default_role)
+    # Read it again under the lease: until now another process may have resumed it.
+    state = await services.worker(services.store.load_run, session.session_id)
+    return WorkflowRun(services, session, state)
 
 
 def turns_of(store: Store, run: WorkflowState) -> tuple[TurnState, ...]:

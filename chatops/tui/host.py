@@ -1,6 +1,6 @@
 """Interface between the app and everything besides one session. The wiring implements it.
 
-A frontend uses `runtime.session.ChatSession` for the session and a `Host` for everything around it (other sessions,
+A frontend uses `runtime.session.Session` for the session and a `Host` for everything around it (other sessions,
 available choices, texts to show). Methods that may touch the disk or the network are coroutines. All of them raise
 `ChatopsError` with a message for the user, and nothing else on purpose.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from chatops.domain.ids import SessionId
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
 TextTopic = Literal["tools", "policy", "permissions", "doctor"]
@@ -101,7 +101,7 @@ class Host(Protocol):
         """Store what was typed and not sent. An empty text deletes it."""
         ...
 
-    async def take_queued(self, session: "Conversation") -> str:
+    async def take_queued(self, session: "SessionView") -> str:
         """Take the newest message out of the session's queue, make it the draft, and return it.
 
         Both happen in one step. Returns an empty string if nothing is queued.
@@ -127,7 +127,7 @@ class Host(Protocol):
         """Return the names of the available personas."""
         ...
 
-    def persona(self, session: "Conversation") -> str:
+    def persona(self, session: "SessionView") -> str:
         """Return the name of a session's persona: the user's choice, else the role's."""
         ...
 
@@ -162,18 +162,18 @@ class Host(Protocol):
         """Return all sessions of this workspace with a call to decide or a step to review, last used first."""
         ...
 
-    async def open_session(self, session_id: SessionId) -> "Conversation":
+    async def open_session(self, session_id: SessionId) -> "SessionView":
         """Open a stored session. It is followed if another process owns it.
 
         The caller closes the present session after success.
         """
         ...
 
-    async def read_along(self, session_id: SessionId) -> "Conversation":
+    async def follow_session(self, session_id: SessionId) -> "SessionView":
         """Follow a session that another process owns, or is about to own."""
         ...
 
-    async def new_session(self, *, role: str, model: str | None) -> "Conversation":
+    async def new_session(self, *, role: str, model: str | None) -> "SessionView":
         """Start an empty session with this model pinned.
 
         Without a role, it uses the one used here last. If `model` is None, the command line decides which model is
@@ -181,7 +181,7 @@ class Host(Protocol):
         """
         ...
 
-    async def fork_session(self, session_id: SessionId) -> "Conversation":
+    async def fork_session(self, session_id: SessionId) -> "SessionView":
         """Copy a session up to now and open the copy."""
         ...
 
@@ -198,8 +198,8 @@ class Host(Protocol):
         ...
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: "Conversation", warn: Callable[[str], None]
-    ) -> "Conversation":
+        self, workflow: str, *, query: str, beside: "SessionView", warn: Callable[[str], None]
+    ) -> "SessionView":
         """Create a run in a session of its own, under the role and model of the session `beside`.
 
         The run is not started: see `run_of`. `warn` is called with doubts about the workflow.
@@ -208,7 +208,7 @@ class Host(Protocol):
         """
         ...
 
-    def run_of(self, session: "Conversation") -> "WorkflowRun | None":
+    def run_of(self, session: "SessionView") -> "WorkflowRun | None":
         """Return the run of a session, or None. The caller that shows the run calls `go_on`, and closes it."""
         ...
 
@@ -220,11 +220,11 @@ class Host(Protocol):
         """Store how long each step of a run has worked."""
         ...
 
-    async def text(self, topic: TextTopic, *, session: "Conversation", argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: "SessionView", argument: str = "") -> str:
         """Return a text to show. `argument` is the text after the slash command."""
         ...
 
-    async def revoke(self, session: "Conversation", *, number: int) -> str:
+    async def revoke(self, session: "SessionView", *, number: int) -> str:
         """Revoke a remembered permission by its number in the ``permissions`` text. Return what was revoked."""
         ...
 
@@ -233,7 +233,7 @@ class Host(Protocol):
 class Opened:
     """The result of opening the first session, once everything heavy is imported."""
 
-    session: "Conversation"
+    session: "SessionView"
     host: Host
     notices: tuple[str, ...] = ()
     """Notices to show once at the start (a broken registry, an ignored workspace registry)."""

@@ -28,12 +28,11 @@ from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.opening import new_run, open_run, open_session
 from chatops.runtime.services import Services, is_gone, workspace_back, workspace_gone
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
-from chatops.runtime.workflow import WorkflowRun
+from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
-    from chatops.runtime.conversation import Conversation
-    from chatops.runtime.reading import ReadAlong
+    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.view import SessionView
     from chatops.wiring.toolbox import Toolbox
 
 
@@ -90,7 +89,7 @@ class App:
         self.workspace_trouble = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self._open: WeakSet[Conversation] = WeakSet()
+        self._open: WeakSet[SessionView] = WeakSet()
         """Open sessions. One that its UI has dropped disappears with it; the lease task keeps an owned one alive."""
         self._changing = Lock()
         """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
@@ -127,8 +126,7 @@ class App:
         """Reread registry files that have changed, and notify every open session."""
         news = self._registry.look()
         if news is not None:
-            for session in self._conversations():
-                session.registry_changed_soon(news)
+            self._notify_sessions(news)
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
@@ -144,8 +142,13 @@ class App:
         self._registry.put_in_force()
         # connect may have written it in another process, together with the registry.
         self.settings.fresh(DEFAULT_MODEL_KEY)
+        self._notify_sessions(RegistryNews(notices=()))
+
+    def _notify_sessions(self, news: RegistryNews) -> None:
+        """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
         for session in self._conversations():
-            session.registry_changed_soon(RegistryNews(notices=()))
+            if isinstance(session, Session):
+                session.registry_changed_soon(news)
 
     @cached_property
     def store(self) -> Store:
@@ -234,9 +237,7 @@ class App:
         last = self.settings.get(f"role:{self.workspace}")
         return last if last in self.rights.roles() else self.loaded.registry.default_role
 
-    async def open_session(
-        self, session_id: SessionId | None, *, attended: bool, model: str | None = None
-    ) -> ChatSession:
+    async def open_session(self, session_id: SessionId | None, *, attended: bool, model: str | None = None) -> Session:
         """Open a session: a stored one (an id or unique prefix), or a new one for None.
 
         `attended`: a user is at the screen, so the last used role is the default. `model` is pinned instead of the
@@ -255,11 +256,11 @@ class App:
         self._keep(session)
         return session
 
-    async def read_along(self, session_id: SessionId) -> "ReadAlong":
+    async def follow_session(self, session_id: SessionId) -> "SessionFollower":
         """Follow a stored session that another process owns. Raises NoSuchSessionError, UnreadableError."""
-        from chatops.runtime.reading import read_along  # needed only if two windows meet
+        from chatops.runtime.follower import follow_session  # needed only if two windows meet
 
-        reader = await read_along(self._services(attended=True), session_id)
+        reader = await follow_session(self._services(attended=True), session_id)
         self._keep(reader)
         return reader
 
@@ -299,11 +300,11 @@ class App:
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 
-    def _keep(self, conversation: "Conversation") -> None:
+    def _keep(self, conversation: "SessionView") -> None:
         with self._changing:
             self._open.add(conversation)
 
-    def _conversations(self) -> "tuple[Conversation, ...]":
+    def _conversations(self) -> "tuple[SessionView, ...]":
         with self._changing:
             return tuple(self._open)
 

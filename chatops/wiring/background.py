@@ -6,7 +6,7 @@ import os
 from collections.abc import Coroutine, Mapping, Sequence
 from importlib import import_module
 
-from chatops.runtime.conversation import Conversation
+from chatops.runtime.view import SessionView
 from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Background:
         """Load what the first message needs (about a second of work in a thread), after the first key presses."""
         self._begin(self._warm_up(model), name="warm-up")
 
-    def offer_models(self, chat: Conversation) -> None:
+    def offer_models(self, chat: SessionView) -> None:
         """If the demo answers, look for a key and for servers on this machine, and tell the user about them."""
         if chat.snapshot().is_demo:
             self._begin(self._offer(chat), name="offer models")
@@ -63,7 +63,7 @@ class Background:
             # The first message tries again and reports the error to the user.
             log.info("the model client could not be prepared", exc_info=True)
 
-    async def _offer(self, chat: Conversation) -> None:
+    async def _offer(self, chat: SessionView) -> None:
         await asyncio.sleep(WARM_UP_S)
         found = await offer(os.environ)
         if found and chat.snapshot().is_demo:

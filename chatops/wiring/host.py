@@ -14,9 +14,9 @@ from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
 from chatops.policy.concerns import MISSING_TYPES
 from chatops.policy.registry import ModelSpec
-from chatops.runtime.conversation import Conversation
 from chatops.runtime.descriptions import left_off
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
+from chatops.runtime.view import SessionView
 from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover
 from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow
@@ -76,23 +76,23 @@ class TuiHost(HostRuns, HostTexts):
             rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
             session = rows[0].id if rows else None
         chat, notices = await self._taken_up(session)
-        if isinstance(chat, ChatSession) and not app.store.unsaved:
+        if isinstance(chat, Session) and not app.store.unsaved:
             chat.remark(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
         return Opened(session=chat, host=self, notices=notices, waiting=waiting, pick=pick)
 
-    def _withheld(self, chat: Conversation) -> tuple[str, ...]:
+    def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         try:
             return self._app.rights.withheld(chat.snapshot().role)
         except ConfigError:
             return ()  # The role is gone from the registry, which has a notice of its own.
 
-    def _recover_unsent(self, chat: Conversation) -> tuple[str, ...]:
+    def _recover_unsent(self, chat: SessionView) -> tuple[str, ...]:
         """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
         app, store = self._app, self._app.store
-        key = self._draft_key(chat.session_id, reading=not isinstance(chat, ChatSession))
+        key = self._draft_key(chat.session_id, reading=not isinstance(chat, Session))
 
         def keep(text: str) -> None:
             drafts = (store.setting(key), text)
@@ -124,9 +124,10 @@ class TuiHost(HostRuns, HostTexts):
         """See `tui.host.Host.keep_draft`."""
         self._app.settings.set(self._draft_key(session_id, reading=reading), text)
 
-    async def take_queued(self, session: Conversation) -> str:
+    async def take_queued(self, session: SessionView) -> str:
         """See `tui.host.Host.take_queued`."""
-        return await session.take_queued(into=self._draft_key(session.session_id, reading=False))
+        key = self._draft_key(session.session_id, reading=False)
+        return await session.owned("The queue was not changed").take_queued(into=key)
 
     async def keep_theme(self, name: str) -> None:
         """Store the theme for this user."""
@@ -144,7 +145,7 @@ class TuiHost(HostRuns, HostTexts):
         """Return the names of the personas that can be used."""
         return self._app.rights.personas()
 
-    def persona(self, session: Conversation) -> str:
+    def persona(self, session: SessionView) -> str:
         """Return the name of the persona in use in a session, whether the user or the role chose it."""
         now = session.snapshot()
         try:
@@ -191,23 +192,23 @@ class TuiHost(HostRuns, HostTexts):
         rows = sorted(found.values(), key=_used_at, reverse=True)
         return [_session(info, left_off(self._app.store, info)) for info in rows]
 
-    async def open_session(self, session_id: SessionId) -> Conversation:
+    async def open_session(self, session_id: SessionId) -> SessionView:
         """Open a stored session, or follow it if another process owns it."""
         chat, _ = await self._taken_up(session_id)
         return chat
 
-    async def read_along(self, session_id: SessionId) -> Conversation:
+    async def follow_session(self, session_id: SessionId) -> SessionView:
         """Follow a session that another process owns, or is about to own."""
-        return await self._app.read_along(session_id)
+        return await self._app.follow_session(session_id)
 
-    async def new_session(self, *, role: str, model: str | None) -> Conversation:
+    async def new_session(self, *, role: str, model: str | None) -> SessionView:
         """Start a session in `role` (empty: the default one) with `model` pinned (None: the command line's)."""
         session = await self._app.open_session(None, attended=True, model=model)
         if role and role != session.snapshot().role:
             await session.switch_role(role)
         return session
 
-    async def fork_session(self, session_id: SessionId) -> Conversation:
+    async def fork_session(self, session_id: SessionId) -> SessionView:
         """Fork a session at its head, and open the fork."""
         info = await asyncio.to_thread(self._app.store.fork_session, session_id)
         return await self._app.open_session(info.id, attended=True)
@@ -226,7 +227,7 @@ class TuiHost(HostRuns, HostTexts):
         name = path or f"{session_id}.{suffix}"
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 
-    async def _taken_up(self, session_id: SessionId | None) -> tuple[Conversation, tuple[str, ...]]:
+    async def _taken_up(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
         """Open or follow a session, resume it, and return it with the notices from resuming.
 
         A UI draws the state that it finds, so nothing is lost by resuming before it subscribes.
@@ -239,7 +240,7 @@ class TuiHost(HostRuns, HostTexts):
                     return self.keep(await self._app.open_run(info.id, attended=True)), ()
                 chat = await self._app.open_session(session_id, attended=True)
             except SessionHeldError:
-                return await self._app.read_along(info.id), ()
+                return await self._app.follow_session(info.id), ()
         else:
             chat = await self._app.open_session(None, attended=True)
         said: list[str] = []

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chatops.domain.ids import SessionId
-from chatops.runtime.conversation import Conversation
+from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo
 from chatops.tui.host import RunRow, WorkflowRow
@@ -40,8 +40,8 @@ class HostRuns:
         ]
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
-    ) -> Conversation:
+        self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]
+    ) -> SessionView:
         """Create a run of a workflow after checking it. The run is not started."""
         from chatops.wiring.checks import check_here
 
@@ -55,7 +55,7 @@ class HostRuns:
             warn(warning)
         return self.keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
 
-    def run_of(self, session: Conversation) -> WorkflowRun | None:
+    def run_of(self, session: SessionView) -> WorkflowRun | None:
         """Return the run that a session belongs to, if any."""
         run = self._runs.get(session.session_id)
         return run if run is not None and run.session is session else None
@@ -68,7 +68,7 @@ class HostRuns:
         """Store how long each step of a run has worked."""
         self._app.settings.set(f"step times:{session_id}", kept(seconds))
 
-    def keep(self, run: WorkflowRun) -> Conversation:
+    def keep(self, run: WorkflowRun) -> SessionView:
         """Remember a run that was opened, and return its session."""
         self._runs[run.run_id] = run
         return run.session

@@ -8,7 +8,7 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
 from chatops.policy.patterns import show_rule
-from chatops.runtime.conversation import Conversation
+from chatops.runtime.view import SessionView
 from chatops.tui.host import TextTopic
 from chatops.wiring.app import App
 from chatops.wiring.explain import NO_SESSION, explain_call
@@ -20,7 +20,7 @@ class HostTexts:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
         """Return the text of a topic."""
         match topic:
             case "tools":
@@ -34,16 +34,16 @@ class HostTexts:
 
                 return await asyncio.to_thread(doctor_text, self._app)
 
-    async def revoke(self, session: Conversation, *, number: int) -> str:
+    async def revoke(self, session: SessionView, *, number: int) -> str:
         """Withdraw a remembered permission by its number, and return the notice."""
         grants = await self._grants(session)
         if not 1 <= number <= len(grants):
             raise ConfigError(f"There is no permission number {number}.", advice="/permissions lists them.")
         gone = grants[number - 1]
-        await session.withdraw(gone)
+        await session.owned("Nothing was withdrawn").withdraw(gone)
         return f"Withdrawn: {show_rule(gone.tool, gone.pattern)} in role {gone.role}."
 
-    def _tools(self, session: Conversation) -> str:
+    def _tools(self, session: SessionView) -> str:
         grant = session.grant()
         lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
         lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
@@ -52,7 +52,7 @@ class HostTexts:
         lines += [f"{tool}: {reason}" for tool, reason in self._app.catalog.absent.items()]
         return "\n".join(lines)
 
-    async def _explained(self, session: Conversation, argument: str) -> str:
+    async def _explained(self, session: SessionView, argument: str) -> str:
         """Return the verdict on ``TOOL [JSON]`` in this session, with its grants and what it has read."""
         tool, _, arguments = argument.partition(" ")
         found = await explain_call(
@@ -66,12 +66,12 @@ class HostTexts:
         )
         return "\n".join([*found.lines, "", *found.remarks]).rstrip()
 
-    async def _grants(self, session: Conversation) -> tuple[RememberedGrant, ...]:
+    async def _grants(self, session: SessionView) -> tuple[RememberedGrant, ...]:
         if not session.session_id:
             return ()
         return await asyncio.to_thread(self._app.store.grants, session.session_id)
 
-    async def _permissions(self, session: Conversation) -> str:
+    async def _permissions(self, session: SessionView) -> str:
         grants = await self._grants(session)
         role = session.snapshot().role
         lines = ["Remembered in this session (revoke with /permissions revoke N):", ""]
@@ -84,7 +84,7 @@ class HostTexts:
         return "\n".join(lines)
 
 
-def _workspace_was_read(session: Conversation) -> bool:
+def _workspace_was_read(session: SessionView) -> bool:
     """Return True as the next call would find it, including in a reopened session without a turn."""
     if session.state is not None:
         return workspace_was_read(session.state)
@@ -93,7 +93,7 @@ def _workspace_was_read(session: Conversation) -> bool:
     return any(message.tool in WORKSPACE_READERS and message.outcome not in not_run for message in said)
 
 
-def _policy(session: Conversation) -> str:
+def _policy(session: SessionView) -> str:
     grant = session.grant()
     lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
     for layer in grant.layers:

@@ -17,7 +17,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.headless.pending import describe
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.dialects.examples import SPELLINGS
@@ -45,7 +45,7 @@ BREAKOUTS = (
 class Talk:
     """A conversation in one workspace with a person who does not answer by themselves."""
 
-    def __init__(self, session: ChatSession, workspace: Path) -> None:
+    def __init__(self, session: Session, workspace: Path) -> None:
         self.session = session
         self.workspace = workspace
 

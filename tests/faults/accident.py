@@ -36,7 +36,7 @@ def _raising(owner: Any, name: str, part: str, *, times: int = 1) -> None:
 
 
 def _listen() -> None:
-    session: Any = chatops.runtime.session.ChatSession
+    session: Any = chatops.runtime.session.Session
     submit = session.submit
 
     async def hearing(self: Any, text: str) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.store.export import to_openai
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
@@ -85,7 +85,7 @@ async def converse(app: App, provider: Provider, turns: list[tuple[list[Reply], 
     await session.aclose()
 
 
-async def take_turn(session: ChatSession, provider: Provider, replies: list[Reply], answers: list[bool]) -> None:
+async def take_turn(session: Session, provider: Provider, replies: list[Reply], answers: list[bool]) -> None:
     provider.script(*replies)
     await session.submit("go on")
     await session.settle()

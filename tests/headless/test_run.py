@@ -20,12 +20,12 @@ from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import NOBODY, NOWHERE, OnApproval, ask, go_on, show_end
 from chatops.headless.screen import Screen
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.runtime.view import Snapshot
 from tests.support.turns import CALL, ROUND, SESSION, TURN, asked, finished, paused
 
 
-class Scripted(ChatSession):
+class Scripted(Session):
     """A conversation that goes through given states: one per `settle`."""
 
     def __init__(self, *states: TurnState | None, before: TurnState | None = None) -> None:

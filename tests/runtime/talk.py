@@ -6,13 +6,13 @@ from pathlib import Path
 
 from chatops.domain.events import Event, TurnStatus
 from chatops.domain.messages import UserMessage
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 
 
 @asynccontextmanager
-async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, ChatSession, list[Event]]]:
+async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, Session, list[Event]]]:
     app = App(Options(workspace=workspace, role=role))
     told: list[Event] = []
     session = await app.open_session(None, attended=True)
@@ -23,10 +23,10 @@ async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[A
         await app.aclose()
 
 
-def users(session: ChatSession) -> list[str]:
+def users(session: Session) -> list[str]:
     return [m.text for m in session.snapshot().messages if isinstance(m, UserMessage)]
 
 
-async def settled(session: ChatSession) -> TurnStatus | None:
+async def settled(session: Session) -> TurnStatus | None:
     await session.settle()
     return session.snapshot().status

@@ -17,7 +17,7 @@ from chatops.engine.effects import RunTool
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
-from chatops.runtime.crash_recovery import Aftermath
+from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
@@ -55,7 +55,7 @@ class Scene:
         self._worker.close()
         self._store.close()
 
-    async def left_by(self, process: Holder) -> tuple[Aftermath, TurnState]:
+    async def left_by(self, process: Holder) -> tuple[CrashRecovery, TurnState]:
         """The turn as `process` has stored it, and what looks at it now."""
         self._store = SqliteStore(
             self._folder / "chatops.db",
@@ -74,7 +74,7 @@ class Scene:
         assert isinstance(world.flying[-1], RunTool)
         for step in world.steps:
             self._store.commit(step)
-        return Aftermath(self._store, self._worker, self.outputs, HERE), self._store.load_turn(turn)
+        return CrashRecovery(self._store, self._worker, self.outputs, HERE), self._store.load_turn(turn)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ async def test_only_what_a_dead_app_of_this_boot_has_left_is_stopped(
 ) -> None:
     assert is_alive(by) == (by == HERE or processes is Processes.ELSEWHERE)
     aftermath, state = await scene.left_by(by)
-    (found,) = await aftermath.of(state)
+    (found,) = await aftermath.interruptions(state)
     count = 0 if processes is Processes.RESTARTED else 1
     assert found == Interruption(call_id=scene.call, attempt=1, started_at=STARTED_AT, processes=processes, count=count)
     assert (scene.process.poll() is None) == lives
@@ -112,7 +112,7 @@ async def test_of_an_app_that_stands_still_it_is_not_said_that_nothing_will_run(
     scene.process.kill()
     scene.process.wait()
     aftermath, state = await scene.left_by(replace(HERE, pid=os.getppid(), pid_started=""))
-    (found,) = await aftermath.of(state)
+    (found,) = await aftermath.interruptions(state)
     assert (found.processes, found.count) == (Processes.ELSEWHERE, 0)
 
 
@@ -121,7 +121,7 @@ async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(
     settled = CallId(f"{state.session_id}.1.1.9")
     for call, text in ((scene.call, "half a line"), (settled, "has its result")):
         scene.outputs.keeping(call, 1, print)(text)
-    found = await aftermath.of(state)
+    found = await aftermath.interruptions(state)
     assert [one.output for one in found] == ["half a line"]
     assert scene.outputs.read(settled, 1) == ""
     assert scene.outputs.read(scene.call, 1) == "half a line", "it is not stored yet"
@@ -131,7 +131,7 @@ async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(
 
 async def test_without_a_row_in_the_journal_nothing_is_claimed_and_nothing_stopped(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
-    (found,) = await aftermath.of(replace(state, turn_id=TurnId("unheard-of.1")))
+    (found,) = await aftermath.interruptions(replace(state, turn_id=TurnId("unheard-of.1")))
     assert (found.started_at, found.processes) == (None, Processes.UNSEEN)
     assert scene.process.poll() is None
 
@@ -139,5 +139,5 @@ async def test_without_a_row_in_the_journal_nothing_is_claimed_and_nothing_stopp
 async def test_a_turn_in_which_nothing_ran_has_no_aftermath(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
     over = replace(state, phase=World.begin().state.phase)
-    assert await aftermath.of(over) == ()
+    assert await aftermath.interruptions(over) == ()
     assert scene.process.poll() is None

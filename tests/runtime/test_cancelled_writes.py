@@ -12,7 +12,7 @@ from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.engine.view import turn_status
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.slow_store import SlowStore
@@ -32,7 +32,7 @@ async def opened(workspace: Path) -> AsyncIterator[App]:
         await app.aclose()
 
 
-async def decided(session: ChatSession) -> TurnStatus | None:
+async def decided(session: Session) -> TurnStatus | None:
     """How the turn stands once it is paused or over; what asks is approved."""
     await session.settle()
     while session.pending:
@@ -97,7 +97,7 @@ async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_s
         assert app.store.check() == []
 
 
-async def send(session: ChatSession) -> None:
+async def send(session: Session) -> None:
     await session.submit(f"run `{EFFECT}`")
     await decided(session)
 

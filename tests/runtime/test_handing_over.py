@@ -16,12 +16,12 @@ from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.conversation import Conversation
-from chatops.runtime.opening import new_run, open_run, open_session
+from chatops.runtime.follower import SessionFollower, follow_session
 from chatops.runtime.ownership import Handing
-from chatops.runtime.reading import ReadAlong, read_along
 from chatops.runtime.services import Services
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session, open_session
+from chatops.runtime.view import SessionView
+from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
@@ -47,7 +47,7 @@ class Window:
         self.services: Services = replace(self.app._services(attended=True), holder=holder)
         self.told: list[Event] = []
 
-    async def open(self, of: Conversation | None = None) -> ChatSession:
+    async def open(self, of: SessionView | None = None) -> Session:
         session = await open_session(
             self.services, of.session_id if of is not None else None, role="" if of else "coder", default_role="coder"
         )
@@ -55,8 +55,8 @@ class Window:
         self.app._open.add(session)
         return session
 
-    async def read(self, of: Conversation) -> ReadAlong:
-        reader = await read_along(self.services, of.session_id)
+    async def read(self, of: SessionView) -> SessionFollower:
+        reader = await follow_session(self.services, of.session_id)
         self.app._open.add(reader)
         return reader
 
@@ -71,7 +71,7 @@ async def two_windows(workspace: Path, registry: Path | None = None) -> AsyncIte
         await first.app.aclose()
 
 
-async def at_work(window: Window) -> tuple[ChatSession, CallId]:
+async def at_work(window: Window) -> tuple[Session, CallId]:
     """A conversation with a call whose tool runs until there is a file `go`, and leaves an x in `one`."""
     session = await window.open()
     await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
@@ -81,7 +81,7 @@ async def at_work(window: Window) -> tuple[ChatSession, CallId]:
     return session, pending.call.id
 
 
-def said(conversation: Conversation) -> list[str]:
+def said(conversation: SessionView) -> list[str]:
     return [m.text for m in conversation.snapshot().messages if isinstance(m, UserMessage)]
 
 
@@ -100,9 +100,8 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         await until(lambda: bool(reader.pending))
         assert said(reader) == ["list .", "run `touch one`"]
         assert changes
-        for forbidden in (reader.submit("x"), reader.switch_role("assistant"), reader.rename("x"), reader.retry()):
-            with pytest.raises(SessionHeldError, match="open elsewhere"):
-                await forbidden
+        with pytest.raises(SessionHeldError, match=r"The message was not sent: .*open elsewhere"):
+            await reader.owned("The message was not sent").submit("x")
         assert not await reader.cancel()
 
 
@@ -323,7 +322,7 @@ async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: 
         await session.submit("hello")
         await session.settle()
         # Asked for where nobody listens, so that it is not handed over meanwhile.
-        await session._hands.lease.release()
+        await session._turns.lease.release()
         first.app.store.hold(session.session_id, this_process(), ttl_s=30)
         reader = await second.read(session)
         await reader.get()

@@ -15,7 +15,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.effects import Step
 from chatops.engine.state import Finished
 from chatops.runtime import runner
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring.app import App
 from tests.runtime.slow_store import SlowStore
@@ -44,7 +44,7 @@ def make_room(app: App) -> None:
     store._rows.pragma("query_only = 0")
 
 
-def stored(app: App, session: ChatSession) -> list[Message]:
+def stored(app: App, session: Session) -> list[Message]:
     return [m for m in app.store.history(session.session_id) if isinstance(m, UserMessage | AssistantMessage)]
 
 
@@ -105,7 +105,7 @@ async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored
         monkeypatch.setattr(app.store, "commit", commit_until_full)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         assert await settled(session) is TurnStatus.ANSWERED
-        await until(lambda: session._kept.waits or len(users(session)) > 1)
+        await until(lambda: session._queue_waits or len(users(session)) > 1)
         assert users(session) == ["run `touch one`"]
         assert session.snapshot().queued == ("and this", "and that")
         make_room(app)
@@ -216,7 +216,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
 @asynccontextmanager
 async def with_an_unsaved_result(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[App, ChatSession]]:
+) -> AsyncIterator[tuple[App, Session]]:
     """A call has run, its result could not be stored, and the next one can be."""
     async with talking(workspace) as (app, session, _):
         await session.submit("run `echo x >> one`")
@@ -235,7 +235,7 @@ async def with_an_unsaved_result(
         yield app, session
 
 
-def outcomes(app: App, session: ChatSession) -> list[Outcome]:
+def outcomes(app: App, session: Session) -> list[Outcome]:
     return [m.outcome for m in app.store.history(session.session_id) if isinstance(m, ToolMessage)]
 
 

@@ -156,7 +156,7 @@ async def test_what_a_conversation_has_cost_is_the_same_number_after_a_restart(t
         assert now.status is TurnStatus.PAUSED
     app = App(Options(workspace=tmp_path))
     try:
-        reading = await app.read_along(session.session_id)
+        reading = await app.follow_session(session.session_id)
         again = await app.open_session(session.session_id, attended=True)
         assert now.usage is not None and now.usage.output_tokens > 0
         assert reading.snapshot().usage == again.snapshot().usage == now.usage

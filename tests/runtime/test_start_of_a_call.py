@@ -8,12 +8,12 @@ from chatops.domain.decisions import Approved
 from chatops.domain.errors import StoreError
 from chatops.domain.events import ToolFinished, TurnStatus
 from chatops.domain.tools import Outcome
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from tests.runtime.talk import settled, talking
 from tests.support.waiting import PATIENCE
 
 
-async def approve(session: ChatSession) -> None:
+async def approve(session: Session) -> None:
     """Say yes to the one call that waits."""
     await session.settle()
     (pending,) = session.pending
@@ -25,7 +25,7 @@ async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_mod
         raise StoreError("The disk could not be read.")
 
     async with talking(tmp_path) as (_, session, told):
-        session._performer._may_start = cannot_tell
+        session._turns.performer._may_start = cannot_tell
         await session.submit("run `touch made.txt`")
         await approve(session)
         async with asyncio.timeout(PATIENCE):
@@ -45,7 +45,7 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_its_start_is_over(t
         return True
 
     async with talking(tmp_path) as (_, session, told):
-        session._performer._may_start = never_answers
+        session._turns.performer._may_start = never_answers
         await session.submit("run `touch made.txt`")
         await approve(session)
         async with asyncio.timeout(PATIENCE):

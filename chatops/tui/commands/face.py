@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
     from chatops.tui.screens.run_board import RunBoard
@@ -18,7 +18,7 @@ class Face(Protocol):
     """The app as a slash command sees it."""
 
     @property
-    def session(self) -> "Conversation":
+    def session(self) -> "SessionView":
         """The open session."""
         ...
 
@@ -89,7 +89,7 @@ class Face(Protocol):
         """Let the user choose a step of the run."""
         ...
 
-    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
+    async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. The present one is closed as it is."""
         ...
 

@@ -9,7 +9,7 @@ from chatops.tui.host import TextTopic
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
 
 
 async def show_help(face: Face, argument: str) -> None:
@@ -20,7 +20,7 @@ async def show_help(face: Face, argument: str) -> None:
 async def role(face: Face, argument: str) -> None:
     """Switch the role by name, or let the user choose."""
     if argument:
-        await face.session.switch_role(argument)
+        await face.session.owned("The role was not switched").switch_role(argument)
     else:
         face.open_roles()
 
@@ -35,7 +35,7 @@ async def model(face: Face, argument: str) -> None:
 
 async def choose_model(face: Face, name: str) -> None:
     """Pin a model and say for how long. An empty name leaves the choice to the role again."""
-    await face.session.pin_model(name or None)
+    await face.session.owned("No model was pinned").pin_model(name or None)
     if not name:
         face.say("The role chooses the model again.")
     elif face.session.snapshot().is_demo:
@@ -47,7 +47,7 @@ async def choose_model(face: Face, name: str) -> None:
 async def persona(face: Face, argument: str) -> None:
     """Switch the persona by name, or let the user choose."""
     if argument:
-        await face.session.set_persona(argument)
+        await face.session.owned("The persona was not changed").set_persona(argument)
         face.say(f"Persona: {argument}, from the next model call on.")
     else:
         face.open_personas()
@@ -100,7 +100,7 @@ async def rename(face: Face, argument: str) -> None:
     if not title:
         face.say("Write the new title after the command: /rename Release notes")
         return
-    await face.session.rename(title)
+    await face.session.owned("The session was not renamed").rename(title)
     face.say(f"Renamed to {title}.")
 
 
@@ -120,7 +120,7 @@ async def retry(face: Face, argument: str) -> None:
         if not await face.run.retry():
             face.say("Nothing of this run waits to be tried again. A step that has failed: ctrl+g")
         return
-    if not await face.session.retry():
+    if not await face.session.owned("Nothing was retried").retry():
         face.say("There is no failed turn to try again.")
 
 
@@ -184,7 +184,7 @@ async def permissions(face: Face, argument: str) -> None:
         if face.session.grant().tool(tool) is None:
             face.say(f"{tool or 'That'} is not on offer here. /tools shows what is.")
             return
-        await face.session.revoke_tool(tool)
+        await face.session.owned("Nothing was revoked").revoke_tool(tool)
         face.say(f"{tool} is taken from this conversation, in every role.")
         return
     if verb == "revoke":
@@ -215,7 +215,7 @@ async def _text(face: Face, title: str, *, topic: TextTopic, argument: str) -> N
     face.show_text(title, text=await face.host.text(topic, session=face.session, argument=argument))
 
 
-def context_text(session: "Conversation") -> str:
+def context_text(session: "SessionView") -> str:
     """Return the layers of the system prompt in order, each with its source."""
     snapshot = session.snapshot()
     lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
@@ -228,7 +228,7 @@ def context_text(session: "Conversation") -> str:
     return "\n".join(lines).rstrip()
 
 
-def cost_text(session: "Conversation") -> str:
+def cost_text(session: "SessionView") -> str:
     """Return the usage as text, also if the server does not report any."""
     snapshot = session.snapshot()
     usage = snapshot.usage

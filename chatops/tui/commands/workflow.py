@@ -10,7 +10,7 @@ from chatops.tui.commands.face import AlreadyShownError, Face
 from chatops.tui.composer.completions import Completion
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
 VERBS = {
@@ -140,8 +140,8 @@ def _the_run(face: Face) -> "WorkflowRun":
     return face.run
 
 
-async def _change(face: Face, session: "Conversation") -> None:
-    async def opened() -> "Conversation":
+async def _change(face: Face, session: "SessionView") -> None:
+    async def opened() -> "SessionView":
         return session
 
     await face.change_session(opened())

@@ -1,6 +1,6 @@
 """The approval dialog: each pending call, exactly what would run, and one key per answer (surface, section 5).
 
-The dialog holds no rights and no session state. Answers go to `ChatSession.decide` with the digest of what was shown,
+The dialog holds no rights and no session state. Answers go to `Session.decide` with the digest of what was shown,
 and the list follows what the session publishes.
 """
 
@@ -34,7 +34,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import legend
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
 
 _APPROVING = frozenset("asrRA")
 _RUNNING = frozenset("asrR")
@@ -49,7 +49,7 @@ class ApprovalScreen(GuardedDialog):
 
     def __init__(
         self,
-        session: "Conversation",
+        session: "SessionView",
         *,
         clock: Callable[[], float],
         typed_at: float | None,

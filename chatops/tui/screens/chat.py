@@ -24,8 +24,7 @@ from chatops.tui.textual_internals import report_error
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.domain.events import Published
-    from chatops.runtime.conversation import Conversation
-    from chatops.runtime.view import Snapshot
+    from chatops.runtime.view import SessionView, Snapshot
     from chatops.tui.host import Opened
     from chatops.tui.screens.reading_desk import ReadingDesk
     from chatops.tui.screens.run_board import RunBoard
@@ -46,7 +45,7 @@ class ChatScreen(ChatSending):
     class Batch(Message):
         """Events of a session, on their way from its bus to the screen."""
 
-        def __init__(self, session: "Conversation", published: "list[Published]") -> None:
+        def __init__(self, session: "SessionView", published: "list[Published]") -> None:
             super().__init__()
             self.session = session
             self.published = published
@@ -115,7 +114,7 @@ class ChatScreen(ChatSending):
         else:
             self._show_pending_if_asked()
 
-    def _follow(self, session: "Conversation") -> None:
+    def _follow(self, session: "SessionView") -> None:
         self._unsubscribe()
         self._session = session
         self._asking.forget()
@@ -139,7 +138,7 @@ class ChatScreen(ChatSending):
             # Start only now, when its events have a subscriber.
             self.run_worker(desk.show(), group="run")
 
-    def _desk_for(self, session: "Conversation") -> "RunDesk | None":
+    def _desk_for(self, session: "SessionView") -> "RunDesk | None":
         run = self.host.run_of(session)
         if run is None:
             return None
@@ -147,10 +146,10 @@ class ChatScreen(ChatSending):
 
         return RunDesk(self, run)
 
-    def _reading_of(self, session: "Conversation") -> "ReadingDesk | None":
-        from chatops.runtime.reading import ReadAlong
+    def _reading_of(self, session: "SessionView") -> "ReadingDesk | None":
+        from chatops.runtime.follower import SessionFollower
 
-        if not isinstance(session, ReadAlong):
+        if not isinstance(session, SessionFollower):
             return None
         from chatops.tui.screens.reading_desk import ReadingDesk
 
@@ -172,10 +171,10 @@ class ChatScreen(ChatSending):
         if self._transcript is not None:
             self._transcript.apply(ops)
 
-    def _forward(self, session: "Conversation", batch: "list[Published]") -> None:
+    def _forward(self, session: "SessionView", batch: "list[Published]") -> None:
         self.post_message(self.Batch(session, batch))
 
-    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
+    async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
         self._changing = True
         try:
@@ -188,7 +187,7 @@ class ChatScreen(ChatSending):
             self._changing = False
             self._show_pending_if_asked()
 
-    async def exchange(self, opening: "Awaitable[Conversation]") -> None:
+    async def exchange(self, opening: "Awaitable[SessionView]") -> None:
         """Reopen the same session in another mode: owned by this process, or followed.
 
         Typed text stays in the message field. A draft typed in the owning process is added to it.
@@ -203,12 +202,12 @@ class ChatScreen(ChatSending):
         else:
             self.drafts.recall()
 
-    async def _show_instead(self, following: "Conversation") -> None:
+    async def _show_instead(self, following: "SessionView") -> None:
         leaving = self._leaving(self.session)
         self._follow(following)
         await leaving()
 
-    def _leaving(self, session: "Conversation") -> "Callable[[], Awaitable[None]]":
+    def _leaving(self, session: "SessionView") -> "Callable[[], Awaitable[None]]":
         desk = self._desk or self._reading
         return session.aclose if desk is None else desk.leave
 
@@ -216,7 +215,7 @@ class ChatScreen(ChatSending):
         """Follow the session after another process has taken its lease."""
         self.say(f"{gone} {gone.advice}".strip())
         try:
-            await self.exchange(self.host.read_along(self.session.session_id))
+            await self.exchange(self.host.follow_session(self.session.session_id))
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
 
@@ -260,7 +259,7 @@ class ChatScreen(ChatSending):
             self._draw_stored(message.session)
             report_error(self.app, error)
 
-    def _draw_stored(self, session: "Conversation") -> None:
+    def _draw_stored(self, session: "SessionView") -> None:
         """Draw the session's current state. Later events are added to it."""
         from chatops.tui.transcript.projector import Projector
 
@@ -357,7 +356,7 @@ class ChatScreen(ChatSending):
         if self._cleared and not self.composer.text:
             self.composer.put(self._cleared)
 
-    def _answering(self, session: "Conversation") -> bool:
+    def _answering(self, session: "SessionView") -> bool:
         from chatops.domain.events import TurnStatus
 
         return session.snapshot().status is TurnStatus.RUNNING

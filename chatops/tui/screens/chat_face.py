@@ -16,7 +16,7 @@ from chatops.tui.screens import windows
 from chatops.tui.textual_internals import LateClickHook
 
 if TYPE_CHECKING:
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.host import Host
     from chatops.tui.screens.run_board import RunBoard
@@ -36,7 +36,7 @@ class ChatFace(ErrorBoundary, LateClickHook, Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._session: Conversation | None = None
+        self._session: SessionView | None = None
         self._host: Host | None = None
         self._desk: RunDesk | None = None
 
@@ -56,7 +56,7 @@ class ChatFace(ErrorBoundary, LateClickHook, Screen[None]):
         return self._session is not None
 
     @property
-    def session(self) -> "Conversation":
+    def session(self) -> "SessionView":
         """The open session.
 
         Raises ChatopsError if it is still being opened.
@@ -213,6 +213,6 @@ class ChatFace(ErrorBoundary, LateClickHook, Screen[None]):
         """Open the dialog for what needs the user's decision: calls, or a step of a run."""
         raise NotImplementedError
 
-    async def change_session(self, opening: "Awaitable[Conversation]") -> None:
+    async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. The present one is closed as it is."""
         raise NotImplementedError

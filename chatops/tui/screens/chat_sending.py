@@ -18,7 +18,7 @@ from chatops.tui.status.status_line import StatusLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
 
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
@@ -155,7 +155,7 @@ class ChatSending(ChatKeys):
         try:
             with self.drafts.until_stored(text):
                 self.set_timer(SHOWN_S, self.show_queue)
-                await self.session.submit(text.strip())
+                await self.session.owned("The message was not sent").submit(text.strip())
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
             self._give_back(text)
@@ -182,7 +182,7 @@ class ChatSending(ChatKeys):
             self.drafts.taking_back = True
             self.run_worker(self._take_back(self.session), group="take back")
 
-    async def _take_back(self, session: "Conversation") -> None:
+    async def _take_back(self, session: "SessionView") -> None:
         try:
             text = await self.host.take_queued(session)
         except ChatopsError as error:
@@ -205,9 +205,9 @@ class ChatSending(ChatKeys):
         if self._session is not None and self._session.snapshot().queued and not self.reads_along:
             self.run_worker(self._resume_queue(self._session), group="submit")
 
-    async def _resume_queue(self, session: "Conversation") -> None:
+    async def _resume_queue(self, session: "SessionView") -> None:
         try:
-            await session.resume_queue()
+            await session.owned("The queue was not sent").resume_queue()
         except ChatopsError as error:
             self.say(f"{error} {error.advice}".strip())
         self.update_now()

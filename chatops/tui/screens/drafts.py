@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
-    from chatops.runtime.conversation import Conversation
+    from chatops.runtime.view import SessionView
     from chatops.tui.host import Host
     from chatops.tui.screens.chat_face import ChatFace
 
@@ -29,7 +29,7 @@ class Drafts:
         """The session a draft is stored under, and True if it is only followed here."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
-        self._sending: list[tuple[Conversation, str]] = []
+        self._sending: list[tuple[SessionView, str]] = []
         """Messages sent and not stored yet, oldest first, with their session."""
 
     @property
@@ -81,7 +81,7 @@ class Drafts:
         self._chat.composer.put(_together(text, self._chat.composer.full_text))
         self.keep()
 
-    def leave(self, text: str, session: "Conversation") -> None:
+    def leave(self, text: str, session: "SessionView") -> None:
         """Add `text` to the draft of a session that is no longer shown."""
         leave_behind(text, self._chat.host, session)
 
@@ -103,11 +103,11 @@ class Drafts:
         self._under = now if text else None
 
 
-def leave_behind(text: str, host: "Host", session: "Conversation") -> None:
+def leave_behind(text: str, host: "Host", session: "SessionView") -> None:
     """Append `text` to the stored draft of a session that is not shown here."""
-    from chatops.runtime.reading import ReadAlong
+    from chatops.runtime.follower import SessionFollower
 
-    session_id, reading = session.session_id, isinstance(session, ReadAlong)
+    session_id, reading = session.session_id, isinstance(session, SessionFollower)
     kept = host.draft(session_id, reading=reading)
     if text and not _holds(kept, text):
         host.keep_draft(session_id, reading=reading, text=_together(kept, text))

@@ -14,7 +14,7 @@ from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
 
 if TYPE_CHECKING:
-    from chatops.runtime.reading import ReadAlong
+    from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import Snapshot
     from chatops.tui.screens.chat import ChatScreen
     from chatops.tui.transcript.blocks import Block
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ReadingDesk:
     """Shows one session while it is followed."""
 
-    def __init__(self, chat: "ChatScreen", reader: "ReadAlong") -> None:
+    def __init__(self, chat: "ChatScreen", reader: "SessionFollower") -> None:
         """Create the viewer. `reader` is the chat's session."""
         self._chat = chat
         self.reader = reader

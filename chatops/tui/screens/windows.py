@@ -117,7 +117,7 @@ async def push_roles(app: "App[Any]", face: Face) -> None:
 
     async def chosen(name: str) -> None:
         if name != current:
-            await face.session.switch_role(name)
+            await face.session.owned("The role was not switched").switch_role(name)
 
     app.push_screen(role_picker(rows, current=current), _then(app, face, chosen))
 
@@ -139,7 +139,7 @@ def push_personas(app: "App[Any]", face: Face) -> None:
     from chatops.tui.dialogs.roles import name_picker
 
     async def chosen(name: str) -> None:
-        await face.session.set_persona(name)
+        await face.session.owned("The persona was not changed").set_persona(name)
         face.say(f"Persona: {name}, from the next model call on.")
 
     picker = name_picker("Persona", names=face.host.personas(), current=face.host.persona(face.session))

@@ -30,7 +30,7 @@ class FrameBuffer:
         self._at_once = False
 
     def __call__(self, published: Published) -> None:
-        """Add an event. A listener for `ChatSession.subscribe`."""
+        """Add an event. A listener for `Session.subscribe`."""
         self._waiting.append(published)
         patient = is_delta(published.event)
         if self._timer is not None and (patient or self._at_once):

@@ -32,10 +32,9 @@ from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.domain.usage import Usage
 from chatops.policy.prompt import PromptLayer
-from chatops.runtime.conversation import Conversation
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
-from chatops.runtime.view import Snapshot
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
 from chatops.tui.host import ModelRow, Opened, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
@@ -136,7 +135,7 @@ class Taken:
     decision: Decision
 
 
-class FakeSession(ChatSession):
+class FakeSession(Session):
     """Publishes what a test tells it to, and remembers what it was asked."""
 
     def __init__(self, *, pending: Sequence[PendingCall] = (), status: TurnStatus | None = None) -> None:
@@ -352,8 +351,8 @@ class FakeHost:
     async def keep_theme(self, name: str) -> None:
         self.themes.append(name)
 
-    async def take_queued(self, session: Conversation) -> str:
-        return await session.take_queued(into="")
+    async def take_queued(self, session: SessionView) -> str:
+        return await session.owned("").take_queued(into="")
 
     def roles(self) -> Sequence[RoleRow]:
         return (
@@ -368,7 +367,7 @@ class FakeHost:
     def personas(self) -> Sequence[str]:
         return ("default", "terse")
 
-    def persona(self, session: Conversation) -> str:
+    def persona(self, session: SessionView) -> str:
         return session.snapshot().persona or "default"
 
     def workspace_trouble(self) -> str:
@@ -399,19 +398,19 @@ class FakeHost:
             ),
         )
 
-    async def open_session(self, session_id: SessionId) -> Conversation:
+    async def open_session(self, session_id: SessionId) -> SessionView:
         if session_id not in self.others:
             raise ChatopsError(f"There is no session {session_id}.", advice="/sessions lists them.")
         return self.others[session_id]
 
-    async def read_along(self, session_id: SessionId) -> Conversation:
+    async def follow_session(self, session_id: SessionId) -> SessionView:
         return self.others[session_id]
 
-    async def new_session(self, *, role: str, model: str | None) -> Conversation:
+    async def new_session(self, *, role: str, model: str | None) -> SessionView:
         self.begun_in.append(role)
         return self.others["new"]
 
-    async def fork_session(self, session_id: SessionId) -> Conversation:
+    async def fork_session(self, session_id: SessionId) -> SessionView:
         return self.others["fork"]
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
@@ -424,14 +423,14 @@ class FakeHost:
         return tuple(self.left)
 
     async def new_run(
-        self, workflow: str, *, query: str, beside: Conversation, warn: Callable[[str], None]
-    ) -> Conversation:
+        self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]
+    ) -> SessionView:
         if self.refuse is not None:
             raise self.refuse
         self.begun.append((workflow, query))
         return self.others["run"]
 
-    def run_of(self, session: Conversation) -> WorkflowRun | None:
+    def run_of(self, session: SessionView) -> WorkflowRun | None:
         return next((run for run in self.led if run.session is session), None)
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
@@ -440,10 +439,10 @@ class FakeHost:
     def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         self.times[session_id] = tuple(seconds)
 
-    async def text(self, topic: TextTopic, *, session: Conversation, argument: str = "") -> str:
+    async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
         return f"{topic} of {session.snapshot().role} {argument}".strip()
 
-    async def revoke(self, session: Conversation, *, number: int) -> str:
+    async def revoke(self, session: SessionView, *, number: int) -> str:
         self.revoked.append(number)
         return f"Withdrawn: {number}."
 

@@ -10,7 +10,7 @@ from chatops.commands import chat
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
-from chatops.runtime.conversation import Conversation
+from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.text import TextScreen
@@ -440,7 +440,7 @@ async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_
     other.ask(pending_call())
     host = FakeHost(drafts={"20261120-091000-a1b2": "begun there"})
 
-    async def slowly() -> Conversation:
+    async def slowly() -> SessionView:
         await gate.wait()
         return other
 

@@ -13,7 +13,7 @@ import pytest
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.policy.patterns import suggest_exact
-from chatops.runtime.session import ChatSession
+from chatops.runtime.session import Session
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.face import Face
 from chatops.tui.dialogs.roles import model_choices
@@ -29,7 +29,7 @@ class Desk:
     """What a slash command may use, and what it said."""
 
     host: TuiHost
-    session: ChatSession
+    session: Session
     said: str = ""
     shown: str = ""
 

@@ -8,10 +8,9 @@ from chatops.domain.ids import SessionId
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
-from chatops.runtime.conversation import Conversation
+from chatops.runtime.follower import SessionFollower
 from chatops.runtime.ownership import Handing
-from chatops.runtime.reading import ReadAlong
-from chatops.runtime.view import Snapshot
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
@@ -24,7 +23,7 @@ from tests.tui.app.support_app import Stage, stage
 ELSEWHERE = Hold(holder=Holder(host="here", pid=77, boot_id="boot", pid_started="1"), since=0.0, expires_at=1e12)
 
 
-class FakeReader(ReadAlong):
+class FakeReader(SessionFollower):
     """Reads a run that the test plays; `looks` is a look at the store."""
 
     def __init__(self, run: FakeRun) -> None:
@@ -82,7 +81,7 @@ async def reading(
     scene(run)
     reader = FakeReader(run)
 
-    async def opened() -> Conversation:
+    async def opened() -> SessionView:
         return reader
 
     async with stage(size=size) as running:
@@ -141,7 +140,7 @@ async def test_a_run_that_nobody_leads_any_more_does_not_seem_to_work() -> None:
 async def test_leaving_takes_the_panel_away() -> None:
     async with reading(busy) as (running, reader):
 
-        async def back() -> Conversation:
+        async def back() -> SessionView:
             return running.session
 
         await running.app.chat.change_session(back())
@@ -158,7 +157,7 @@ async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() 
         chat.composer.put("not here")
         running.session.change(session_id=RUN)
 
-        async def taken() -> Conversation:
+        async def taken() -> SessionView:
             return running.session
 
         await chat.exchange(taken())

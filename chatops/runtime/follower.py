@@ -1,0 +1,236 @@
+"""Read-only view of a session whose lease another process holds.
+
+It never changes the session. It can post decisions, which the owner takes, and request the lease.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from chatops.domain.decisions import Decision
+from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.usage import Usage
+from chatops.engine.inputs import DecideCall
+from chatops.engine.state import Finished, TurnState
+from chatops.engine.workflow.state import WorkflowState
+from chatops.policy.grant import Grant
+from chatops.runtime.ownership import LOOK_S, Handing, Request
+from chatops.runtime.services import Services
+from chatops.runtime.settings import SessionSettings
+from chatops.runtime.view import History, SessionView, Snapshot
+from chatops.store.base import Hold, SessionInfo, Store
+from chatops.store.derive import since
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """Result of one look at the store."""
+
+    info: SessionInfo
+    hold: Hold | None
+    history: History
+    spent: Usage | None
+    """Usage of all turns except the one in `state`."""
+    state: TurnState | None
+    run: WorkflowState | None
+    queued: tuple[str, ...]
+
+
+class SessionFollower(SessionView):
+    """A session that is followed read-only. Create it with `follow_session`.
+
+    Its events are its own notices only. For changes of the session, use `on_change`.
+    """
+
+    def __init__(self, services: Services, found: _Stored) -> None:
+        super().__init__(services)
+        self._found = found
+        self._changed: Callable[[], None] = lambda: None
+        self._request = Request(services, found.info.id, tell=self.tell)
+        self._following = asyncio.create_task(self._follow(), name="session follower")
+
+    # State
+
+    @property
+    def state(self) -> TurnState | None:
+        """The unfinished turn, or the last one, as committed."""
+        return self._found.state
+
+    @property
+    def run(self) -> WorkflowState | None:
+        """The workflow run that the session belongs to, if any."""
+        return self._found.run
+
+    @property
+    def hold(self) -> Hold | None:
+        """The current lease; None if no live process holds it."""
+        return self._found.hold
+
+    @property
+    def handing(self) -> Handing:
+        """Progress of the request for the lease."""
+        return self._request.handing(self._found.hold)
+
+    @property
+    def settings(self) -> SessionSettings:
+        """The session settings, as stored."""
+        info = self._found.info
+        return SessionSettings(info.role, model_pin=info.model_pin, persona=info.persona)
+
+    def grant(self) -> Grant:
+        """Return what the session's role may do. Raises ConfigError if this process's registry lacks the role."""
+        if self.state is not None and not isinstance(self.state.phase, Finished):
+            return self.state.grant
+        return self.settings.grant(self._services.rights)
+
+    def snapshot(self) -> Snapshot:
+        """Return the session as of the last look at the store."""
+        return replace(super().snapshot(), queued=self._found.queued)
+
+    def owned(self, refused: str) -> NoReturn:
+        """Raise SessionHeldError."""
+        raise SessionHeldError(f"{refused}: {self.whereabouts()}.", advice="F2 takes the conversation over.")
+
+    def whereabouts(self) -> str:
+        """Return which process owns the session, in words."""
+        hold = self._found.hold
+        if hold is None:
+            return "this conversation is open nowhere now"
+        return f"this conversation is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
+
+    def since(self) -> str:
+        """Return since when the owner has had the session, in local time."""
+        hold = self._found.hold
+        return since(hold, now=time.time()) if hold is not None else ""
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call `changed` on the event loop whenever something to show has changed, including `handing`."""
+        self._changed = changed
+
+    @property
+    def _info(self) -> SessionInfo:
+        return self._found.info
+
+    @property
+    def _history(self) -> History:
+        return self._found.history
+
+    def _next_grant(self) -> Grant:
+        rights = self._services.rights
+        try:
+            return self.settings.grant(rights)
+        except ConfigError:
+            return SessionSettings(rights.roles()[0]).grant(rights)
+
+    # Actions
+
+    async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
+        """Post a decision on a pending call as shown (`digest`).
+
+        Returns False if another decision came first or the call is no longer pending.
+        """
+        decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
+        taken = await self._services.worker(self._services.store.post_decision, decided)
+        await self._look()
+        return taken
+
+    async def cancel(self) -> bool:
+        """Return False: nothing runs in this process."""
+        return False
+
+    async def get(self) -> None:
+        """Request the lease; take it if it is free; seize it if it was requested before. `handing` tells the progress.
+
+        A second call has no effect until the owner has answered or counts as silent. If the lease is seized, calls that
+        were running in the old owner have an unknown outcome, and it starts nothing more.
+        """
+        await self._request.press(self._found.hold)
+        await self._look()
+
+    def stop(self) -> None:
+        """Stop following: this process has opened the session."""
+        self._following.cancel()
+        self._changed = lambda: None
+
+    async def aclose(self) -> None:
+        """Stop following, withdraw the request, and release the lease if it has arrived."""
+        if self._following.done():
+            return
+        self.stop()
+        await self._request.withdraw()
+
+    # Internals
+
+    async def _follow(self) -> None:
+        """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
+        seen, before = -1, self.handing
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                version = await self._services.worker(self._services.store.version)
+                if version != seen:
+                    await self._look()
+                    seen = version
+                else:
+                    await self._look_at_holder()
+                if self.handing is not before:
+                    before = self.handing
+                    self._changed()
+            except StoreError as error:
+                log.warning("the session could not be read: %s", error)
+            except Exception:
+                # A bug in drawing must not end the task that follows the session.
+                log.exception("a change of the session could not be shown")
+
+    async def _look(self) -> None:
+        found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
+        if found != self._found:
+            self._found = found
+            self._request.heed(self._found.hold)
+            self._changed()
+
+    async def _look_at_holder(self) -> None:
+        hold = await self._services.worker(self._services.store.held, self.session_id)
+        self._found = replace(self._found, hold=hold)
+        self._request.heed(self._found.hold)
+
+
+async def follow_session(services: Services, session_id: SessionId) -> SessionFollower:
+    """Follow a stored session, whether or not another process owns it. Raises NoSuchSessionError, UnreadableError."""
+    return SessionFollower(services, await services.worker(_read, services.store, session_id, None))
+
+
+def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Stored:
+    info = store.session(session_id)
+    turn = info.active_turn or info.last_turn
+    state = store.load_turn(turn) if turn is not None else None
+    if state is not None and isinstance(state.phase, Finished) and info.head not in {one.id for one in state.messages}:
+        # A message was appended after the turn, so the turn is part of the history.
+        state = None
+    same = before is not None and (before.info.head, before.state) == (info.head, state)
+    history = before.history if before is not None and same else History()
+    followed = state.turn_id if state is not None else None
+    before_followed = before.state.turn_id if before is not None and before.state is not None else None
+    if before is not None and (same or (followed is not None and followed == before_followed)):
+        # Only the followed turn adds to the usage, so the sum of the others is kept. This runs at every step of that
+        # turn.
+        spent = before.spent
+    else:
+        spent = store.usage(info.id, besides=followed)
+    if not same:
+        history.load(store.history(info.id), state, spent=spent)
+    return _Stored(
+        info=info,
+        hold=store.held(info.id),
+        history=history,
+        spent=spent,
+        state=state,
+        run=store.load_run(info.id) if info.run is not None else None,
+        queued=store.kept_texts(info.id),
+    )
