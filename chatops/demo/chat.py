@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chatops.models.deltas import as_list, as_object, as_text
+from chatops.models.server_json import as_list, as_object, as_text
 
 HELP = (
     "(demo) I am the built-in demo, not a language model: I only understand a few commands, so that you can see how "

@@ -10,7 +10,7 @@ from itertools import pairwise
 from chatops.demo.plan import Action, Answer
 from chatops.demo.steps import Made, Scene, action, ask, finish, give_up, texts
 from chatops.domain.canonical import JsonValue
-from chatops.models.deltas import as_list, as_object, as_text
+from chatops.models.server_json import as_list, as_object, as_text
 
 MOST_ACTIONS = 3
 MOST_TRIES = 3

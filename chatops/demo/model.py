@@ -16,7 +16,7 @@ from chatops.demo.workflows import play
 from chatops.models.chat import OpenAIChat
 from chatops.models.client import AGENT
 from chatops.models.keys import NO_KEY, Secret
-from chatops.models.memory import NotesInMemory
+from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import ModelSpec
 
 URL = "http://demo.invalid/v1"
@@ -120,4 +120,6 @@ def demo_chat(spec: ModelSpec) -> OpenAIChat:
 
     # Most settings of the registry are dropped: the demo has no server whose refusals or address could matter.
     plain = ModelSpec(name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price)
-    return OpenAIChat(plain, key=no_key, agent=AGENT, remembered=NotesInMemory(), url=URL, transport=DemoTransport())
+    return OpenAIChat(
+        plain, key=no_key, agent=AGENT, remembered=InMemoryTextStore(), url=URL, transport=DemoTransport()
+    )

@@ -12,7 +12,7 @@ from chatops.demo.chat import OURS
 from chatops.demo.plan import Action, Answer
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.engine.acceptance import GUIDANCE
-from chatops.models.deltas import as_list, as_object, as_text
+from chatops.models.server_json import as_list, as_object, as_text
 
 _STEP = re.compile(r"^You work on step \d+ of \d+, (?P<step>.+), of the workflow (?P<workflow>[\w-]+)\.$", re.MULTILINE)
 _REQUEST = re.compile(r"The request:\n(?P<request>.*?)\n\nThis is step \d+ of \d+: ", re.DOTALL)

@@ -10,7 +10,7 @@ from chatops.demo.flows import assemble, configure, discover
 from chatops.demo.plan import Action, Answer, plan
 from chatops.demo.steps import Scene, action, ask, finish, give_up, read_scene, texts
 from chatops.domain.canonical import JsonValue
-from chatops.models.deltas import as_list, as_object, as_text
+from chatops.models.server_json import as_list, as_object, as_text
 
 MOST_SOURCES = 3
 MOST_FACTS = 3

@@ -18,9 +18,9 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.rights import AccessLevel
 from chatops.headless.reach import Discover, Reach, Standing, reach
-from chatops.models.memory import Calling
+from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
-from chatops.models.trial import Finding, Trial
+from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.store.health import findings
 from chatops.store.surroundings import Gravity, hindrance
@@ -114,22 +114,22 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
 def calling_check(spec: ModelSpec, trial: Trial) -> Check:
     """Return the line about how a model calls tools."""
     name = f"model {spec.name}"
-    match trial.finding:
-        case Finding.NATIVE:
+    match trial.outcome:
+        case TrialOutcome.NATIVE:
             return Check(name=name, grade=Grade.OK, text="it calls tools natively")
-        case Finding.TEXT:
+        case TrialOutcome.TEXT:
             text = f"its calls come as text ({trial.format}) and are read out of it"
             return Check(name=name, grade=Grade.OK, text=text)
-        case Finding.PROMPTED:
+        case TrialOutcome.PROMPTED:
             return Check(name=name, grade=Grade.OK, text=f"{_how(trial)}it calls them")
-        case Finding.UNREADABLE:
+        case TrialOutcome.UNREADABLE:
             text = f"it tried to call a tool, which could not be run: {trial.said}."
             return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT)
-        case Finding.NO_CALL:
+        case TrialOutcome.NO_CALL:
             said = f" It said: {trial.said!r}" if trial.said else ""
             advice = _ONLY_NATIVE if spec.tool_format == NATIVE else _OTHER_FORMAT
             return Check(name=name, grade=Grade.WARN, text=f"{_how(trial)}it did not call a tool.{said}", advice=advice)
-        case Finding.FAILED:
+        case TrialOutcome.FAILED:
             failure = trial.failure
             text, advice = (failure.message, failure.advice) if failure is not None else ("it gave no reply.", "")
             return Check(name=name, grade=Grade.FAIL, text=text, advice=advice)
@@ -143,9 +143,9 @@ def _how(trial: Trial) -> str:
         return ""
     told = f"with tools described in its prompt ({trial.format}) "
     match trial.calling:
-        case Calling.REFUSED:
+        case CallStyle.REFUSED:
             return f"the server takes no tools for it; {told}"
-        case Calling.IGNORED:
+        case CallStyle.IGNORED:
             return f"it does not call tools that are sent in their own field; {told}"
         case _:
             return told

@@ -9,13 +9,13 @@ from typing import assert_never
 
 from chatops.dialects import ContentSegment, ReclassifiedSegment
 from chatops.dialects import Piece as ReadPiece
-from chatops.dialects import ReasoningPiece as ThoughtPiece
+from chatops.dialects import ReasoningChunk as ThoughtPiece
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
 from chatops.domain.usage import Usage
-from chatops.models.base import ReasoningPiece, TextPiece
-from chatops.models.calls import NO_OFFER, CallCollector, Offer, TextReader
-from chatops.models.deltas import JsonObject, as_object, as_text, call_deltas, first_choice, said, usage_of
+from chatops.models.base import ReasoningChunk, TextChunk
+from chatops.models.calls import NO_TEXT_TOOLS, CallCollector, TextReader, TextTools
+from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, said, usage_of
 from chatops.models.wire import IN_CONTENT, scrub
 
 
@@ -127,19 +127,19 @@ class ReplyTooLargeError(Exception):
 class Assembler:
     """Builder of one reply. Calls count if they are present, whatever the finish reason says.
 
-    Native calls win. Without any, the calls in the text count, as far as `offer` allows.
+    Native calls win. Without any, the calls in the text count, as far as `text_tools` allows.
     """
 
-    def __init__(self, offer: Offer = NO_OFFER) -> None:
+    def __init__(self, text_tools: TextTools = NO_TEXT_TOOLS) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._joiners = {"text": SurrogateJoiner(), "reasoning": SurrogateJoiner()}
         self._said_again, self._thought_again = Repetition(), Repetition()
-        self._reader = TextReader(offer)
+        self._reader = TextReader(text_tools)
         self._text_calls: tuple[RawCall, ...] = ()
         self._waiting: list[str] = []
         """Text that the reader has not received yet."""
-        self._made: list[TextPiece | ReasoningPiece] = []
+        self._made: list[TextChunk | ReasoningChunk] = []
         self._calls = CallCollector()
         self._refused = False
         self._size = 0
@@ -149,7 +149,7 @@ class Assembler:
         self.started = False
         """True once a token of any kind has come."""
         self.reasoning_field = ""
-        """The field that reasoning came in, see `reasoning.GivenBack`; empty if none came."""
+        """The field that reasoning came in, see `ReasoningReplay`; empty if none came."""
         self.text_format = ""
         """The format of the calls that were read from the text; empty if there are none."""
 
@@ -198,7 +198,7 @@ class Assembler:
         # A complete body is a complete reply, even without a finish reason.
         self.finish_reason = self.finish_reason or "stop"
 
-    def take(self) -> list[TextPiece | ReasoningPiece]:
+    def take(self) -> list[TextChunk | ReasoningChunk]:
         """Return the pieces that are certain and new, with adjacent pieces of one kind joined.
 
         The text is read here, once per network read, and not once per token.
@@ -207,7 +207,7 @@ class Assembler:
         made, self._made = self._made, []
         return _merged(made)
 
-    def close(self) -> list[TextPiece | ReasoningPiece]:
+    def close(self) -> list[TextChunk | ReasoningChunk]:
         """Return the pieces that were held back while their meaning was open."""
         self._waiting.append(self._joiners["text"].close())
         self._read_waiting()
@@ -281,12 +281,12 @@ class Assembler:
     def _say(self, text: str) -> None:
         if text:
             self._text.append(text)
-            self._made.append(TextPiece(text=text))
+            self._made.append(TextChunk(text=text))
 
     def _think(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
-            self._made.append(ReasoningPiece(text=text))
+            self._made.append(ReasoningChunk(text=text))
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -295,8 +295,8 @@ class Assembler:
             raise ReplyTooLargeError
 
 
-def _merged(pieces: list[TextPiece | ReasoningPiece]) -> list[TextPiece | ReasoningPiece]:
-    out: list[TextPiece | ReasoningPiece] = []
+def _merged(pieces: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk]:
+    out: list[TextChunk | ReasoningChunk] = []
     run: list[str] = []
     for place, piece in enumerate(pieces):
         run.append(piece.text)

@@ -8,14 +8,14 @@ from chatops.domain.model import ModelFailure, ModelReply, ModelRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextPiece:
+class TextChunk:
     """A piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningPiece:
+class ReasoningChunk:
     """A piece of the model's reasoning."""
 
     text: str
@@ -30,7 +30,7 @@ class Retrying:
 
     reason: str
     attempt: int
-    of: int
+    attempts: int
     delay_s: float
     left_s: float
 
@@ -46,7 +46,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class ModelNotice:
     """Notice about the server, shown to the user once (another model answered, a field was dropped)."""
 
     text: str
@@ -66,7 +66,7 @@ class Failed:
     failure: ModelFailure
 
 
-ModelEvent = TextPiece | ReasoningPiece | Retrying | Waiting | Remark | Replied | Failed
+ModelEvent = TextChunk | ReasoningChunk | Retrying | Waiting | ModelNotice | Replied | Failed
 
 
 class ModelClient(Protocol):

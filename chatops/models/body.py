@@ -27,18 +27,18 @@ from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, results_of
 from chatops.models.hosts import Host
-from chatops.models.tool_delivery import InField, InPrompt, Manner
+from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
-    NOT_GIVEN_BACK,
-    GivenBack,
+    NO_REPLAY,
     MessageEncoder,
+    ReasoningReplay,
     ToolEncoder,
-    content_of,
-    content_said,
+    assistant_text,
     encode,
+    is_empty,
     join_body,
-    said_text,
-    says_nothing,
+    result_content,
+    user_content,
 )
 from chatops.policy.prompt import with_section
 from chatops.policy.registry import ModelSpec
@@ -87,12 +87,12 @@ class PromptedEncoder:
         for place, message in enumerate(messages):
             match message:
                 case UserMessage():
-                    yield "user", content_said(message)
-                case AssistantMessage() if says_nothing(message):
+                    yield "user", user_content(message)
+                case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
                     calls = [self._written(call, offered=offered) for call in message.calls]
-                    yield "assistant", self._writer.message(said_text(message), calls)
+                    yield "assistant", self._writer.message(assistant_text(message), calls)
                     if message.calls:
                         pairs = zip(message.calls, results[place], strict=True)
                         told = [self._result(call, result, offered=offered) for call, result in pairs]
@@ -110,7 +110,7 @@ class PromptedEncoder:
         name = self._family.their_name(call.name, offered) or "unnamed"
         if result is None:
             return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
-        return WrittenResult(name=name, content=content_of(result), outcome=result.outcome.value)
+        return WrittenResult(name=name, content=result_content(result), outcome=result.outcome.value)
 
 
 RESERVED = frozenset(
@@ -163,16 +163,16 @@ class BodyBuilder:
         self,
         request: ModelRequest,
         *,
-        manner: Manner,
-        given_back: GivenBack = NOT_GIVEN_BACK,
+        delivery: ToolDelivery,
+        replay: ReasoningReplay = NO_REPLAY,
         without: Collection[str] = (),
     ) -> Body:
         """Return the body, without the fields that this server has refused before (`without`)."""
-        if given_back.field in without:
-            given_back = NOT_GIVEN_BACK
-        messages = self._said(request, manner=manner, given_back=given_back)
+        if replay.field in without:
+            replay = NO_REPLAY
+        messages = self._said(request, delivery=delivery, replay=replay)
         fields = {"model": encode(self._spec.model_name), "messages": messages}
-        if isinstance(manner, InField):
+        if isinstance(delivery, InField):
             fields |= self._tool_fields(request, without=without)
         tools = len(fields.get("tools", b""))
         fields["stream"] = encode(self._spec.stream)
@@ -183,10 +183,10 @@ class BodyBuilder:
         data = join_body({name: value for name, value in fields.items() if name not in without})
         return Body(data=data, messages=len(messages), tools=tools)
 
-    def _said(self, request: ModelRequest, *, manner: Manner, given_back: GivenBack) -> bytes:
-        if not isinstance(manner, InPrompt):
-            return self._messages.array(request.messages, system=request.system, given_back=given_back)
-        encoder = PromptedEncoder(manner.format, family=self._family)
+    def _said(self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay) -> bytes:
+        if not isinstance(delivery, InPrompt):
+            return self._messages.array(request.messages, system=request.system, replay=replay)
+        encoder = PromptedEncoder(delivery.format, family=self._family)
         return encoder.array(request.messages, system=request.system, tools=request.tools, choice=request.tool_choice)
 
     def _tool_fields(self, request: ModelRequest, *, without: Collection[str]) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from chatops.dialects.families import Family
 from chatops.dialects.formats.json_objects import ARGUMENT_KEYS
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
-from chatops.models.deltas import CallDelta
+from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
 
 NAME_LIMIT = 256
@@ -122,7 +122,7 @@ def _add_name(slot: _Slot, name: str) -> None:
 
 
 def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
-    arguments, repairs = mended(scrub(slot.arguments))
+    arguments, repairs = repaired(scrub(slot.arguments))
     return RawCall(
         name=scrub(slot.name)[:NAME_LIMIT],
         arguments=arguments,
@@ -132,7 +132,7 @@ def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
     )
 
 
-def mended(arguments: str) -> tuple[str, tuple[str, ...]]:
+def repaired(arguments: str) -> tuple[str, tuple[str, ...]]:
     """Return arguments repaired to the only JSON object that they can mean, and the repairs.
 
     Arguments that are an object already, or that have no meaning or several, are returned unchanged without repairs.
@@ -201,7 +201,7 @@ UNSURE = "it may have been meant as an example and not as a call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class TextTools:
     """The tools that the text of a reply may call: schemas by name, and a model's other names for them."""
 
     tools: Mapping[str, Schema] | None = None
@@ -211,10 +211,10 @@ class Offer:
     """If False, calls are dropped: the model was told not to make any."""
 
 
-NO_OFFER = Offer()
+NO_TEXT_TOOLS = TextTools()
 
 
-class OfferMaker:
+class TextToolsBuilder:
     """Maker of offers for one model. It caches parsed schemas between requests."""
 
     def __init__(self, family: Family) -> None:
@@ -222,13 +222,13 @@ class OfferMaker:
         self._specs: tuple[ToolSpec, ...] = ()
         self._tools: Mapping[str, Schema] = {}
 
-    def of(self, specs: tuple[ToolSpec, ...], *, may_call: bool) -> Offer:
-        """Return the offer of these tools; without tools, no calls are read."""
+    def of(self, specs: tuple[ToolSpec, ...], *, may_call: bool) -> TextTools:
+        """Return these tools as `TextTools`; without tools, no calls are read."""
         if not specs:
-            return NO_OFFER
+            return NO_TEXT_TOOLS
         if specs != self._specs:
             self._specs, self._tools = specs, {spec.name: _schema(spec.schema) for spec in specs}
-        return Offer(tools=self._tools, aliases=self._aliases, may_call=may_call)
+        return TextTools(tools=self._tools, aliases=self._aliases, may_call=may_call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +245,9 @@ class TextEnd:
 class TextReader:
     """Reader of the text of one reply."""
 
-    def __init__(self, offer: Offer) -> None:
-        self._offer = offer
-        self._reader = CallReader(offer.tools, aliases=offer.aliases)
+    def __init__(self, text_tools: TextTools) -> None:
+        self._offer = text_tools
+        self._reader = CallReader(text_tools.tools, aliases=text_tools.aliases)
         self._raw: list[str] = []
 
     def feed(self, text: str) -> list[Piece]:

@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, assert_never
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest, ToolChoice
 from chatops.models.assemble import Assembler
-from chatops.models.base import Failed, ModelEvent, Remark, Replied, Retrying
+from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
 from chatops.models.body import Body, BodyBuilder
-from chatops.models.calls import NO_OFFER, Offer, OfferMaker
+from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import Connection, StatusError
-from chatops.models.failures import explain_not_found, trouble_of
+from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import base_url, host_of
 from chatops.models.keys import Secret
 from chatops.models.masking import Mask, secrets_of
-from chatops.models.memory import EndpointMemory, Notes
-from chatops.models.response import Feed, Intake, Pace
+from chatops.models.memory import EndpointMemory, TextStore
+from chatops.models.response import ByteFeed, Pace, ResponseReader
 from chatops.models.retry import (
     ATTEMPTS,
+    AttemptFailure,
     DescribeTools,
-    GiveReasoningBack,
     LeaveOut,
-    Trouble,
+    ReplayReasoning,
     countdown,
     delay_before,
 )
-from chatops.models.statuses import about, trouble_of_status
-from chatops.models.tool_delivery import FormatChoice, InField, InPrompt, Manner, Withheld
-from chatops.models.wire import FIELDS, IN_CONTENT, GivenBack, Scope, scope_of
+from chatops.models.statuses import endpoint_of, status_failure
+from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
+from chatops.models.wire import FIELDS, IN_CONTENT, ReasoningReplay, ReplayScope, scope_of
 from chatops.policy.registry import ModelSpec
 
 if TYPE_CHECKING:
@@ -52,20 +52,13 @@ BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """The way to send a request; changed by what the server refuses."""
+class _RequestPlan:
+    """How to send a request; changed by what the server refuses."""
 
-    manner: Manner
+    delivery: ToolDelivery
     dropped: frozenset[str] = frozenset()
     reasoning_wanted: bool = False
     remedies: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stumbled:
-    """The last event of an attempt without a reply."""
-
-    trouble: Trouble
 
 
 class OpenAIChat:
@@ -77,7 +70,7 @@ class OpenAIChat:
         *,
         key: "Callable[[], Awaitable[Secret]]",
         agent: str,
-        remembered: Notes,
+        remembered: TextStore,
         pace: Pace | None = None,
         url: str = "",
         transport: "httpx2.AsyncBaseTransport | None" = None,
@@ -90,17 +83,18 @@ class OpenAIChat:
         self._key = key
         self._pace = pace or Pace()
         url = url or base_url(spec)
-        self._about = about(spec, url=url)
+        self._endpoint = endpoint_of(spec, url=url)
         host = host_of(spec)
         self._body = BodyBuilder(spec, host=host)
         self._connection = Connection(spec, url=url, agent=agent, transport=transport)
-        self._memory = EndpointMemory(remembered, url=self._about.url, model=spec.model_name)
-        self._formats = FormatChoice(spec, memory=self._memory, host=self._about.host)
-        self._offers = OfferMaker(self._formats.family)
+        self._memory = EndpointMemory(remembered, url=self._endpoint.url, model=spec.model_name)
+        self._delivery = DeliveryChoice(spec, memory=self._memory, host=self._endpoint.host)
+        self._text_tools = TextToolsBuilder(self._delivery.family)
         self._reasoning_scope = scope_of(spec.model_name)
         self._reasoning_field = host.reasoning_field
         self._slots = asyncio.Semaphore(spec.max_concurrent) if spec.max_concurrent else None
-        self._remarked: set[str] = set()
+        self._noticed: set[str] = set()
+        """Subjects of the notices that were sent; each is sent once."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -120,132 +114,135 @@ class OpenAIChat:
                     yield visible
 
     async def _ask(self, request: ModelRequest, *, key: Secret) -> AsyncGenerator[ModelEvent]:
-        if self._body.refused and (remark := self._once(f"extra_body may not set {', '.join(self._body.refused)}")):
-            yield remark
+        if self._body.refused:
+            text = f"extra_body may not set {', '.join(self._body.refused)}."
+            if notice := self._notice_once("extra_body", text):
+                yield notice
         attempt = 1
-        way = _Way(manner=self._formats.manner())
+        plan = _RequestPlan(delivery=self._delivery.delivery())
         while True:
-            stumbled: _Stumbled | None = None
-            async with contextlib.aclosing(self._attempt(request, key=key, way=way)) as events:
+            failed: AttemptFailure | None = None
+            async with contextlib.aclosing(self._attempt(request, key=key, plan=plan)) as events:
                 async for event in events:
-                    if isinstance(event, _Stumbled):
-                        stumbled = event
+                    if isinstance(event, AttemptFailure):
+                        failed = event
                     else:
                         yield event
-            if stumbled is None:
+            if failed is None:
                 return
-            trouble = stumbled.trouble
-            if (changed := self._remedied(way, trouble)) is not None:
-                way, remark = changed
-                yield remark
+            if (changed := self._apply_remedy(plan, failed)) is not None:
+                plan, notice = changed
+                yield notice
                 continue
             attempt += 1
-            delay = delay_before(trouble, attempt=attempt, base_s=self._pace.retry_base_s)
+            delay = delay_before(failed, attempt=attempt, base_s=self._pace.retry_base_s)
             if delay is None:
-                yield Failed(failure=await self._explained(trouble.failure, key=key))
+                yield Failed(failure=await self._explain(failed.failure, key=key))
                 return
-            reason = trouble.failure.message
+            reason = failed.failure.message
             lefts = countdown(delay)
             for left, after in zip(lefts, [*lefts[1:], 0.0], strict=True):
-                yield Retrying(reason=reason, attempt=attempt, of=ATTEMPTS, delay_s=delay, left_s=left)
+                yield Retrying(reason=reason, attempt=attempt, attempts=ATTEMPTS, delay_s=delay, left_s=left)
                 await asyncio.sleep(left - after)
 
-    def _remedied(self, way: _Way, trouble: Trouble) -> tuple[_Way, Remark] | None:
-        """Return the next way to ask, and the notice about it; None if there is none or the reply had begun."""
-        if trouble.failure.started or way.remedies >= MOST_REMEDIES:
+    def _apply_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> tuple[_RequestPlan, ModelNotice] | None:
+        """Return the plan of the next attempt, and the notice about it; None if nothing can be changed."""
+        if failed.failure.started or plan.remedies >= MOST_REMEDIES:
             return None
-        way = replace(way, remedies=way.remedies + 1)
-        match trouble.remedy:
+        plan = replace(plan, remedies=plan.remedies + 1)
+        match failed.remedy:
             case None:
                 return None
             case LeaveOut(field=field):
-                if field in way.dropped | self._memory.refused():
+                if field in plan.dropped | self._memory.refused():
                     return None
-                told = f"{self._about.host} does not take {field!r}; asking again without it."
-                return replace(way, dropped=way.dropped | {field}), Remark(text=told)
+                text = f"{self._endpoint.host} does not take {field!r}; asking again without it."
+                return replace(plan, dropped=plan.dropped | {field}), ModelNotice(text=text)
             case DescribeTools():
-                change = self._formats.after_refusal(way.manner)
+                change = self._delivery.after_refusal(plan.delivery)
                 if change is None:
                     return None
-                return replace(way, manner=change.manner), Remark(text=change.text)
-            case GiveReasoningBack():
-                if way.reasoning_wanted or self._scope() is Scope.EVERY_CALL:
+                return replace(plan, delivery=change.delivery), ModelNotice(text=change.text)
+            case ReplayReasoning():
+                if plan.reasoning_wanted or self._scope() is ReplayScope.EVERY_CALL:
                     return None
-                told = f"{self._about.host} wants to see what the model thought before its calls; it is sent along."
-                return replace(way, reasoning_wanted=True), Remark(text=told)
+                text = f"{self._endpoint.host} wants to see what the model thought before its calls; it is sent along."
+                return replace(plan, reasoning_wanted=True), ModelNotice(text=text)
             case _:
-                assert_never(trouble.remedy)
+                assert_never(failed.remedy)
 
-    def _scope(self) -> Scope:
-        return Scope.EVERY_CALL if self._memory.wants_reasoning() else self._reasoning_scope
+    def _scope(self) -> ReplayScope:
+        return ReplayScope.EVERY_CALL if self._memory.wants_reasoning() else self._reasoning_scope
 
     async def _attempt(
-        self, request: ModelRequest, *, key: Secret, way: _Way
-    ) -> AsyncGenerator[ModelEvent | _Stumbled]:
-        given_back = GivenBack(
-            scope=Scope.EVERY_CALL if way.reasoning_wanted else self._scope(),
+        self, request: ModelRequest, *, key: Secret, plan: _RequestPlan
+    ) -> AsyncGenerator[ModelEvent | AttemptFailure]:
+        replay = ReasoningReplay(
+            scope=ReplayScope.EVERY_CALL if plan.reasoning_wanted else self._scope(),
             field=self._reasoning_field,
             to=self._spec.name,
         )
-        without = way.dropped | self._memory.refused()
-        body = self._body.build(request, manner=way.manner, given_back=given_back, without=without)
-        offer = self._offer(request, way.manner)
+        without = plan.dropped | self._memory.refused()
+        body = self._body.build(request, delivery=plan.delivery, replay=replay, without=without)
+        text_tools = self._callable_in_text(request, plan.delivery)
         window = self._memory.context_window(self._spec.context_window)
-        of = replace(self._about, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
-        intake = Intake(of=of, timeouts=self._spec.timeouts, pace=self._pace, offer=offer)
-        feed = Feed(self._bytes(body.data, key=key, intake=intake))
-        error: Trouble | None = None
+        endpoint = replace(self._endpoint, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
+        reader = ResponseReader(endpoint=endpoint, timeouts=self._spec.timeouts, pace=self._pace, text_tools=text_tools)
+        feed = ByteFeed(self._bytes(body.data, key=key, reader=reader))
+        error: AttemptFailure | None = None
         try:
-            async for event in intake.events(feed):
+            async for event in reader.events(feed):
                 yield event
         except StatusError as refusal:
-            error = trouble_of_status(refusal.status, refusal.headers, refusal.body, of=of)
+            error = status_failure(refusal.status, refusal.headers, refusal.body, endpoint=endpoint)
         except Exception as broken:
-            error = trouble_of(broken, of=of, timeouts=self._spec.timeouts)
+            error = error_failure(broken, endpoint=endpoint, timeouts=self._spec.timeouts)
             if error.failure.kind is FailureKind.INTERNAL:
-                log.exception("asking %s failed", self._about.host)
+                log.exception("asking %s failed", self._endpoint.host)
         finally:
             await feed.aclose()
-        for piece in intake.close(error):
+        for piece in reader.close(error):
             yield piece
-        if (trouble := intake.trouble) is not None:
-            self._memory.learn_limit(trouble.failure.context_limit, window=self._spec.context_window)
-            yield _Stumbled(trouble=replace(trouble, failure=_kept(trouble.failure, intake.assembler)))
+        if (failed := reader.failure) is not None:
+            self._memory.learn_limit(failed.failure.context_limit, window=self._spec.context_window)
+            yield replace(failed, failure=_with_partial_reply(failed.failure, reader.assembler))
             return
-        reply = intake.reply()
-        for remark in self._learned(reply, way=way, got=intake.assembler, body=body):
-            yield remark
-        yield Replied(reply=self._priced(reply))
+        reply = reader.reply()
+        for notice in self._learn(reply, plan=plan, got=reader.assembler, body=body):
+            yield notice
+        yield Replied(reply=self._with_cost(reply))
 
-    def _offer(self, request: ModelRequest, manner: Manner) -> Offer:
+    def _callable_in_text(self, request: ModelRequest, delivery: ToolDelivery) -> TextTools:
         """Return the tools that the text of the reply may call."""
-        match manner:
+        match delivery:
             case InPrompt() | InField(reads_text=True):
-                return self._offers.of(request.tools, may_call=request.tool_choice is not ToolChoice.NONE)
+                return self._text_tools.of(request.tools, may_call=request.tool_choice is not ToolChoice.NONE)
             case InField() | Withheld():
-                return NO_OFFER
+                return NO_TEXT_TOOLS
             case _:
-                assert_never(manner)
+                assert_never(delivery)
 
-    def _learned(self, reply: ModelReply, *, way: _Way, got: Assembler, body: Body) -> Iterator[Remark]:
+    def _learn(self, reply: ModelReply, *, plan: _RequestPlan, got: Assembler, body: Body) -> Iterator[ModelNotice]:
         """Remember what the reply shows about the server; yield the notices for the user."""
-        if way.dropped:
-            self._memory.refuse(way.dropped)
-        if way.reasoning_wanted:
+        if plan.dropped:
+            self._memory.refuse(plan.dropped)
+        if plan.reasoning_wanted:
             self._memory.learn_reasoning()
         if got.reasoning_field in {*FIELDS, IN_CONTENT}:
             self._reasoning_field = got.reasoning_field
-        if way.remedies:
-            self._formats.worked(way.manner)
-        told = self._formats.heard(reply, way.manner, text_format=got.text_format, tools=body.tools, rest=body.messages)
-        if told:
-            yield Remark(text=told)
-        if remark := self._other_model(reply):
-            yield remark
+        if plan.remedies:
+            self._delivery.confirm(plan.delivery)
+        text = self._delivery.observe(
+            reply, plan.delivery, text_format=got.text_format, tools=body.tools, rest=body.messages
+        )
+        if text:
+            yield ModelNotice(text=text)
+        if notice := self._other_model(reply):
+            yield notice
 
-    async def _bytes(self, body: bytes, *, key: Secret, intake: Intake) -> AsyncIterator[bytes]:
+    async def _bytes(self, body: bytes, *, key: Secret, reader: ResponseReader) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
-            intake.sent()
+            reader.sent()
             yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
             try:
@@ -254,27 +251,28 @@ class OpenAIChat:
             finally:
                 await response.aclose()
 
-    async def _explained(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
+    async def _explain(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
         """Return the failure; for an unknown model, with the names of known ones."""
         if failure.kind is not FailureKind.NOT_FOUND:
             return failure
-        return await explain_not_found(failure, self._connection, key=key, of=self._about)
+        return await explain_not_found(failure, self._connection, key=key, endpoint=self._endpoint)
 
-    def _once(self, text: str) -> Remark | None:
-        if text in self._remarked:
+    def _notice_once(self, subject: str, text: str) -> ModelNotice | None:
+        if subject in self._noticed:
             return None
-        self._remarked.add(text)
-        return Remark(text=f"{text}.")
+        self._noticed.add(subject)
+        return ModelNotice(text=text)
 
-    def _other_model(self, reply: ModelReply) -> Remark | None:
+    def _other_model(self, reply: ModelReply) -> ModelNotice | None:
         asked, answered = (name.rpartition("/")[2].lower() for name in (self._spec.model_name, reply.model_id))
         if not answered or asked in answered or answered in asked:
             return None
-        return self._once(
-            f"{self._about.host} answered with model {reply.model_id[:80]!r}, not {self._spec.model_name!r}"
+        return self._notice_once(
+            f"answered as {reply.model_id}",
+            f"{self._endpoint.host} answered with model {reply.model_id[:80]!r}, not {self._spec.model_name!r}.",
         )
 
-    def _priced(self, reply: ModelReply) -> ModelReply:
+    def _with_cost(self, reply: ModelReply) -> ModelReply:
         """Return the reply with its cost if the registry has a price (per million tokens)."""
         price, usage = self._spec.price, reply.usage
         if price is None or usage is None:
@@ -289,7 +287,7 @@ def _configuration(error: ConfigError) -> ModelFailure:
     return ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
 
 
-def _kept(failure: ModelFailure, assembler: Assembler) -> ModelFailure:
+def _with_partial_reply(failure: ModelFailure, assembler: Assembler) -> ModelFailure:
     """Return the failure with the partial reply."""
     kept = "What has come is kept. " if assembler.text.strip() else ""
     return replace(

@@ -14,7 +14,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelEvent
 from chatops.models.keys import Secret, read_key
-from chatops.models.memory import Notes, NotesInMemory
+from chatops.models.memory import InMemoryTextStore, TextStore
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class RegistryClient:
         self,
         lookup: Callable[[str], ModelSpec | None],
         *,
-        remembered: Notes | None = None,
+        remembered: TextStore | None = None,
         environ: Mapping[str, str] | None = None,
         pace: "Pace | None" = None,
         demo: "Callable[[ModelSpec], OpenAIChat] | None" = None,
     ) -> None:
         self._lookup = lookup
-        self._remembered: Notes = NotesInMemory() if remembered is None else remembered
+        self._remembered: TextStore = InMemoryTextStore() if remembered is None else remembered
         self._environ = os.environ if environ is None else environ
         self._pace = pace
         self._demo = demo

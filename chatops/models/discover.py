@@ -202,12 +202,12 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
 
 async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
-    from chatops.models.deltas import BadDataError
-    from chatops.models.errortext import looks_like_html
-    from chatops.models.failures import trouble_of
-    from chatops.models.statuses import about, trouble_of_status
+    from chatops.models.error_text import looks_like_html
+    from chatops.models.failures import error_failure
+    from chatops.models.server_json import BadDataError
+    from chatops.models.statuses import endpoint_of, status_failure
 
-    of = about(spec, url=url)
+    endpoint = endpoint_of(spec, url=url)
     body = b""
     try:
         async with asyncio.timeout(2 * PATIENCE_S):
@@ -216,10 +216,10 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
     except StatusError as error:
         if error.status == 404:
             raise _NoListingError(
-                f"{of.host} answers, and has no list of models at {url}/models (404).",
+                f"{endpoint.host} answers, and has no list of models at {url}/models (404).",
                 advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
             ) from None
-        failure = trouble_of_status(error.status, error.headers, error.body, of=of).failure
+        failure = status_failure(error.status, error.headers, error.body, endpoint=endpoint).failure
         message = redact(failure.message, *secrets_of(spec, key=key.reveal()))
         if failure.kind is FailureKind.UNAUTHORIZED:
             raise KeyRefusedError(message, advice=failure.advice, status=error.status) from None
@@ -227,17 +227,17 @@ async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: S
     except BadDataError:
         what = "a web page" if looks_like_html(body[:4096].decode("utf-8", "replace")) else "something else"
         raise _NoListingError(
-            f"{of.host} sent {what} instead of a list of models at {url}/models.",
+            f"{endpoint.host} sent {what} instead of a list of models at {url}/models.",
             advice="Give the base URL that its documentation names for OpenAI-compatible clients.",
         ) from None
     except TimeoutError:
         raise _NoAnswerError(
-            f"{of.host} takes too long to answer.", advice="Check that it is the right address."
+            f"{endpoint.host} takes too long to answer.", advice="Check that it is the right address."
         ) from None
     except ChatopsError:
         raise
     except Exception as error:
-        failure = trouble_of(error, of=of, timeouts=spec.timeouts).failure
+        failure = error_failure(error, endpoint=endpoint, timeouts=spec.timeouts).failure
         raise _NoAnswerError(
             redact(failure.message, *secrets_of(spec, key=key.reveal())), advice=failure.advice
         ) from None

@@ -13,13 +13,13 @@ import openai
 
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.connection import Connection, StatusError, UnknownEncodingError, proxy_for
-from chatops.models.deltas import BadDataError
-from chatops.models.errortext import plain_line
+from chatops.models.error_text import plain_line
 from chatops.models.hosts import other_bases, root_of, where
 from chatops.models.keys import Secret
-from chatops.models.retry import AGAIN, Trouble, in_words
+from chatops.models.retry import AGAIN, AttemptFailure, in_words
 from chatops.models.served import models_in
-from chatops.models.statuses import About
+from chatops.models.server_json import BadDataError
+from chatops.models.statuses import Endpoint
 from chatops.policy.registry import Timeouts
 
 _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in the registry."
@@ -41,78 +41,80 @@ _CHECKS = {
 }
 
 
-def trouble_of(error: Exception, *, of: About, timeouts: Timeouts) -> Trouble:
-    """Return the trouble for an exception during a request. Its text never holds a traceback or a key."""
+def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -> AttemptFailure:
+    """Return the failure for an exception during a request. Its text never holds a traceback or a key."""
     if isinstance(error, UnknownEncodingError):
         how = plain_line(str(error), limit=40)
-        return _broken(f"{of.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
+        return _broken(f"{endpoint.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
     causes = tuple(_chain(error))
     if refused := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
-        return _certificate(refused, of=of)
-    return _of_network(error, causes, of=of, timeouts=timeouts)
+        return _certificate(refused, endpoint=endpoint)
+    return _of_network(error, causes, endpoint=endpoint, timeouts=timeouts)
 
 
-def _of_network(error: Exception, causes: tuple[BaseException, ...], *, of: About, timeouts: Timeouts) -> Trouble:
+def _of_network(
+    error: Exception, causes: tuple[BaseException, ...], *, endpoint: Endpoint, timeouts: Timeouts
+) -> AttemptFailure:
     began_tls = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
     if tls := next((cause for cause in began_tls if not isinstance(cause, _WAITS)), None):
-        return _tls(tls, of=of)
+        return _tls(tls, endpoint=endpoint)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
         if began_tls:
             return _unreachable(
-                f"{of.host} took the connection and did not answer in TLS within {in_words(timeouts.connect)}.",
+                f"{endpoint.host} took the connection and did not answer in TLS within {in_words(timeouts.connect)}.",
                 f"{_NO_TLS} If it is only slow: timeout_s.connect allows more time.",
             )
         return _unreachable(
-            f"There is no answer from {of.host} within {in_words(timeouts.connect)}.",
+            f"There is no answer from {endpoint.host} within {in_words(timeouts.connect)}.",
             "Check the address and the network; timeout_s.connect in the registry allows more time.",
         )
     if any(isinstance(cause, httpx2.TimeoutException) for cause in causes):
-        failure = ModelFailure(kind=FailureKind.TIMEOUT, message=f"{of.host} stopped answering.", advice=AGAIN)
-        return Trouble(failure=failure)
-    proxy = proxy_for(of.url)
+        failure = ModelFailure(kind=FailureKind.TIMEOUT, message=f"{endpoint.host} stopped answering.", advice=AGAIN)
+        return AttemptFailure(failure=failure)
+    proxy = proxy_for(endpoint.url)
     if proxy and any(isinstance(cause, httpx2.ProxyError | httpx2.ConnectError) for cause in causes):
         return _unreachable(
-            f"The proxy {where(proxy)} did not lead to {of.host}: {_reason(causes)}.",
+            f"The proxy {where(proxy)} did not lead to {endpoint.host}: {_reason(causes)}.",
             "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or add the host to NO_PROXY.",
         )
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
-        return _no_connection(causes, of=of)
+        return _no_connection(causes, endpoint=endpoint)
     if any(isinstance(cause, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for cause in causes):
-        return _configuration(f"The address {of.url} cannot be used: {_reason(causes)}.")
+        return _configuration(f"The address {endpoint.url} cannot be used: {_reason(causes)}.")
     if any(isinstance(cause, httpx2.DecodingError) for cause in causes):
-        return _broken(f"{of.host} sent a compressed answer that cannot be unpacked.", again=False)
+        return _broken(f"{endpoint.host} sent a compressed answer that cannot be unpacked.", again=False)
     if any(isinstance(cause, httpx2.TransportError | openai.APIConnectionError) for cause in causes):
-        return _broken(_how_it_broke(causes, of=of), again=True)
+        return _broken(_how_it_broke(causes, endpoint=endpoint), again=True)
     failure = ModelFailure(
         kind=FailureKind.INTERNAL,
-        message=f"Asking {of.host} failed in an unexpected way: {plain_line(f'{type(error).__name__}: {error}')}",
+        message=f"Asking {endpoint.host} failed in an unexpected way: {plain_line(f'{type(error).__name__}: {error}')}",
         advice="The log has the details; press R to try again.",
     )
-    return Trouble(failure=failure)
+    return AttemptFailure(failure=failure)
 
 
-def _how_it_broke(causes: tuple[BaseException, ...], *, of: About) -> str:
+def _how_it_broke(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> str:
     if not any(isinstance(cause, httpx2.RemoteProtocolError) for cause in causes):
-        return f"The connection to {of.host} was lost before the reply was complete."
+        return f"The connection to {endpoint.host} was lost before the reply was complete."
     if _mentions(causes, "without sending a response"):
-        return f"{of.host} closed the connection without an answer."
+        return f"{endpoint.host} closed the connection without an answer."
     if _mentions(causes, "closed connection", "disconnected"):
-        return f"{of.host} closed the connection before the reply was complete."
-    return f"{of.host} does not speak HTTP as it should: {_reason(causes)}."
+        return f"{endpoint.host} closed the connection before the reply was complete."
+    return f"{endpoint.host} does not speak HTTP as it should: {_reason(causes)}."
 
 
-def _no_connection(causes: tuple[BaseException, ...], *, of: About) -> Trouble:
+def _no_connection(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> AttemptFailure:
     if any(isinstance(cause, socket.gaierror) for cause in causes) or _is_name_error(causes):
-        host = urlsplit(of.url).hostname
+        host = urlsplit(endpoint.url).hostname
         return _unreachable(
             f"The host name {host} is unknown.", "Check the address (api_url in the registry) and the network."
         )
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes) or _mentions(causes, "refused"):
         return _unreachable(
-            f"Nothing listens at {of.host} (connection refused).",
+            f"Nothing listens at {endpoint.host} (connection refused).",
             "Start the server, or correct the address (api_url in the registry); chatops doctor checks all of them.",
         )
-    return _unreachable(f"{of.host} cannot be reached: {_reason(causes)}.", "Check the address and the network.")
+    return _unreachable(f"{endpoint.host} cannot be reached: {_reason(causes)}.", "Check the address and the network.")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -142,35 +144,35 @@ def _reason(causes: tuple[BaseException, ...]) -> str:
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 
 
-def _certificate(error: ssl.SSLCertVerificationError, *, of: About) -> Trouble:
-    """Return the trouble with a refused certificate. Python drops its content, so the advice says how to see it."""
+def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> AttemptFailure:
+    """Return the failure for a refused certificate. Python drops its content, so the advice says how to see it."""
     reason = plain_line(error.verify_message or str(error)).rstrip(".")
     check, advice = _CHECKS.get(error.verify_code, (reason, _OWN_AUTHORITY))
-    proxy = proxy_for(of.url)
+    proxy = proxy_for(endpoint.url)
     through = f" -proxy {where(proxy)}" if proxy else ""
     return _unreachable(
-        f"The certificate of {of.host} is not accepted: {check}.",
-        f"{advice} Look at it: openssl s_client -connect {of.host}{through} </dev/null",
+        f"The certificate of {endpoint.host} is not accepted: {check}.",
+        f"{advice} Look at it: openssl s_client -connect {endpoint.host}{through} </dev/null",
     )
 
 
-def _tls(error: ssl.SSLError, *, of: About) -> Trouble:
+def _tls(error: ssl.SSLError, *, endpoint: Endpoint) -> AttemptFailure:
     reason = plain_line(error.reason or str(error)).rstrip(".")
-    return _unreachable(f"{of.host} does not speak TLS as it should: {reason}.", _NO_TLS)
+    return _unreachable(f"{endpoint.host} does not speak TLS as it should: {reason}.", _NO_TLS)
 
 
-def _unreachable(message: str, advice: str) -> Trouble:
-    return Trouble(failure=ModelFailure(kind=FailureKind.UNREACHABLE, message=message, advice=advice))
+def _unreachable(message: str, advice: str) -> AttemptFailure:
+    return AttemptFailure(failure=ModelFailure(kind=FailureKind.UNREACHABLE, message=message, advice=advice))
 
 
-def _configuration(message: str) -> Trouble:
+def _configuration(message: str) -> AttemptFailure:
     failure = ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice="Correct api_url in the registry.")
-    return Trouble(failure=failure)
+    return AttemptFailure(failure=failure)
 
 
-def _broken(message: str, *, again: bool) -> Trouble:
+def _broken(message: str, *, again: bool) -> AttemptFailure:
     failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=AGAIN)
-    return Trouble(failure=failure, again=again)
+    return AttemptFailure(failure=failure, again=again)
 
 
 QUICK_S = 3.0
@@ -185,7 +187,9 @@ def model_ids(body: bytes) -> list[str]:
     return [model.name for model in models_in(body)]
 
 
-async def explain_not_found(failure: ModelFailure, connection: Connection, *, key: Secret, of: About) -> ModelFailure:
+async def explain_not_found(
+    failure: ModelFailure, connection: Connection, *, key: Secret, endpoint: Endpoint
+) -> ModelFailure:
     """Explain a 404: return it with what does not exist, the model or the path, and what does."""
     try:
         names = await _names(connection, "/models", key=key)
@@ -194,31 +198,31 @@ async def explain_not_found(failure: ModelFailure, connection: Connection, *, ke
     except StatusError as error:
         if error.status != 404:
             return failure
-        return await _with_the_right_address(failure, connection, key=key, of=of)
+        return await _with_the_right_address(failure, connection, key=key, endpoint=endpoint)
     except Exception:  # An error of this second request must not replace that of the user's request.
         return failure
-    if not names or of.model in names:
+    if not names or endpoint.model in names:
         return failure
-    near = get_close_matches(of.model, names, n=3, cutoff=0.4)
+    near = get_close_matches(endpoint.model, names, n=3, cutoff=0.4)
     shown = [*near, *(name for name in names if name not in near)][:SHOWN]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return replace(
         failure,
-        message=f"Model {of.model!r} is unknown at {of.host}; known: {', '.join(shown)}{more}.",
+        message=f"Model {endpoint.model!r} is unknown at {endpoint.host}; known: {', '.join(shown)}{more}.",
         advice="Choose one with chatops connect, or correct model_name in the registry.",
     )
 
 
 async def _with_the_right_address(
-    failure: ModelFailure, connection: Connection, *, key: Secret, of: About
+    failure: ModelFailure, connection: Connection, *, key: Secret, endpoint: Endpoint
 ) -> ModelFailure:
     """Return a 404 of the path with the address on the same host that does answer, if there is one."""
-    others = other_bases(of.url)
+    others = other_bases(endpoint.url)
     found = await asyncio.gather(*(_answers(connection, base, key=key) for base in others))
-    nothing = f"Nothing answers at {of.url} (404)."
+    nothing = f"Nothing answers at {endpoint.url} (404)."
     right = next((base for base, answers in zip(others, found, strict=True) if answers), "")
     if not right:
-        advice = f"Did you mean another base path? Ask with: chatops connect {root_of(of.url)}"
+        advice = f"Did you mean another base path? Ask with: chatops connect {root_of(endpoint.url)}"
         return replace(failure, message=nothing, advice=advice)
     kind = ' with "host_type": "openwebui"' if right.endswith("/api") else ""
     advice = f"Correct api_url of this model in the registry{kind}."

@@ -11,7 +11,7 @@ from dataclasses import replace
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from chatops.domain.model import ModelFailure, ModelReply
-from chatops.models.base import Failed, ModelEvent, ReasoningPiece, Remark, Replied, Retrying, TextPiece
+from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
 from chatops.models.keys import NO_KEY
 from chatops.policy.registry import ModelSpec
 
@@ -52,7 +52,7 @@ class Mask:
     def __init__(self, secrets: Iterable[str]) -> None:
         self._all = tuple(secrets)
         self._spellings = _spellings([secret for secret in self._all if _is_distinctive(secret)])
-        self._held = {TextPiece: "", ReasoningPiece: ""}
+        self._held = {TextChunk: "", ReasoningChunk: ""}
 
     def events(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the events to show for `event`, without secrets.
@@ -61,20 +61,20 @@ class Mask:
         back.
         """
         match event:
-            case TextPiece(text=text) | ReasoningPiece(text=text):
+            case TextChunk(text=text) | ReasoningChunk(text=text):
                 return self._piece(type(event), text)
             case Replied(reply=reply):
                 return [*self._rest(), Replied(reply=self._reply(reply))]
             case Failed(failure=failure):
                 return [*self._rest(), Failed(failure=self._failure(failure))]
-            case Remark(text=text):
-                return [Remark(text=redact(text, *self._all))]
+            case ModelNotice(text=text):
+                return [ModelNotice(text=redact(text, *self._all))]
             case Retrying(reason=reason):
                 return [replace(event, reason=redact(reason, *self._all))]
             case _:
                 return [event]
 
-    def _piece(self, kind: type[TextPiece | ReasoningPiece], text: str) -> list[ModelEvent]:
+    def _piece(self, kind: type[TextChunk | ReasoningChunk], text: str) -> list[ModelEvent]:
         if not self._spellings:
             return [kind(text=text)]
         text = _without(self._held[kind] + text, self._spellings)
@@ -83,11 +83,11 @@ class Mask:
         return [kind(text=text[:safe])] if safe else []
 
     def _rest(self) -> list[ModelEvent]:
-        text, thought = self._held[TextPiece], self._held[ReasoningPiece]
-        self._held = {TextPiece: "", ReasoningPiece: ""}
+        text, thought = self._held[TextChunk], self._held[ReasoningChunk]
+        self._held = {TextChunk: "", ReasoningChunk: ""}
         return [
-            *([ReasoningPiece(text=thought)] if thought else []),
-            *([TextPiece(text=text)] if text else []),
+            *([ReasoningChunk(text=thought)] if thought else []),
+            *([TextChunk(text=text)] if text else []),
         ]
 
     def _reply(self, reply: ModelReply) -> ModelReply:

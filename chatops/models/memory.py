@@ -15,7 +15,7 @@ _NOT_KEPT = frozenset({"tool_choice"})
 """Fields not stored as refused: leaving them out changes what a model may do, so each start tries again."""
 
 
-class Notes(Protocol):
+class TextStore(Protocol):
     """Texts by key, kept for as long as the caller wants: see `wiring.settings.Settings`."""
 
     def get(self, key: str) -> str | None:
@@ -27,8 +27,8 @@ class Notes(Protocol):
         ...
 
 
-class NotesInMemory:
-    """Notes that last as long as the process."""
+class InMemoryTextStore:
+    """`TextStore` that lasts as long as the process."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -42,7 +42,7 @@ class NotesInMemory:
         self._texts[key] = value
 
 
-class Calling(StrEnum):
+class CallStyle(StrEnum):
     """The way in which a model at an endpoint was seen to call tools."""
 
     NATIVE = "native"
@@ -55,7 +55,7 @@ class Calling(StrEnum):
     """The server accepts them there, but the model never sees them."""
 
 
-PROMPTED = frozenset({Calling.REFUSED, Calling.IGNORED})
+PROMPTED = frozenset({CallStyle.REFUSED, CallStyle.IGNORED})
 """Cases in which tools have to be described in the prompt."""
 
 
@@ -63,14 +63,14 @@ PROMPTED = frozenset({Calling.REFUSED, Calling.IGNORED})
 class Learned:
     """Knowledge about a model's calls; `format` is the format of calls in text."""
 
-    calling: Calling
+    calling: CallStyle
     format: str = ""
     by_count: bool = False
     """True if concluded from the tokens that the server counted, which is weak evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class TokenCount:
     """Tokens that a server counted for a request with tools, and the size of its messages in bytes."""
 
     tokens: int
@@ -80,7 +80,7 @@ class Count:
 class EndpointMemory:
     """Knowledge about one model at one endpoint, in notes that the caller may store."""
 
-    def __init__(self, store: Notes, *, url: str, model: str) -> None:
+    def __init__(self, store: TextStore, *, url: str, model: str) -> None:
         self._store = store
         self._refused = f"endpoint:refused:{url} {model}"
         self._calling = f"endpoint:tools:{url} {model}"
@@ -102,14 +102,14 @@ class EndpointMemory:
             self._store.set(self._refused, json.dumps(sorted(kept)))
 
     def learned(self) -> Learned | None:
-        """Return how the model calls tools. Notes of another version of chatops are ignored: it may have been wrong."""
+        """Return how the model calls tools. Texts of another version are ignored: it may have been wrong."""
         known = _parsed(self._store.get(self._calling))
         if not isinstance(known, dict) or known.get("version") != __version__:
             return None
         calling, format_ = known.get("calling"), known.get("format")
-        if calling not in list(Calling) or not isinstance(format_, str):
+        if calling not in list(CallStyle) or not isinstance(format_, str):
             return None
-        return Learned(calling=Calling(calling), format=format_, by_count=known.get("by_count") is True)
+        return Learned(calling=CallStyle(calling), format=format_, by_count=known.get("by_count") is True)
 
     def learn(self, learned: Learned) -> None:
         """Remember how the model calls tools, replacing earlier knowledge."""
@@ -122,14 +122,14 @@ class EndpointMemory:
         if self._store.get(self._calling):
             self._store.set(self._calling, "")
 
-    def count(self) -> Count | None:
+    def count(self) -> TokenCount | None:
         """Return the count that `keep_count` stored."""
         known = _parsed(self._store.get(self._count))
         if isinstance(known, list) and len(known) == 2 and all(type(number) is int for number in known):
-            return Count(tokens=known[0], size=known[1])
+            return TokenCount(tokens=known[0], size=known[1])
         return None
 
-    def keep_count(self, count: Count | None) -> None:
+    def keep_count(self, count: TokenCount | None) -> None:
         """Store a count to compare with the next one; None discards it."""
         if count != self.count():
             self._store.set(self._count, "" if count is None else json.dumps([count.tokens, count.size]))
@@ -159,7 +159,7 @@ class EndpointMemory:
         self._store.set(self._reasoning, "wanted")
 
 
-def memory_of(spec: ModelSpec, store: Notes) -> EndpointMemory | None:
+def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
     """Return what is known about the endpoint of `spec`; None if it has none."""
     try:
         return EndpointMemory(store, url=shown(base_url(spec)), model=spec.model_name)

@@ -9,20 +9,20 @@ first event (which is then lost), and a finish reason that stays null. It also b
 about 88 µs; reading the bytes with `sse.py` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and
 sends, and this module reads the bytes.
 
-An `Intake` reads the response of one attempt. `events` takes bytes from a `Feed` and yields text and reasoning as soon
-as they are certain, and `Waiting` while nothing comes. `close` must follow in any case: it returns the text that was
-held back and sets `trouble`. If that is None, `reply` is the complete reply.
+A `ResponseReader` reads the response of one attempt. `events` takes bytes from a `ByteFeed` and yields text and
+reasoning as soon as they are certain, and `Waiting` while nothing comes. `close` must follow in any case: it returns
+the text that was held back and sets `failure`. If that is None, `reply` is the complete reply.
 
 States of the body:
 
 - Undecided until its first visible character. Content types are not trusted.
 - Whole, if that character is `{`, `[` or `<`. The body is collected up to `BODY_LIMIT` and read at its end: a reply, an
   error object, or a web page, which means that api_url is wrong.
-- Stream otherwise: server-sent events, each added to the `Assembler`. `[DONE]` ends the reading, and so does trouble.
+- Stream otherwise: server-sent events, each added to the `Assembler`. `[DONE]` ends the reading, and so does a failure.
 
 A reply is complete if it has a finish reason or came as one whole object. `[DONE]` alone does not make it complete. A
-connection error after the finish reason is ignored. A complete reply without text and calls is trouble only if a filter
-or the token limit stopped it. Any other empty reply is a reply, and the turn decides what to do about it.
+connection error after the finish reason is ignored. A complete reply without text and calls is a failure only if a
+filter or the token limit stopped it. Any other empty reply is a reply, and the turn decides what to do about it.
 
 Time limits, in seconds (`timeout_s` of the registry; `connect` belongs to the connection):
 
@@ -53,13 +53,13 @@ from enum import Enum
 
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
-from chatops.models.base import ReasoningPiece, TextPiece, Waiting
-from chatops.models.calls import NO_OFFER, Offer, TooManyCallsError
-from chatops.models.deltas import BadDataError, as_object, parse
-from chatops.models.errortext import error_of_body, error_of_object, looks_like_html, plain_line
-from chatops.models.retry import AGAIN, Trouble, in_words
+from chatops.models.base import ReasoningChunk, TextChunk, Waiting
+from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TooManyCallsError
+from chatops.models.error_text import error_of_body, error_of_object, looks_like_html, plain_line
+from chatops.models.retry import AGAIN, AttemptFailure, in_words
+from chatops.models.server_json import BadDataError, as_object, parse
 from chatops.models.sse import DONE, EventTooLargeError, ServerEvent, SseReader
-from chatops.models.statuses import About, trouble_in_stream
+from chatops.models.statuses import Endpoint, stream_failure
 from chatops.policy.registry import Timeouts
 
 BUFFER_LIMIT = 1024 * 1024
@@ -67,14 +67,14 @@ BUFFER_LIMIT = 1024 * 1024
 CLOSE_WITHIN_S = 1.0
 
 
-class Mark(Enum):
-    """Result of `Feed.take` without data."""
+class FeedState(Enum):
+    """Result of `ByteFeed.take` without data."""
 
     SILENCE = "silence"
     END = "end"
 
 
-class Feed:
+class ByteFeed:
     """Buffer between a source of bytes and its consumer, who gets everything that has come at once."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
@@ -106,7 +106,7 @@ class Feed:
             self._ended = True
             self._news.set()
 
-    async def take(self, timeout_s: float) -> bytes | Mark:
+    async def take(self, timeout_s: float) -> bytes | FeedState:
         """Return all bytes that have come; SILENCE after `timeout_s` seconds without any, END at the end.
 
         Raises what the source raised.
@@ -117,7 +117,7 @@ class Feed:
                 async with asyncio.timeout(timeout_s):
                     await self._news.wait()
             except TimeoutError:
-                return Mark.SILENCE
+                return FeedState.SILENCE
         if self._parts:
             data = b"".join(self._parts)
             self._parts, self._size = [], 0
@@ -125,7 +125,7 @@ class Feed:
             return data
         if self._error is not None:
             raise self._error
-        return Mark.END
+        return FeedState.END
 
     async def aclose(self) -> None:
         """Stop reading and close the connection; wait for that one second at most."""
@@ -137,7 +137,7 @@ BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 
-Piece = TextPiece | ReasoningPiece
+Piece = TextChunk | ReasoningChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +148,13 @@ class Pace:
     retry_base_s: float = 1.0
 
 
-class Intake:
-    """Reader of one response. After `close`, `trouble` is the reason why there is no reply; None if there is one."""
+class ResponseReader:
+    """Reader of one response. After `close`, `failure` is the reason why there is no reply; None if there is one."""
 
-    def __init__(self, *, of: About, timeouts: Timeouts, pace: Pace, offer: Offer = NO_OFFER) -> None:
-        self._of = of
+    def __init__(
+        self, *, endpoint: Endpoint, timeouts: Timeouts, pace: Pace, text_tools: TextTools = NO_TEXT_TOOLS
+    ) -> None:
+        self._endpoint = endpoint
         self._timeouts = timeouts
         self._pace = pace
         self._reader = SseReader()
@@ -167,8 +169,8 @@ class Intake:
         self._last_data = self._last_sign = self._last_notice = _now()
         self._ends = math.inf
         """Loop time by which the whole reply must have come."""
-        self.assembler = Assembler(offer)
-        self.trouble: Trouble | None = None
+        self.assembler = Assembler(text_tools)
+        self.failure: AttemptFailure | None = None
 
     def sent(self) -> None:
         """Start the clocks: the request goes out now."""
@@ -177,17 +179,17 @@ class Intake:
         self._ends = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
-        """Return the reply. Call it only after `close`, and only without trouble."""
+        """Return the reply. Call it only after `close`, and only without a failure."""
         return self.assembler.reply()
 
-    async def events(self, feed: Feed) -> AsyncGenerator[Piece | Waiting]:
+    async def events(self, feed: ByteFeed) -> AsyncGenerator[Piece | Waiting]:
         """Yield what comes, while it comes. Call `close` afterwards in any case.
 
         Raises network errors.
         """
         while not self._is_over():
             part = await feed.take(self._patience())
-            if part is Mark.END:
+            if part is FeedState.END:
                 for piece in self._guarded(None):
                     yield piece
                 return
@@ -199,27 +201,27 @@ class Intake:
         if self._done:
             await _drain(feed)
 
-    def close(self, error: Trouble | None) -> list[Piece]:
-        """Return the pieces that were held back, and set `trouble`. `error` is the trouble of the connection."""
+    def close(self, error: AttemptFailure | None) -> list[Piece]:
+        """Return the pieces that were held back, and set `failure`. `error` is the failure of the connection."""
         pieces = self.assembler.close()
         if error is not None and not self.assembler.finish_reason:
-            self.trouble = self.trouble or error
-        self.trouble = self.trouble or self._shortcoming()
+            self.failure = self.failure or error
+        self.failure = self.failure or self._shortcoming()
         return pieces
 
     def _is_over(self) -> bool:
-        return self._done or self.trouble is not None
+        return self._done or self.failure is not None
 
     def _guarded(self, data: bytes | None) -> list[Piece]:
         try:
             self._take(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
-            self.trouble = self._broken(f"{self._of.host} sent more than any reply can be; it was stopped.")
+            self.failure = self._broken(f"{self._endpoint.host} sent more than any reply can be; it was stopped.")
         except BadDataError as error:
-            self.trouble = self._broken(f"{self._of.host} sent {error}.")
+            self.failure = self._broken(f"{self._endpoint.host} sent {error}.")
         pieces = self.assembler.take()
         if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
-            self.trouble = self._repeating(again)
+            self.failure = self._repeating(again)
         return pieces
 
     def _take(self, data: bytes | None) -> None:
@@ -268,13 +270,13 @@ class Intake:
             return
         self._saw_data = True
         if event.name == "error":
-            self.trouble = trouble_in_stream(error_of_body(data), of=self._of)
+            self.failure = stream_failure(error_of_body(data), endpoint=self._endpoint)
             return
         chunk = as_object(parse(data))
         if "choices" not in chunk or chunk.get("error"):
             error = error_of_object(chunk)
             if error is not None:
-                self.trouble = trouble_in_stream(error, of=self._of)
+                self.failure = stream_failure(error, endpoint=self._endpoint)
                 return
         if self.assembler.add(chunk):
             self._last_data = self._last_notice = _now()
@@ -283,8 +285,8 @@ class Intake:
         text = body[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
         if looks_like_html(text) or text.lstrip().startswith("<"):
             title = plain_line(text)
-            self.trouble = self._broken(
-                f"{self._of.host} sent a web page, not an API reply{f' ({title})' if title else ''}.",
+            self.failure = self._broken(
+                f"{self._endpoint.host} sent a web page, not an API reply{f' ({title})' if title else ''}.",
                 advice="Check api_url in the registry: it usually ends in /v1 (Open WebUI: /api).",
             )
             return
@@ -296,14 +298,14 @@ class Intake:
             return
         error = error_of_object(value)
         if error is not None:
-            self.trouble = trouble_in_stream(error, of=self._of)
+            self.failure = stream_failure(error, endpoint=self._endpoint)
         else:
-            self.trouble = self._broken(
-                f"{self._of.host} sent JSON that is no reply: {plain_line(text)}",
+            self.failure = self._broken(
+                f"{self._endpoint.host} sent JSON that is no reply: {plain_line(text)}",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
 
-    def _shortcoming(self) -> Trouble | None:
+    def _shortcoming(self) -> AttemptFailure | None:
         """Return what is missing at the end of a body that came without errors."""
         got = self.assembler
         if not got.finish_reason:
@@ -312,37 +314,38 @@ class Intake:
             return None
         if got.finish_reason == "content_filter":
             message, advice = "The provider's filter stopped the reply.", "Say it in other words."
-            return Trouble(failure=ModelFailure(kind=FailureKind.REFUSED, message=message, advice=advice))
+            return AttemptFailure(failure=ModelFailure(kind=FailureKind.REFUSED, message=message, advice=advice))
         if got.finish_reason == "length":
-            message = f"{self._of.model} used all its tokens without an answer."
+            message = f"{self._endpoint.model} used all its tokens without an answer."
             advice = "Allow it more with max_output_tokens in the registry, or start a new conversation."
-            return Trouble(failure=ModelFailure(kind=FailureKind.OUT_OF_TOKENS, message=message, advice=advice))
+            return AttemptFailure(failure=ModelFailure(kind=FailureKind.OUT_OF_TOKENS, message=message, advice=advice))
         # An empty reply is a reply: the turn decides what to do about it.
         return None
 
-    def _unfinished(self) -> Trouble:
+    def _unfinished(self) -> AttemptFailure:
         if not self._saw_data:
             return self._broken(
-                f"{self._of.host} sent nothing that is a reply.",
+                f"{self._endpoint.host} sent nothing that is a reply.",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
         if self.assembler.has_calls:
             return self._broken(
-                f"The reply of {self._of.host} ended without a finish mark, inside a tool call; the call was not run."
+                f"The reply of {self._endpoint.host} ended without a finish mark, inside a tool call; "
+                "the call was not run."
             )
-        return self._broken(f"The reply of {self._of.host} ended without a finish mark.")
+        return self._broken(f"The reply of {self._endpoint.host} ended without a finish mark.")
 
-    def _broken(self, message: str, *, advice: str = AGAIN) -> Trouble:
-        return Trouble(failure=ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=advice))
+    def _broken(self, message: str, *, advice: str = AGAIN) -> AttemptFailure:
+        return AttemptFailure(failure=ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=advice))
 
-    def _repeating(self, again: Repetition) -> Trouble:
+    def _repeating(self, again: Repetition) -> AttemptFailure:
         failure = ModelFailure(
             kind=FailureKind.OUT_OF_TOKENS,
-            message=f"{self._of.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
+            message=f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
             "the reply was stopped.",
             advice="Ask again in other words, or choose another model.",
         )
-        return Trouble(failure=failure)
+        return AttemptFailure(failure=failure)
 
     def _limit(self) -> float:
         """Return the limit of silence in seconds. There is none while the request waits for a free slot."""
@@ -359,10 +362,10 @@ class Intake:
         now = _now()
         silent = now - self._last_data
         if silent >= self._limit():
-            self.trouble = self._too_slow(silent)
+            self.failure = self._too_slow(silent)
             return None
         if now >= self._ends:
-            self.trouble = self._too_long()
+            self.failure = self._too_long()
             return None
         if now - self._last_notice < self._beat():
             return None
@@ -378,32 +381,32 @@ class Intake:
         """
         return min(self._pace.waiting_s, max(1.0, self._limit() / 4))
 
-    def _too_slow(self, silent: float) -> Trouble:
+    def _too_slow(self, silent: float) -> AttemptFailure:
         what = "no further data" if self.assembler.started else "no first token"
         setting = "idle" if self.assembler.started else "first_token"
         failure = ModelFailure(
             kind=FailureKind.TIMEOUT,
-            message=f"There was {what} from {self._of.host} for {in_words(silent)}.",
+            message=f"There was {what} from {self._endpoint.host} for {in_words(silent)}.",
             advice=f"Try again; timeout_s.{setting} in the registry allows more time.",
         )
-        return Trouble(failure=failure)
+        return AttemptFailure(failure=failure)
 
-    def _too_long(self) -> Trouble:
-        """Return the trouble with a reply that took too long although data kept coming."""
+    def _too_long(self) -> AttemptFailure:
+        """Return the failure for a reply that took too long although data kept coming."""
         failure = ModelFailure(
             kind=FailureKind.TIMEOUT,
-            message=f"The reply of {self._of.host} was not complete after {in_words(self._timeouts.total)}.",
+            message=f"The reply of {self._endpoint.host} was not complete after {in_words(self._timeouts.total)}.",
             advice="Ask for less at once; timeout_s.total in the registry allows more time.",
         )
-        return Trouble(failure=failure)
+        return AttemptFailure(failure=failure)
 
 
-async def _drain(feed: Feed) -> None:
+async def _drain(feed: ByteFeed) -> None:
     """Wait for the end of the body, so that the connection can be reused; its content is ignored."""
     deadline = _now() + DRAIN_S
     try:
         while (left := deadline - _now()) > 0:
-            if await feed.take(left) is Mark.END:
+            if await feed.take(left) is FeedState.END:
                 return
     except Exception:
         return  # The reply is complete, so it does not matter how the connection ends.

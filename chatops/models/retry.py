@@ -2,8 +2,8 @@
 
 Theory of operation
 
-A failed attempt ends in a `Trouble`: the failure for the user, and what can be done about it. `OpenAIChat` tries, in
-this order:
+A failed attempt ends in an `AttemptFailure`: the failure for the user, and what can be done about it. `OpenAIChat`
+tries, in this order:
 
 1. `remedy`: the server refused part of the request. The request is sent again at once in another way: without a field,
    with the tools in the prompt, or with the earlier reasoning. This is reported to the user, does not use up an
@@ -47,16 +47,16 @@ class DescribeTools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveReasoningBack:
+class ReplayReasoning:
     """Ask again with the model's reasoning before its calls, which the server requires."""
 
 
-Remedy = LeaveOut | DescribeTools | GiveReasoningBack
+Remedy = LeaveOut | DescribeTools | ReplayReasoning
 """Change to a request that was refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class AttemptFailure:
     """Reason why an attempt failed, and what can be done about it."""
 
     failure: ModelFailure
@@ -68,12 +68,12 @@ class Trouble:
     """Change with which to ask again at once."""
 
 
-def delay_before(trouble: Trouble, *, attempt: int, base_s: float) -> float | None:
+def delay_before(failed: AttemptFailure, *, attempt: int, base_s: float) -> float | None:
     """Return the seconds before attempt number `attempt` (from 2), or None if there is to be none."""
-    if not trouble.again or trouble.failure.started or attempt > ATTEMPTS:
+    if not failed.again or failed.failure.started or attempt > ATTEMPTS:
         return None
-    if trouble.after_s is not None:
-        return trouble.after_s if trouble.after_s <= LONGEST_WAIT_S else None
+    if failed.after_s is not None:
+        return failed.after_s if failed.after_s <= LONGEST_WAIT_S else None
     return float(base_s * 2.0 ** (attempt - 2))
 
 

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.errortext import ServerError, error_of_body, plain_line, sentence
+from chatops.models.error_text import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import shown, where
 from chatops.models.retry import (
     LONGEST_WAIT_S,
+    AttemptFailure,
     DescribeTools,
-    GiveReasoningBack,
     LeaveOut,
     Remedy,
-    Trouble,
+    ReplayReasoning,
     in_words,
     retry_after,
 )
@@ -76,7 +76,7 @@ def remedy_for(status: int, error: ServerError) -> Remedy | None:
     if _NO_TOOLS.search(error.all):
         return DescribeTools()
     if _WANTS_REASONING.search(error.all):
-        return GiveReasoningBack()
+        return ReplayReasoning()
     if status in {404, 500} or not _REFUSES_FIELD.search(error.all):
         return None
     return _refused_field(error)
@@ -128,7 +128,7 @@ _TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class Endpoint:
     """The server and model of a request, for messages."""
 
     url: str
@@ -149,9 +149,9 @@ class About:
         return where(self.url)
 
 
-def about(spec: ModelSpec, *, url: str) -> About:
+def endpoint_of(spec: ModelSpec, *, url: str) -> Endpoint:
     """Return the details about `spec` that messages need."""
-    return About(
+    return Endpoint(
         url=shown(url),
         model=spec.model_name,
         name=spec.label or spec.name,
@@ -177,106 +177,108 @@ def where_to_set(key: KeySource, *, name: str) -> str:
             return f'Give model {name!r} a key: "api_key_env": "NAME_OF_A_VARIABLE" in the registry.'
 
 
-def trouble_of_status(status: int, headers: Mapping[str, str], body: bytes, *, of: About) -> Trouble:
-    """Return the trouble for a response with an error status. Header names are in lower case."""
+def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endpoint: Endpoint) -> AttemptFailure:
+    """Return the failure for a response with an error status. Header names are in lower case."""
     error = error_of_body(body)
     if 300 <= status < 400:
-        return _redirect(headers.get("location", ""), of=of)
+        return _redirect(headers.get("location", ""), endpoint=endpoint)
     if status in {400, 404, 413, 422, 500} and _TOO_LONG.search(error.all):
-        return _too_long(error, of=of)
+        return _too_long(error, endpoint=endpoint)
     if remedy := remedy_for(status, error):
-        return Trouble(failure=_refusal(status, error, of=of), remedy=remedy)
+        return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint), remedy=remedy)
     if status == 401 or (status == 400 and _NO_DATABASE in error.code):
         return _plain(
             FailureKind.UNAUTHORIZED,
-            f"{of.host} refuses the key of model {of.name!r} ({status}).",
-            where_to_set(of.key, name=of.name),
+            f"{endpoint.host} refuses the key of model {endpoint.name!r} ({status}).",
+            where_to_set(endpoint.key, name=endpoint.name),
         )
     if status == 403:
         return _plain(
             FailureKind.UNAUTHORIZED,
-            f"{of.host} does not allow this (403){_said(error)}",
+            f"{endpoint.host} does not allow this (403){_said(error)}",
             "The key is known but has no right to this model or region; use another key or model.",
         )
     if status == 402 or (status in {400, 403, 429} and _QUOTA.search(error.all)):
         return _plain(
             FailureKind.QUOTA,
-            f"The quota at {of.host} is used up ({status}){_said(error)}",
+            f"The quota at {endpoint.host} is used up ({status}){_said(error)}",
             "Add credit there, or choose another model.",
         )
     if status == 429:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
-        return _limited(error, wait, of=of)
+        return _limited(error, wait, endpoint=endpoint)
     if status == 404 or (status == 400 and _UNKNOWN_MODEL.search(error.all)):
-        return _not_found(status, error, of=of)
+        return _not_found(status, error, endpoint=endpoint)
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         failure = ModelFailure(
             kind=FailureKind.SERVER_ERROR,
-            message=f"{status} from {of.host}{_said(error)}",
+            message=f"{status} from {endpoint.host}{_said(error)}",
             advice="The server is in trouble; try again, or choose another model.",
         )
-        return Trouble(failure=failure, again=status in _TRANSIENT, after_s=wait)
-    return Trouble(failure=_refusal(status, error, of=of))
+        return AttemptFailure(failure=failure, again=status in _TRANSIENT, after_s=wait)
+    return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint))
 
 
-def trouble_in_stream(error: ServerError, *, of: About) -> Trouble:
-    """Return the trouble for an error that came with status 200: by its code, else as a server error."""
+def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
+    """Return the failure for an error that came with status 200: by its code, else as a server error."""
     digits = re.match(r"(\d{3})\b", error.code)
     if digits and 400 <= int(digits[1]) <= 599:
         body = f'{{"error":{{"message":{_quoted(error.message)},"code":{_quoted(error.code)}}}}}'
-        return trouble_of_status(int(digits[1]), {}, body.encode(), of=of)
+        return status_failure(int(digits[1]), {}, body.encode(), endpoint=endpoint)
     if _TOO_LONG.search(error.all):
-        return _too_long(error, of=of)
+        return _too_long(error, endpoint=endpoint)
     if remedy := remedy_for(400, error):
-        return Trouble(failure=_refusal(400, error, of=of), remedy=remedy)
+        return AttemptFailure(failure=_refusal(400, error, endpoint=endpoint), remedy=remedy)
     if _QUOTA.search(error.all):
-        return trouble_of_status(402, {}, error.message.encode(), of=of)
+        return status_failure(402, {}, error.message.encode(), endpoint=endpoint)
     if "rate_limit" in error.all or "rate limit" in error.all:
-        return _limited(error, None, of=of)
+        return _limited(error, None, endpoint=endpoint)
     failure = ModelFailure(
         kind=FailureKind.SERVER_ERROR,
-        message=sentence(f"{of.host} reports an error: {error.message or error.code or 'no reason given'}"),
+        message=sentence(f"{endpoint.host} reports an error: {error.message or error.code or 'no reason given'}"),
         advice="Try again, or choose another model.",
     )
-    return Trouble(failure=failure, again="overloaded" in error.all or "server_error" in error.all)
+    return AttemptFailure(failure=failure, again="overloaded" in error.all or "server_error" in error.all)
 
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _plain(kind: FailureKind, message: str, advice: str) -> Trouble:
-    return Trouble(failure=ModelFailure(kind=kind, message=message, advice=advice))
+def _plain(kind: FailureKind, message: str, advice: str) -> AttemptFailure:
+    return AttemptFailure(failure=ModelFailure(kind=kind, message=message, advice=advice))
 
 
-def _redirect(location: str, *, of: About) -> Trouble:
+def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
     target = plain_line(shown(location), limit=200) or "nowhere"
     return _plain(
         FailureKind.REFUSED,
-        f"The endpoint {of.host} redirects to {target}. The key was not sent there.",
+        f"The endpoint {endpoint.host} redirects to {target}. The key was not sent there.",
         "If that is right, write that address into api_url of the registry.",
     )
 
 
-def _too_long(error: ServerError, *, of: About) -> Trouble:
+def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     limit = _limit_in(error)
-    sizes = f" About {of.sent:,} tokens were sent; the registry allows {of.window:,}." if of.sent else ""
+    sizes = (
+        f" About {endpoint.sent:,} tokens were sent; the registry allows {endpoint.window:,}." if endpoint.sent else ""
+    )
     advice = "Choose a role or a model with more room, or start a new conversation."
     if limit:
         advice = f"{advice} From now on its limit of {limit:,} tokens counts."
-    elif of.sent < of.window:
+    elif endpoint.sent < endpoint.window:
         advice = (
             f"{advice[:-1]}; or set context_window of this model in the registry to its limit, then old tool results "
             "are left out in time."
         )
     failure = ModelFailure(
         kind=FailureKind.CONTEXT_TOO_LONG,
-        message=f"The conversation is longer than {of.model} at {of.host} can take{_said(error)}{sizes}",
+        message=f"The conversation is longer than {endpoint.model} at {endpoint.host} can take{_said(error)}{sizes}",
         advice=advice,
         context_limit=limit,
     )
-    return Trouble(failure=failure)
+    return AttemptFailure(failure=failure)
 
 
 def _limit_in(error: ServerError) -> int:
@@ -287,31 +289,31 @@ def _limit_in(error: ServerError) -> int:
     return int(found.replace(",", ""))
 
 
-def _limited(error: ServerError, wait: float | None, *, of: About) -> Trouble:
+def _limited(error: ServerError, wait: float | None, *, endpoint: Endpoint) -> AttemptFailure:
     said = _said(error)
     if wait is not None and wait > LONGEST_WAIT_S:
-        message = f"{of.host} limits the rate for {in_words(wait)}{said}"
+        message = f"{endpoint.host} limits the rate for {in_words(wait)}{said}"
         advice = "Try again now or later, or choose another model."
     else:
-        message = f"{of.host} limits the rate{said}"
+        message = f"{endpoint.host} limits the rate{said}"
         advice = "Wait a little and try again, or choose another model."
     failure = ModelFailure(kind=FailureKind.RATE_LIMITED, message=message, advice=advice)
-    return Trouble(failure=failure, again=True, after_s=wait)
+    return AttemptFailure(failure=failure, again=True, after_s=wait)
 
 
-def _not_found(status: int, error: ServerError, *, of: About) -> Trouble:
-    or_else = f", or nothing answers at {of.url}" if status == 404 else ""
+def _not_found(status: int, error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
+    or_else = f", or nothing answers at {endpoint.url}" if status == 404 else ""
     return _plain(
         FailureKind.NOT_FOUND,
-        f"{of.host} does not know model {of.model!r}{or_else} ({status}){_said(error)}",
+        f"{endpoint.host} does not know model {endpoint.model!r}{or_else} ({status}){_said(error)}",
         "See what it has with: chatops models list",
     )
 
 
-def _refusal(status: int, error: ServerError, *, of: About) -> ModelFailure:
+def _refusal(status: int, error: ServerError, *, endpoint: Endpoint) -> ModelFailure:
     return ModelFailure(
         kind=FailureKind.REFUSED,
-        message=f"{of.host} does not accept the request ({status}){_said(error)}",
+        message=f"{endpoint.host} does not accept the request ({status}){_said(error)}",
         advice="Check this model's settings in the registry with: chatops doctor",
     )
 

@@ -1,4 +1,4 @@
-"""The manner in which a model gets its tools and its calls are read: `tool_format` of the registry, and experience.
+"""How a model gets its tools and how its calls are read: `tool_format` of the registry, and experience.
 
 `auto` sends tools in their own field. They are described in the prompt instead, in the format that the model's family
 was trained to write, if a server refuses the field, or if the tokens that it counts show that the model never saw the
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from chatops.dialects.families import Family, family_of
 from chatops.dialects.writing import WRITABLE
 from chatops.domain.model import ModelReply
-from chatops.models.memory import PROMPTED, Calling, Count, EndpointMemory, Learned
+from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, Learned, TokenCount
 from chatops.policy.registry import HostType, ModelSpec
 
 NATIVE = "native"
@@ -45,24 +45,24 @@ class Withheld:
     """The model does not get its tools: the server refuses them, and the registry allows no other way."""
 
 
-Manner = InField | InPrompt | Withheld
+ToolDelivery = InField | InPrompt | Withheld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A new manner, and the notice about it for the user."""
+class DeliveryChange:
+    """A new delivery, and the notice about it for the user."""
 
-    manner: Manner
+    delivery: ToolDelivery
     text: str
 
 
 def is_free(spec: ModelSpec) -> bool:
-    """Return True if the registry leaves the manner open; an unknown format counts as open."""
+    """Return True if the registry leaves open how tools are delivered; an unknown format counts as open."""
     return spec.tool_format != NATIVE and spec.tool_format not in WRITABLE
 
 
-class FormatChoice:
-    """The choice of the manner for one model at one endpoint."""
+class DeliveryChoice:
+    """Choice of the delivery for one model at one endpoint."""
 
     def __init__(self, spec: ModelSpec, *, memory: EndpointMemory, host: str) -> None:
         """Create the choice; `host` is the server's name in notices."""
@@ -72,8 +72,8 @@ class FormatChoice:
         self._withheld = False
         self.family: Family = family_of(spec.model_name)
 
-    def manner(self) -> Manner:
-        """Return the manner of the next request."""
+    def delivery(self) -> ToolDelivery:
+        """Return the delivery of the next request."""
         if self._spec.tool_format in WRITABLE:
             return InPrompt(format=self._spec.tool_format)
         if not is_free(self._spec):
@@ -83,64 +83,64 @@ class FormatChoice:
             return InPrompt(format=learned.format if learned.format in WRITABLE else self.family.prompted)
         return InField(reads_text=True)
 
-    def after_refusal(self, manner: Manner) -> Change | None:
+    def after_refusal(self, delivery: ToolDelivery) -> DeliveryChange | None:
         """Return the change to try after the server refused the tool field; None if it was not sent."""
-        if not isinstance(manner, InField):
+        if not isinstance(delivery, InField):
             return None
         if not is_free(self._spec):
-            return Change(
-                manner=Withheld(),
+            return DeliveryChange(
+                delivery=Withheld(),
                 text=f"{self._host} does not take tools, and tool_format is native, so {self._name} is asked without "
                 'any. With "tool_format": "auto" they would be described in its prompt.',
             )
-        return Change(
-            manner=InPrompt(format=self.family.prompted),
+        return DeliveryChange(
+            delivery=InPrompt(format=self.family.prompted),
             text=f"{self._host} does not take tools for {self._name}, so they are described in its prompt "
             f"({self.family.prompted}). {self._reset}",
         )
 
-    def worked(self, manner: Manner) -> None:
-        """Remember this manner: a request in it was answered after another manner was refused."""
-        if manner == self.manner():
+    def confirm(self, delivery: ToolDelivery) -> None:
+        """Remember this delivery: a request with it was answered after another delivery was refused."""
+        if delivery == self.delivery():
             return
-        match manner:
+        match delivery:
             case InPrompt(format=format_) if is_free(self._spec):
-                self._memory.learn(Learned(calling=Calling.REFUSED, format=format_))
+                self._memory.learn(Learned(calling=CallStyle.REFUSED, format=format_))
             case Withheld():
                 # Not stored: each start tries again, and reports it again.
                 self._withheld = True
 
-    def heard(self, reply: ModelReply, manner: Manner, *, text_format: str, tools: int, rest: int) -> str:
+    def observe(self, reply: ModelReply, delivery: ToolDelivery, *, text_format: str, tools: int, rest: int) -> str:
         """Learn from a reply; return a notice for the user, or an empty string.
 
         `text_format` is the format of calls that were read from the text. `tools` is the size of that field in the
         request (0: it was not sent), `rest` the size of the messages, both in bytes.
         """
         known = self._learned()
-        if is_free(self._spec) and known is not None and known.calling is Calling.IGNORED:
+        if is_free(self._spec) and known is not None and known.calling is CallStyle.IGNORED:
             return self._after_native_call() if reply.calls and not text_format else ""
-        if manner != InField(reads_text=True) or not tools:
+        if delivery != InField(reads_text=True) or not tools:
             return ""
         if text_format:
-            self._memory.learn(Learned(calling=Calling.TEXT, format=text_format))
-            if known is not None and known.calling is Calling.TEXT:
+            self._memory.learn(Learned(calling=CallStyle.TEXT, format=text_format))
+            if known is not None and known.calling is CallStyle.TEXT:
                 return ""
             return f"{self._host} gives the calls of {self._name} as text ({text_format}); they are read out of it."
         if reply.calls:
-            self._memory.learn(Learned(calling=Calling.NATIVE))
+            self._memory.learn(Learned(calling=CallStyle.NATIVE))
             return ""
         if known is not None or self._counts_for_others:
             return ""
         if not _without_tools(reply, tools=tools, rest=rest):
             self._memory.keep_count(None)
             return ""
-        count = Count(tokens=reply.usage.input_tokens if reply.usage is not None else 0, size=rest)
+        count = TokenCount(tokens=reply.usage.input_tokens if reply.usage is not None else 0, size=rest)
         before = self._memory.count()
         if before is None or not _agree(before, count):
             self._memory.keep_count(count)
             return ""
         self._memory.keep_count(None)
-        self._memory.learn(Learned(calling=Calling.IGNORED, format=self.family.prompted, by_count=True))
+        self._memory.learn(Learned(calling=CallStyle.IGNORED, format=self.family.prompted, by_count=True))
         return (
             f"{self._host} took the tools and did not show them to {self._name}; from the next request on they are "
             f"described in its prompt ({self.family.prompted}). {self._reset}"
@@ -158,7 +158,7 @@ class FormatChoice:
 
     def _after_native_call(self) -> str:
         """Withdraw the conclusion that the server hides tools."""
-        self._memory.learn(Learned(calling=Calling.NATIVE))
+        self._memory.learn(Learned(calling=CallStyle.NATIVE))
         return (
             f"{self._name} called a tool in the API's own field; from the next request on tools are sent there again."
         )
@@ -183,7 +183,7 @@ def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
     return rest / BYTES_PER_TOKEN <= reply.usage.input_tokens < tools / BYTES_PER_TOKEN
 
 
-def _agree(before: Count, now: Count) -> bool:
+def _agree(before: TokenCount, now: TokenCount) -> bool:
     """Return True if the request grew and its count grew with it: a fixed number is not a count."""
     grown = now.size - before.size
     return grown > 0 and now.tokens - before.tokens >= grown / BYTES_PER_TOKEN

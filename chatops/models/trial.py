@@ -14,7 +14,7 @@ from chatops.domain.tools import RawCall, ToolSpec
 from chatops.models.base import Failed, Replied
 from chatops.models.client import RegistryClient
 from chatops.models.hosts import base_url, shown
-from chatops.models.memory import PROMPTED, Calling, EndpointMemory, Learned, Notes, NotesInMemory
+from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, InMemoryTextStore, Learned, TextStore
 from chatops.models.tool_delivery import is_free
 from chatops.policy.registry import ModelSpec
 
@@ -30,7 +30,7 @@ _SYSTEM = "You are being asked whether you can call tools."
 _QUESTION = f"Call the tool ping with the word {WORD}. Do not answer in words; only call the tool."
 
 
-class Finding(StrEnum):
+class TrialOutcome(StrEnum):
     """Result of a trial."""
 
     NATIVE = "native"
@@ -49,57 +49,57 @@ class Finding(StrEnum):
 class Trial:
     """Everything found out about a model's calls."""
 
-    finding: Finding
+    outcome: TrialOutcome
     format: str = ""
     """Format of calls in text, or the format that was requested without success."""
     said: str = ""
     """The beginning of the answer, or the problem with the call."""
-    calling: Calling | None = None
+    calling: CallStyle | None = None
     """The way in which the model calls tools, if that was learned."""
     failure: ModelFailure | None = None
 
 
-async def try_calling(spec: ModelSpec, *, remembered: Notes) -> Trial:
+async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
     """Ask the model to call `PING`, and remember how it did. Without a reply, earlier knowledge is kept.
 
     Raises ConfigError if the spec cannot be used.
     """
     trial, learned = await _tried(spec)
-    if trial.finding in (Finding.NO_CALL, Finding.UNREADABLE) and is_free(spec):
+    if trial.outcome in (TrialOutcome.NO_CALL, TrialOutcome.UNREADABLE) and is_free(spec):
         prompted = family_of(spec.model_name).prompted
         if learned is None:
             second, _ = await _tried(replace(spec, tool_format=prompted))
-            if second.finding is Finding.PROMPTED:
-                learned = Learned(calling=Calling.IGNORED, format=prompted)
+            if second.outcome is TrialOutcome.PROMPTED:
+                learned = Learned(calling=CallStyle.IGNORED, format=prompted)
                 trial = replace(second, calling=learned.calling)
     memory = EndpointMemory(remembered, url=shown(base_url(spec)), model=spec.model_name)
     if learned is not None:
         memory.learn(learned)
-    elif trial.finding is not Finding.FAILED:
+    elif trial.outcome is not TrialOutcome.FAILED:
         memory.forget()
     return trial
 
 
 async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     """Return one trial, and what the client learned from it, starting without earlier knowledge."""
-    notes = NotesInMemory()
+    notes = InMemoryTextStore()
     heard = await _heard(spec, notes=notes)
     learned = EndpointMemory(notes, url=shown(base_url(spec)), model=spec.model_name).learned()
     if isinstance(heard, ModelFailure):
-        return Trial(finding=Finding.FAILED, failure=heard), None
+        return Trial(outcome=TrialOutcome.FAILED, failure=heard), None
     named = spec.tool_format if spec.tool_format in WRITABLE else ""
     format_ = learned.format if learned is not None else named
     calling = None if learned is None else learned.calling
     if not heard.calls:
         said = heard.text.strip()[:200]
-        return Trial(finding=Finding.NO_CALL, format=format_, said=said, calling=calling), learned
+        return Trial(outcome=TrialOutcome.NO_CALL, format=format_, said=said, calling=calling), learned
     if wrong := _wrong(heard.calls[0]):
-        return Trial(finding=Finding.UNREADABLE, format=format_, said=wrong), learned
+        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, said=wrong), learned
     if named or calling in PROMPTED:
-        return Trial(finding=Finding.PROMPTED, format=format_, calling=calling), learned
-    if calling is Calling.TEXT:
-        return Trial(finding=Finding.TEXT, format=format_), learned
-    return Trial(finding=Finding.NATIVE), learned
+        return Trial(outcome=TrialOutcome.PROMPTED, format=format_, calling=calling), learned
+    if calling is CallStyle.TEXT:
+        return Trial(outcome=TrialOutcome.TEXT, format=format_), learned
+    return Trial(outcome=TrialOutcome.NATIVE), learned
 
 
 def _wrong(call: RawCall) -> str:
@@ -109,7 +109,7 @@ def _wrong(call: RawCall) -> str:
     return call.problem.partition(";")[0]
 
 
-async def _heard(spec: ModelSpec, *, notes: Notes) -> ModelReply | ModelFailure:
+async def _heard(spec: ModelSpec, *, notes: TextStore) -> ModelReply | ModelFailure:
     request = ModelRequest(
         model=spec.name,
         system=_SYSTEM,

@@ -41,7 +41,7 @@ _NOTHING_THOUGHT = " "
 """Content of a field that must be present: some servers treat an empty one as missing."""
 
 
-class Scope(StrEnum):
+class ReplayScope(StrEnum):
     """Messages with which reasoning is sent back."""
 
     NOWHERE = "nowhere"
@@ -51,24 +51,24 @@ class Scope(StrEnum):
     """Also each older message with calls; the field is always present there."""
 
 
-_TABLE: tuple[tuple[str, Scope], ...] = (
-    (r"deepseek-(v3\.2|v[4-9]|reasoner|chat$)", Scope.EVERY_CALL),
-    (r"kimi-(k2-thinking|k2\.[5-9]|k[3-9])", Scope.EVERY_CALL),
-    (r"minimax-m\d|glm-(4\.[5-9]|[5-9])|gpt-oss|mimo-v\d|nemotron-3|step-3\.[5-9]|qwen3\.[5-9]", Scope.THIS_TURN),
+_TABLE: tuple[tuple[str, ReplayScope], ...] = (
+    (r"deepseek-(v3\.2|v[4-9]|reasoner|chat$)", ReplayScope.EVERY_CALL),
+    (r"kimi-(k2-thinking|k2\.[5-9]|k[3-9])", ReplayScope.EVERY_CALL),
+    (r"minimax-m\d|glm-(4\.[5-9]|[5-9])|gpt-oss|mimo-v\d|nemotron-3|step-3\.[5-9]|qwen3\.[5-9]", ReplayScope.THIS_TURN),
 )
 
 
-def scope_of(model_name: str) -> Scope:
+def scope_of(model_name: str) -> ReplayScope:
     """Return what a model wants, by the server's name for it."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
-    return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), Scope.NOWHERE)
+    return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), ReplayScope.NOWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenBack:
+class ReasoningReplay:
     """The way in which reasoning is sent back in one request."""
 
-    scope: Scope = Scope.NOWHERE
+    scope: ReplayScope = ReplayScope.NOWHERE
     field: str = FIELDS[0]
     """A field of the message, or IN_CONTENT."""
     to: str = ""
@@ -76,15 +76,15 @@ class GivenBack:
 
     def of(self, message: AssistantMessage, *, this_turn: bool) -> str:
         """Return the reasoning to send with `message`; empty means that the field is left out."""
-        if self.scope is Scope.NOWHERE:
+        if self.scope is ReplayScope.NOWHERE:
             return ""
         own = message.reasoning if message.model == self.to else ""
-        if self.scope is Scope.EVERY_CALL and message.calls:
+        if self.scope is ReplayScope.EVERY_CALL and message.calls:
             return own or ("" if self.field == IN_CONTENT else _NOTHING_THOUGHT)
         return own if this_turn else ""
 
 
-NOT_GIVEN_BACK = GivenBack()
+NO_REPLAY = ReasoningReplay()
 
 
 DONE_WITHOUT_OUTPUT = "Tool executed successfully"
@@ -112,7 +112,7 @@ def encode(value: JsonValue) -> bytes:
     return scrub(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode("utf-8")
 
 
-def sent_arguments(arguments: str) -> str:
+def wire_arguments(arguments: str) -> str:
     """Return the arguments of a call of the history as the model wrote them, or inside an object if they are not one.
 
     llama.cpp and vLLM parse the whole history with each request: one malformed call would make all later ones fail.
@@ -131,30 +131,30 @@ def _no_json(constant: str) -> None:
     raise ValueError(constant)
 
 
-def content_of(message: ToolMessage) -> str:
+def result_content(message: ToolMessage) -> str:
     """Return the text of a result for the model; never empty."""
     empty = DONE_WITHOUT_OUTPUT if message.outcome is Outcome.SUCCESS else f"({message.outcome.value})"
     return message.content if message.content.strip() else empty
 
 
-def content_said(message: UserMessage) -> str:
+def user_content(message: UserMessage) -> str:
     """Return the user's text; never empty."""
     return message.text if message.text.strip() else EMPTY_MESSAGE
 
 
-def says_nothing(message: AssistantMessage) -> bool:
+def is_empty(message: AssistantMessage) -> bool:
     """Return True if nothing of the message can be sent: servers refuse a message with neither text nor calls."""
     return not message.calls and not message.text.strip()
 
 
-def said_text(message: AssistantMessage) -> str:
+def assistant_text(message: AssistantMessage) -> str:
     """Return the model's text, with a mark where it was cut off."""
     if not message.text.strip():
         return ""
     return f"{message.text}\n{CUT_OFF}" if message.incomplete else message.text
 
 
-def sent_name(name: str) -> str:
+def wire_name(name: str) -> str:
     """Return the name of a call of the history as servers accept it: a model may have written anything."""
     return _ODD_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
@@ -187,7 +187,7 @@ class MessageEncoder:
         self._keep = keep
         self._fragments: dict[MessageId, _Fragment] = {}
 
-    def array(self, messages: Iterable[Message], *, system: str, given_back: GivenBack = NOT_GIVEN_BACK) -> bytes:
+    def array(self, messages: Iterable[Message], *, system: str, replay: ReasoningReplay = NO_REPLAY) -> bytes:
         """Return the whole array as JSON bytes."""
         messages = tuple(messages)
         results, unanswered = results_of(messages), after_no_reply(messages)
@@ -200,12 +200,12 @@ class MessageEncoder:
                     if place in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[place]}))
                     fragments.append(self._once(message))
-                case AssistantMessage() if says_nothing(message):
+                case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
                     ids = tuple(self._new_id(call.id, given) for call in message.calls)
-                    reasoning = given_back.of(message, this_turn=place > turn)
-                    fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=given_back.field))
+                    reasoning = replay.of(message, this_turn=place > turn)
+                    fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=replay.field))
                     fragments += [self._result(*pair) for pair in zip(ids, results.get(place, ()), strict=True)]
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
@@ -249,17 +249,17 @@ def _object(
 ) -> JsonValue:
     match message:
         case UserMessage():
-            return {"role": "user", "content": content_said(message)}
+            return {"role": "user", "content": user_content(message)}
         case AssistantMessage():
             return _assistant(message, ids=ids, reasoning=reasoning, field=field)
         case ToolMessage():
-            return {"role": "tool", "tool_call_id": ids[0], "content": content_of(message)}
+            return {"role": "tool", "tool_call_id": ids[0], "content": result_content(message)}
         case _:
             assert_never(message)
 
 
 def _assistant(message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
-    text = said_text(message)
+    text = assistant_text(message)
     if reasoning and field == IN_CONTENT:
         text = f"<think>\n{reasoning}\n</think>\n\n{text}"
     # Never null and never absent beside calls: llama.cpp's Python server answers 500 to either.
@@ -271,7 +271,7 @@ def _assistant(message: AssistantMessage, *, ids: tuple[str, ...], reasoning: st
             {
                 "id": id_,
                 "type": "function",
-                "function": {"name": sent_name(call.name), "arguments": sent_arguments(call.arguments)},
+                "function": {"name": wire_name(call.name), "arguments": wire_arguments(call.arguments)},
             }
             for id_, call in zip(ids, message.calls, strict=True)
         ]

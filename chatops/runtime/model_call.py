@@ -16,11 +16,11 @@ from chatops.models.base import (
     Failed,
     ModelClient,
     ModelEvent,
-    ReasoningPiece,
-    Remark,
+    ModelNotice,
+    ReasoningChunk,
     Replied,
     Retrying,
-    TextPiece,
+    TextChunk,
     Waiting,
 )
 from chatops.models.retry import in_words
@@ -68,16 +68,16 @@ class ModelCall:
         thought = thought_id(self.number)
         self._passing(event)
         match event:
-            case TextPiece(text=text):
+            case TextChunk(text=text):
                 reach("in_stream")
                 self.text.append(text)
                 self.publish(TextDelta(id=thought, parent_id=self.number, text=text))
-            case ReasoningPiece(text=text):
+            case ReasoningChunk(text=text):
                 self.reasoning.append(text)
                 self.publish(ReasoningDelta(id=thought, parent_id=self.number, text=text))
             case Retrying() | Waiting():
                 pass
-            case Remark(text=text):
+            case ModelNotice(text=text):
                 # These notices stay. Only those about waiting and retrying replace each other.
                 self.remarks += 1
                 self.publish(Notice(id=f"{self.number}.remark{self.remarks}", parent_id=self.number, text=text))
@@ -132,7 +132,8 @@ class ModelCall:
 def told(event: Retrying | Waiting) -> str:
     """Return the notice to show while no data comes."""
     if isinstance(event, Retrying):
-        return f"{event.reason} Trying again in {in_words(event.left_s)} ({event.attempt} of {event.of}); Esc stops it."
+        attempt = f"{event.attempt} of {event.attempts}"
+        return f"{event.reason} Trying again in {in_words(event.left_s)} ({attempt}); Esc stops it."
     if event.limit_s is None:
         return f"Waiting for {in_words(event.seconds)} until other requests to this model are over; Esc stops it."
     but = ", but the server is alive" if event.alive else ""
@@ -147,9 +148,9 @@ def told_after(event: Retrying | Waiting, *, stopped: bool = False, failed: bool
     itself.
     """
     if isinstance(event, Retrying) and failed:
-        return f"Tried again ({event.attempt} of {event.of})."
+        return f"Tried again ({event.attempt} of {event.attempts})."
     if isinstance(event, Retrying):
-        tried = "It was not tried again." if stopped else f"Tried again ({event.attempt} of {event.of})."
+        tried = "It was not tried again." if stopped else f"Tried again ({event.attempt} of {event.attempts})."
         return f"{event.reason} {tried}"
     if event.limit_s is None:
         return f"Waited for {in_words(event.seconds)} until other requests to this model were over."

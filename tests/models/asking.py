@@ -8,7 +8,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, UserMessage
 from chatops.domain.model import ModelFailure, ModelReply, ModelRequest, ToolChoice
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
-from chatops.models.base import Failed, ModelEvent, ReasoningPiece, Remark, Replied, Retrying, TextPiece
+from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
 from chatops.models.client import RegistryClient
 from chatops.models.response import Pace
 from chatops.policy.registry import ModelSpec, Timeouts
@@ -52,11 +52,11 @@ class Heard:
 
     @property
     def text(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, TextPiece))
+        return "".join(event.text for event in self.events if isinstance(event, TextChunk))
 
     @property
     def reasoning(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, ReasoningPiece))
+        return "".join(event.text for event in self.events if isinstance(event, ReasoningChunk))
 
     @property
     def retries(self) -> list[Retrying]:
@@ -64,7 +64,7 @@ class Heard:
 
     @property
     def remarks(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Remark)]
+        return [event.text for event in self.events if isinstance(event, ModelNotice)]
 
 
 def spec_for(server: FakeOpenAI, **changes: object) -> ModelSpec:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.models.errortext import LINE_LIMIT, plain_line
+from chatops.models.error_text import LINE_LIMIT, plain_line
 from chatops.models.retry import retry_after
 
 

@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.models import failures
 from chatops.models.client import RegistryClient
-from chatops.models.memory import NotesInMemory
+from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import KeySource, Timeouts
 from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Pause, Raw, Reply, error, says
@@ -192,7 +192,7 @@ async def test_a01_retry_after_is_honoured_and_shown() -> None:
     async with FakeOpenAI([error(429, "slow", headers=(("Retry-After", "0.01"),)), says("there")]) as server:
         heard = await ask(server)
     (retry,) = heard.retries
-    assert (retry.attempt, retry.of, retry.delay_s) == (2, 3, 0.01)
+    assert (retry.attempt, retry.attempts, retry.delay_s) == (2, 3, 0.01)
     assert "limits the rate" in retry.reason
     assert heard.reply.text == "there"
 
@@ -200,7 +200,7 @@ async def test_a01_retry_after_is_honoured_and_shown() -> None:
 @pytest.mark.parametrize("field", ["stream_options", "temperature"])
 async def test_a10_refused_field_is_dropped_once_and_remembered(field: str) -> None:
     refusal = error(400, f"Unknown parameter: '{field}'.")
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(request: object) -> Reply:
         return refusal if field in server.requests[-1].body else says("fine")
@@ -217,7 +217,7 @@ async def test_a10_refused_field_is_dropped_once_and_remembered(field: str) -> N
 
 
 async def test_a10_a_refused_tool_choice_is_asked_for_again_at_the_next_start() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(_: object) -> Reply:
         refusal = error(400, "Unknown parameter: 'tool_choice'.")
@@ -241,7 +241,7 @@ async def test_a10_what_reasoning_models_refuse_at_the_end_of_a_sentence_is_no_f
 
 
 async def test_a10_with_the_native_format_tools_are_left_out_and_offered_again_at_the_next_start() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(_: object) -> Reply:
         return error(400, "this model does not support tools") if "tools" in server.requests[-1].body else says("ok")

@@ -10,7 +10,7 @@ from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import RawCall, ToolCall
 from chatops.models.assemble import Assembler
-from chatops.models.base import TextPiece
+from chatops.models.base import TextChunk
 from tests.models.asking import ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, says, sse, stream
 
@@ -223,7 +223,7 @@ async def test_c28_one_token_for_ever_can_be_stopped_and_is_stopped_at_last(monk
     assert "more than any reply" in heard.failure.message
     assert heard.failure.partial_text == heard.text
     assert set(heard.text.split()) == {"the"} and len(heard.text) >= 39_000
-    assert isinstance(first, TextPiece)
+    assert isinstance(first, TextChunk)
 
 
 @pytest.mark.parametrize(

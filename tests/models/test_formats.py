@@ -12,7 +12,7 @@ from chatops.domain.model import FailureKind, ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.models.client import RegistryClient
-from chatops.models.memory import NotesInMemory
+from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import HostType, ModelSpec, Price
 from tests.models.asking import Heard, ask, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, call, calls, delta, error, says, stream
@@ -100,7 +100,7 @@ def told_in_prompt(request: SeenRequest) -> bool:
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=list(REFUSALS))
 async def test_a_server_that_takes_no_tools_is_told_of_them_in_the_prompt(refusal: Reply) -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(request: SeenRequest) -> Reply:
         return refusal if "tools" in request.body else says("fine")
@@ -156,7 +156,7 @@ async def test_a_refusal_after_the_first_token_is_not_worked_around() -> None:
 
 
 async def test_nothing_is_remembered_of_a_way_that_did_not_work_either() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     replies: list[Reply] = [error(400, "this model does not support tools"), error(401, "no"), says("fine")]
     async with FakeOpenAI(replies) as server:
         client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
@@ -167,7 +167,7 @@ async def test_nothing_is_remembered_of_a_way_that_did_not_work_either() -> None
 
 
 async def test_what_another_version_learned_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     replies: list[Reply] = [error(400, "this model does not support tools"), says("fine"), says("native again")]
     async with FakeOpenAI(replies) as server:
         await _once(server, store)
@@ -177,7 +177,7 @@ async def test_what_another_version_learned_is_tried_anew(monkeypatch: pytest.Mo
     assert heard.reply.text == "native again"
 
 
-async def _once(server: FakeOpenAI, store: NotesInMemory, spec: ModelSpec | None = None) -> Heard:
+async def _once(server: FakeOpenAI, store: InMemoryTextStore, spec: ModelSpec | None = None) -> Heard:
     client = RegistryClient({"test": spec or spec_for(server)}.get, remembered=store, environ={})
     try:
         return await hear(client)
@@ -187,7 +187,7 @@ async def _once(server: FakeOpenAI, store: NotesInMemory, spec: ModelSpec | None
 
 @pytest.mark.parametrize("note", ["{", "[]", '{"calling": "refused"}', '{"calling": 3, "format": 4}', "null"])
 async def test_a_note_that_cannot_be_read_counts_as_none(note: str) -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     async with FakeOpenAI(lambda _: says("fine")) as server:
         store.set(f"endpoint:tools:{server.url} fake-model", note)
         await _once(server, store)
@@ -239,7 +239,7 @@ def without_tools(request: SeenRequest) -> dict[str, int]:
 
 
 async def test_two_counts_without_the_tools_move_them_into_the_prompt() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     async with FakeOpenAI(lambda seen: says("I cannot read files.", usage=without_tools(seen))) as server:
         remarks = []
         for turn in range(4):
@@ -285,7 +285,7 @@ async def test_litellm_counts_are_not_used() -> None:
 
 
 async def test_a_conclusion_from_counts_ends_when_the_server_turns_out_to_be_litellm() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     async with FakeOpenAI(lambda seen: says("no", usage=without_tools(seen))) as server:
         for turn, host_type in enumerate([HostType.OPENAI, HostType.OPENAI, HostType.OPENAI, HostType.LITELLM]):
             lookup = {"test": spec_for(server, host_type=host_type)}.get
@@ -309,7 +309,7 @@ async def test_one_odd_count_between_others_changes_nothing() -> None:
 
 
 async def test_a_native_call_takes_the_conclusion_back() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(seen: SeenRequest) -> Reply:
         if len(server.requests) == 3:
@@ -444,7 +444,7 @@ async def test_reasoning_goes_back_in_the_field_it_came_in() -> None:
 
 
 async def test_a_server_that_demands_reasoning_gets_it_and_it_is_remembered() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
 
     def reply(request: SeenRequest) -> Reply:
         return says("fine") if thought_of(request) == ["I look."] else WANTED

@@ -11,10 +11,10 @@ from chatops.dialects.families import family_of
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.domain.tools import BUILT_IN_TOOLS, RawCall, ToolSpec
 from chatops.models.assemble import Assembler
-from chatops.models.base import ReasoningPiece, TextPiece
-from chatops.models.calls import UNSURE, OfferMaker
+from chatops.models.base import ReasoningChunk, TextChunk
+from chatops.models.calls import UNSURE, TextToolsBuilder
 from chatops.models.client import RegistryClient
-from chatops.models.memory import NotesInMemory
+from chatops.models.memory import InMemoryTextStore
 from tests.models.asking import Heard, ask, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, delta, says, sse, stream
 
@@ -55,7 +55,7 @@ async def test_a_reply_that_is_not_streamed_is_read_too() -> None:
 
 
 async def test_tools_stay_in_their_field_and_it_is_said_once() -> None:
-    store = NotesInMemory()
+    store = InMemoryTextStore()
     async with FakeOpenAI(lambda _: says(CALL)) as server:
         remarks: list[str] = []
         for _ in range(2):
@@ -238,7 +238,7 @@ async def test_a_native_reply_after_calls_in_text_is_taken_as_it_is() -> None:
 )
 def test_a_reply_is_the_same_however_it_is_cut(text: str, data: st.DataObject) -> None:
     def assembled(pieces: list[str]) -> tuple[str, str, tuple[RawCall, ...]]:
-        assembler = Assembler(OfferMaker(family_of("")).of((READ,), may_call=True))
+        assembler = Assembler(TextToolsBuilder(family_of("")).of((READ,), may_call=True))
         said = []
         for piece in pieces:
             assembler.add(delta(piece))
@@ -247,8 +247,8 @@ def test_a_reply_is_the_same_however_it_is_cut(text: str, data: st.DataObject) -
         said += assembler.close()
         reply = assembler.reply()
         if "</think>" not in text:
-            assert "".join(piece.text for piece in said if isinstance(piece, TextPiece)) == reply.text
-            assert "".join(piece.text for piece in said if isinstance(piece, ReasoningPiece)) == reply.reasoning
+            assert "".join(piece.text for piece in said if isinstance(piece, TextChunk)) == reply.text
+            assert "".join(piece.text for piece in said if isinstance(piece, ReasoningChunk)) == reply.reasoning
         return reply.text, reply.reasoning, reply.calls
 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))

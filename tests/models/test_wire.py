@@ -23,7 +23,7 @@ from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
 from chatops.models.hosts import HOSTS, Host, host_of
 from chatops.models.tool_delivery import InField
-from chatops.models.wire import UNREADABLE, MessageEncoder, encode, sent_arguments, wire_id
+from chatops.models.wire import UNREADABLE, MessageEncoder, encode, wire_arguments, wire_id
 from chatops.policy.registry import HostType, ModelSpec
 from tests.support.fake_openai import violations_of
 
@@ -61,7 +61,7 @@ def result(number: int, call: str, content: str, outcome: Outcome = Outcome.SUCC
 def body_of(*messages: Message, spec: ModelSpec | None = None, host: Host = OPENAI, **changes: Any) -> dict[str, Any]:
     request = ModelRequest(model="m", system=changes.pop("system", "Be brief."), messages=messages, **changes)
     spec = spec or ModelSpec(name="m", api_url="http://h/v1", model_name="gpt-x")
-    return dict(json.loads(BodyBuilder(spec, host=host).build(request, manner=InField(reads_text=True)).data))
+    return dict(json.loads(BodyBuilder(spec, host=host).build(request, delivery=InField(reads_text=True)).data))
 
 
 def test_golden_body_of_a_role_with_two_calls() -> None:
@@ -137,7 +137,7 @@ def test_golden_body_of_a_role_with_two_calls() -> None:
     ],
 )
 def test_arguments_of_the_history_are_an_object_whatever_was_written(written: str, sent: str) -> None:
-    assert sent_arguments(written) == sent
+    assert wire_arguments(written) == sent
 
 
 def test_c30_dangling_calls_get_a_result_and_strangers_are_dropped() -> None:

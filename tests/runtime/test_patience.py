@@ -6,7 +6,7 @@ from chatops.models.base import Retrying, Waiting
 from chatops.models.retry import countdown
 from chatops.runtime.model_call import told, told_after
 
-RETRYING = Retrying(reason="It is busy.", attempt=2, of=3, delay_s=8.0, left_s=3.0)
+RETRYING = Retrying(reason="It is busy.", attempt=2, attempts=3, delay_s=8.0, left_s=3.0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from chatops.models.deltas import NOTHING, JsonObject, as_count, as_list, as_object, as_text
+from chatops.models.server_json import NOTHING, JsonObject, as_count, as_list, as_object, as_text
 from chatops.models.wire import scrub
 
 LINE_LIMIT = 300
