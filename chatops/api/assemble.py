@@ -11,8 +11,7 @@ from chatops.api.registry import StepKey, ToolRegistry
 from chatops.api.step import Step, Validator
 from chatops.api.tools import SOURCE, AnyTool, OwnTool, as_tool
 from chatops.config.document import EXPECTED, key_of, nearest
-from chatops.config.workflow_model import WorkflowEntry, keys_beside
-from chatops.config.workflow_read import spec_of
+from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
 from chatops.domain.errors import ConfigError
 from chatops.policy.workflow import WorkflowSpec
 from chatops.tools.base import Tool

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from chatops.api.tools import SOURCE, LevelWord, VerdictWord
-from chatops.config.workflow_schema import schema_fault
+from chatops.config.workflow_check import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.context import screen, with_app
-from chatops.config.locate import Json, parse, with_value
+from chatops.config.document import Json, parse, with_value
 from chatops.config.paths import write_private
-from chatops.config.registry import packaged_registry, read_registry
+from chatops.config.registry import packaged_registry
+from chatops.config.registry_read import read_registry
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen
 from chatops.models.discover import Probe, details, probe

@@ -6,9 +6,10 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import screen
-from chatops.config.paths import find_paths
-from chatops.config.registry import SITE_REGISTRY, json_schema, load_registry, read_registry
-from chatops.config.registry_read import MAX_BYTES
+from chatops.config.paths import SITE_REGISTRY, find_paths
+from chatops.config.registry import load_registry
+from chatops.config.registry_model import json_schema
+from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry

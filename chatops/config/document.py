@@ -1,13 +1,107 @@
-"""A parsed configuration file: values with their positions, and errors that name file, line, column and key."""
+"""Configuration files with positions: line and column of each value and key, and errors that name them.
 
+Accepts RFC 8259 JSON, plus comments from ``//`` to the end of the line wherever white space is allowed. A key that
+occurs twice in one object is an error, because parsers disagree on which one counts. Lines and columns count from 1;
+columns count characters.
+"""
+
+import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING
 
-from pydantic_core import ErrorDetails
-
-from chatops.config.locate import Located, MalformedFileError, Path, dotted, parse
 from chatops.domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+"""A parsed value."""
+
+Place = tuple[int, int]
+"""Line and column."""
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from the top level down to a value."""
+
+MAX_DEPTH = 64
+_INDENT = "  "
+
+_SPACE = re.compile(r"(?:[ \t\n\r]+|//[^\n\r]*)*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+
+
+class MalformedFileError(Exception):
+    """The text is not valid JSON or YAML; says why and where."""
+
+    def __init__(self, why: str, *, place: Place, path: Path = ()) -> None:
+        super().__init__(why)
+        self.why = why
+        self.place = place
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A parsed value and the positions of its parts: the key of a member, the value of an element."""
+
+    value: Json
+    places: dict[Path, Place] = field(repr=False)
+    spans: dict[Path, tuple[int, int]] = field(default_factory=dict, repr=False)
+    """Start and end of each value in the text, in characters. Only `parse` fills it."""
+
+    def place(self, path: Path) -> Place:
+        """Return the position of `path`, or of its nearest ancestor that exists."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, (1, 1))
+
+
+def parse(text: str) -> Located:
+    """Parse JSON. Raises MalformedFileError."""
+    reader = _Reader(text)
+    value = reader.document()
+    return Located(value=value, places=reader.places, spans=reader.spans)
+
+
+def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
+    """Return `text` with `value` at `path`. Missing objects on the way are added; comments and layout stay.
+
+    The parents in `path` must be objects, which the caller checks. Raises MalformedFileError if `text` is not JSON.
+    """
+    spans = parse(text).spans
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if path in spans:
+        start, end = spans[path]
+        return text[:start] + _indented(value, by=len(path), newline=newline) + text[end:]
+    *parents, key = path
+    if tuple(parents) not in spans:
+        return with_value(text, tuple(parents), {key: value})
+    start, _ = spans[tuple(parents)]
+    name = json.dumps(key, ensure_ascii=False)
+    member = f"{newline}{_INDENT * len(path)}{name}: {_indented(value, by=len(path), newline=newline)}"
+    has_members = any(other[:-1] == tuple(parents) for other in spans if other)
+    rest = text[start + 1 :]
+    if has_members:
+        return f"{text[: start + 1]}{member},{'' if rest[:1].isspace() else ' '}{rest}"
+    return f"{text[: start + 1]}{member}{newline}{_INDENT * len(parents)}{rest}"
+
+
+def _indented(value: Json, *, by: int, newline: str) -> str:
+    return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", newline + _INDENT * by)
+
+
+def dotted(path: Path) -> str:
+    """Return a path in its usual notation: ``roles.coder.rules[0].verdict``."""
+    out = ""
+    for part in path:
+        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
+    return out
+
 
 EXPECTED = {
     "model_type": "an object {…} has to stand here",
@@ -42,7 +136,9 @@ class Document:
         """Return an error at `path`."""
         return ConfigError(f"{self.where(path)}: {why}.", advice=advice or self.advice)
 
-    def invalid(self, detail: ErrorDetails, *, keys: Callable[[Path], Sequence[str]], prefix: Path = ()) -> ConfigError:
+    def invalid(
+        self, detail: "ErrorDetails", *, keys: Callable[[Path], Sequence[str]], prefix: Path = ()
+    ) -> ConfigError:
         """Convert an error that pydantic found in the value at `prefix`; `keys` returns the known keys there."""
         inner = tuple(part for part in detail["loc"] if part != "[key]")
         path = (*prefix, *inner)
@@ -85,3 +181,143 @@ def nearest(word: str, known: Sequence[str]) -> str:
     """Return the end of a sentence that suggests the most similar of `known`; empty if none is similar."""
     near = get_close_matches(word, known, n=1)
     return f"; {near[0]!r} may be meant" if near else ""
+
+
+class _Reader:
+    """One pass over the text that records positions."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.index = 0
+        self.places: dict[Path, Place] = {}
+        self.spans: dict[Path, tuple[int, int]] = {}
+        self._line = 1
+        self._line_start = 0
+        self._seen = 0
+
+    def document(self) -> Json:
+        self._space()
+        value = self._value(())
+        self._space()
+        if self.index != len(self.text):
+            raise self._error("there is something after the end of the JSON value", ())
+        return value
+
+    def _value(self, path: Path) -> Json:
+        start = self.index
+        value = self._read(path)
+        self.spans[path] = (start, self.index)
+        return value
+
+    def _read(self, path: Path) -> Json:
+        self.places.setdefault(path, self._place(self.index))
+        if len(path) > MAX_DEPTH:
+            raise self._error("it is nested too deeply", path)
+        char = self.text[self.index : self.index + 1]
+        if char == "{":
+            return self._object(path)
+        if char == "[":
+            return self._array(path)
+        if char == '"':
+            return self._string(path)
+        for word, value in _WORDS.items():
+            if self.text.startswith(word, self.index):
+                self.index += len(word)
+                return value
+        return self._number(path)
+
+    def _object(self, path: Path) -> Json:
+        members: dict[str, Json] = {}
+        self.index += 1
+        self._space()
+        if self._take("}"):
+            return members
+        while True:
+            if self.text[self.index : self.index + 1] != '"':
+                raise self._error("a key in double quotes is missing here", path)
+            place = self._place(self.index)
+            key = self._string(path)
+            if key in members:
+                raise MalformedFileError(f"the key {key!r} stands here a second time", place=place, path=(*path, key))
+            self.places[(*path, key)] = place
+            self._space()
+            if not self._take(":"):
+                raise self._error("a colon is missing here", (*path, key))
+            self._space()
+            members[key] = self._value((*path, key))
+            self._space()
+            if self._take("}"):
+                return members
+            if not self._take(","):
+                raise self._error("a comma or the closing } is missing here", (*path, key))
+            self._space()
+
+    def _array(self, path: Path) -> Json:
+        elements: list[Json] = []
+        self.index += 1
+        self._space()
+        if self._take("]"):
+            return elements
+        while True:
+            elements.append(self._value((*path, len(elements))))
+            self._space()
+            if self._take("]"):
+                return elements
+            if not self._take(","):
+                raise self._error("a comma or the closing ] is missing here", path)
+            self._space()
+
+    def _string(self, path: Path) -> str:
+        try:
+            value, self.index = scanstring(self.text, self.index + 1, True)
+        except JSONDecodeError as error:
+            raise MalformedFileError(
+                f"this string is not valid ({error.msg.lower().removesuffix(' at')})",
+                place=self._place(min(error.pos, len(self.text))),
+                path=path,
+            ) from None
+        text = str(value)
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise self._error("this string holds half a surrogate pair", path)
+        return text
+
+    def _number(self, path: Path) -> Json:
+        found = _NUMBER.match(self.text, self.index)
+        if found is None:
+            missing = (
+                "the text ends where a value is missing" if self.index >= len(self.text) else "no value starts here"
+            )
+            raise self._error(missing, path)
+        if len(found[0]) > 40:
+            raise self._error("this number is too long", path)
+        self.index = found.end()
+        if found[1] is None and found[2] is None:
+            return int(found[0])
+        value = float(found[0])
+        if value in (float("inf"), float("-inf")):
+            raise self._error("this number is too large", path)
+        return value
+
+    def _take(self, char: str) -> bool:
+        if self.text[self.index : self.index + 1] != char:
+            return False
+        self.index += 1
+        return True
+
+    def _space(self) -> None:
+        found = _SPACE.match(self.text, self.index)
+        self.index = found.end() if found else self.index
+
+    def _place(self, index: int) -> Place:
+        # Except for errors, positions are requested in rising order, so each line is counted once.
+        if index < self._seen:
+            line = self.text.count("\n", 0, index) + 1
+            return line, index - (self.text.rfind("\n", 0, index) + 1) + 1
+        self._line += self.text.count("\n", self._seen, index)
+        if (newline := self.text.rfind("\n", self._seen, index)) >= 0:
+            self._line_start = newline + 1
+        self._seen = index
+        return self._line, index - self._line_start + 1
+
+    def _error(self, why: str, path: Path) -> MalformedFileError:
+        return MalformedFileError(why, place=self._place(self.index), path=path)

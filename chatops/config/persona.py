@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 import chatops
 from chatops.config.paths import Paths
 
@@ -13,6 +11,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KNOWN = frozenset({"name", "description"})
 MAX_BYTES = 64_000
 _FENCE = "---"
+_PLAIN = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z]+\.")
+"""A line of front matter whose value is text in YAML, whatever the words are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,10 @@ def _front_matter(text: str) -> tuple[dict[object, object], str, str]:
     head, fence, body = text[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
     if not fence:
         return {}, "", "its front matter is not closed with a line ---; it is not used."
+    if all(_PLAIN.fullmatch(line) for line in head.splitlines()):
+        return {key: value for key, _, value in (line.partition(": ") for line in head.splitlines())}, body, ""
+    import yaml  # slow to import, and the packaged personas do not need it
+
     try:
         matter = yaml.safe_load(head)
     except (yaml.YAMLError, RecursionError, ValueError):

@@ -38,24 +38,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import chatops
-from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, write_private
-from chatops.config.registry_read import MAX_BYTES, json_schema, read_registry
+from chatops.config.paths import REGISTRY_VARIABLE, Paths, write_private
+from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site import SitePlace, load_site
 from chatops.config.workflow_files import Workflows, find_workflows, folder_of, packaged_workflows, strangers
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registry, RoleSpec
 from chatops.policy.resolve import Registries
-
-__all__ = [
-    "SITE_REGISTRY",
-    "Loaded",
-    "json_schema",
-    "load_registry",
-    "packaged_registry",
-    "read_registry",
-    "with_built_in_models",
-]
 
 FILE_NAME = "model_registry.json"
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"

@@ -184,3 +184,21 @@ class RegistryFile(Lenient):
         if isinstance(value, dict):
             return {key: inner for key, inner in value.items() if isinstance(inner, dict) or not free_key(str(key))}
         return value
+
+
+def json_schema() -> dict[str, object]:
+    """Return the schema that ``chatops registry schema`` prints."""
+    from pydantic.json_schema import models_json_schema
+
+    from chatops.config.workflow_read import WorkflowEntry
+
+    _, schema = models_json_schema([(RegistryFile, "validation"), (WorkflowEntry, "validation")])
+    definitions = schema["$defs"]
+    file = definitions.pop(RegistryFile.__name__)
+    file["properties"]["workflows"]["additionalProperties"] = {"$ref": f"#/$defs/{WorkflowEntry.__name__}"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **file,
+        "$defs": definitions,
+        "title": "chatops model_registry.json",
+    }

@@ -7,9 +7,7 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.config.document import Document, nearest, read_document
-from chatops.config.locate import Json, Path
-from chatops.config.registry_ignored import FORMAT_ALIASES, ignored
+from chatops.config.document import Document, Json, Path, nearest, read_document
 from chatops.config.registry_model import (
     Lenient,
     ModelEntry,
@@ -22,7 +20,6 @@ from chatops.config.registry_model import (
     UserEntry,
     free_key,
 )
-from chatops.config.registry_schema import json_schema as json_schema
 from chatops.domain.decisions import AnyArguments
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
@@ -51,6 +48,10 @@ KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES, *PLANNED_TOOLS)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 
 BUILT_IN_MODELS = ("default", "env", "demo", "claude_cli")
+FREE_FORMATS = frozenset({"auto", "native"})
+"""Values of tool_format that do not name a format."""
+FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
+"""Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
 
 
@@ -123,7 +124,7 @@ class _Reader:
         models = tuple(self._model(name, entry) for name, entry in file.models.items())
         roles = tuple(self._role(name, entry, file) for name, entry in file.roles.items())
         users = None if file.users is None else tuple(self._user(name, entry) for name, entry in file.users.items())
-        self.warnings += [f"{self._where(path)}: {why}." for path, why in ignored(file, site=self.site)]
+        self.warnings += [f"{self._where(path)}: {why}." for path, why in _ignored(file, site=self.site)]
         default_role = file.default_role
         if "default_role" not in file.model_fields_set and file.roles and default_role not in file.roles:
             default_role = next(iter(file.roles))
@@ -335,3 +336,35 @@ def _sandbox(entry: SandboxEntry) -> SandboxSpec:
 
 def _level(word: str) -> AccessLevel:
     return AccessLevel[word.upper()]
+
+
+def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
+    """Yield path and reason of each key without effect. `site`: the file is the site registry."""
+    for name, model in file.models.items():
+        if doubt := _format(model.tool_format):
+            yield ("models", name, "tool_format"), doubt
+    if file.mcp_servers:
+        yield ("mcp_servers",), "MCP servers are not in this version, so none is used"
+    if site:
+        yield from _only_for_a_person(file)
+    elif file.approve_any_shell:
+        yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
+
+
+def _only_for_a_person(file: RegistryFile) -> Iterator[tuple[Path, str]]:
+    for key in ("default_role", "respond_with_final"):
+        if getattr(file, key) != RegistryFile.model_fields[key].default:
+            yield (key,), "only a person's registry sets this, so it has no effect in the site's"
+
+
+def _format(name: str) -> str:
+    """Return what is wrong with a `tool_format`; empty if nothing is."""
+    if name in FREE_FORMATS or name in FORMAT_ALIASES:
+        return ""
+    from chatops.dialects.writing import WRITABLE  # slow to import, and few registries name a format
+
+    if name in WRITABLE:
+        return ""
+    near = get_close_matches(name.casefold(), [*FREE_FORMATS, *WRITABLE], n=1)
+    hint = f"{near[0]!r} may be meant" if near else f"there are auto, native, {', '.join(sorted(WRITABLE))}"
+    return f"there is no format {name!r} to ask a model for, so auto is used; {hint}"

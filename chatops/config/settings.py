@@ -78,7 +78,7 @@ def _members(path: Path, text: str) -> dict[str, object]:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return {}
     # Import the YAML parser only if there is something to parse: this runs before the first paint.
-    from chatops.config.locate import MalformedFileError
+    from chatops.config.document import MalformedFileError
     from chatops.config.workflow_yaml import parse_yaml
 
     try:

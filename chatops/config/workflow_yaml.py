@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from chatops.config.locate import MAX_DEPTH, Json, Located, MalformedFileError, Path, Place
+from chatops.config.document import MAX_DEPTH, Json, Located, MalformedFileError, Path, Place
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})")

@@ -11,10 +11,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from chatops.config.paths import find_paths
-from chatops.config.person import current_person
+from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
-from chatops.config.registry import SITE_REGISTRY, Loaded, load_registry
+from chatops.config.registry import Loaded, load_registry
 from chatops.config.workflow_files import Workflows
 from chatops.demo.role import BROUGHT_TOOLS
 from chatops.domain.decisions import Principal
@@ -39,7 +38,7 @@ from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
 from chatops.wiring.options import Options, workspace_of
 from chatops.wiring.registry_watch import RegistryWatch
-from chatops.wiring.rights import Limits, RegistryRights
+from chatops.wiring.rights import Limits, RegistryRights, current_user
 from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class App:
         self.paths.prepare()
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
-        self.person = current_person()
+        self.user = current_user()
         self._registry = RegistryWatch(
             load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
         )
@@ -100,7 +99,7 @@ class App:
             registries=self._registries,
             coming=self._coming,
             broken=lambda: self._registry.broken_note,
-            person=self.person,
+            user=self.user,
             specs=lambda workflow: self.catalog.specs_for(workflow),
             absent=lambda: self.catalog.absent,
             personas=lambda: self.personas,
@@ -198,8 +197,8 @@ class App:
     def principal(self) -> Principal:
         """Identity that decisions of this process are recorded under."""
         return Principal(
-            uid=self.person.uid,
-            login=self.person.login,
+            uid=self.user.uid,
+            login=self.user.login,
             host=socket.gethostname(),
             tty=_tty(),
             via=self.options.via,

@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.paths import Paths
-from chatops.config.person import current_person
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
+from chatops.config.workflow_check import Checked, check
 from chatops.config.workflow_files import FOLDER, find_workflows
-from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
@@ -23,6 +22,7 @@ from chatops.policy.workflow_definition import Definition
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.app import App
+from chatops.wiring.rights import current_user
 from chatops.wiring.toolbox import catalog_settings
 
 CANNOT_RUN = "This workflow cannot run as it is."
@@ -66,7 +66,7 @@ def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:
         grant = resolve_grant(
             registries=registries,
             role=role.name,
-            person=current_person(),
+            person=current_user(),
             access_cap=None,
             specs=catalog.specs,
             models=(),

@@ -1,6 +1,9 @@
 """Rights of roles, from registries, user and flags, resolved again for every turn."""
 
+import grp
+import os
 import platform
+import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -65,7 +68,7 @@ class RegistryRights:
         registries: Callable[[], Registries],
         coming: Callable[[], Registries | None],
         broken: Callable[[], str],
-        person: Person,
+        user: Person,
         specs: Callable[[str], Sequence[ToolSpec]],
         absent: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
@@ -80,7 +83,7 @@ class RegistryRights:
         self._registries = registries
         self._coming = coming
         self._broken = broken
-        self._person = person
+        self._user = user
         self._specs = specs
         self._absent = absent
         self._personas = personas
@@ -96,7 +99,7 @@ class RegistryRights:
     def level(self) -> AccessLevel:
         """The user's access level here."""
         return min(
-            access_level(registries=registries, person=self._person, access_cap=self._access_cap())
+            access_level(registries=registries, person=self._user, access_cap=self._access_cap())
             for registries in self._all()
         )
 
@@ -210,7 +213,7 @@ class RegistryRights:
         grant = resolve_grant(
             registries=registries,
             role=role,
-            person=self._person,
+            person=self._user,
             access_cap=self._access_cap(),
             specs=self._specs(workflow),
             models=self._targets(spec, settings.model_pin),
@@ -336,3 +339,26 @@ def _environment(workspace: Path) -> str:
     """Return workspace, system and date. The day and not the hour, so that prompt caches stay valid."""
     day = datetime.now().astimezone().strftime("%A, %d %B %Y")
     return f"Workspace: {workspace}\nSystem: {platform.system()}\nToday: {day}"
+
+
+def current_user() -> Person:
+    """Return the user of the real uid; the login is ``#<uid>`` without a password database entry.
+
+    ``$USER`` and ``$LOGNAME`` are not used, because anyone can set them.
+    """
+    uid = os.getuid()
+    try:
+        login = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        login = f"#{uid}"
+    return Person(uid=uid, login=login, groups=_groups())
+
+
+def _groups() -> frozenset[str]:
+    names = set()
+    for gid in {os.getgid(), *os.getgroups()}:
+        try:
+            names.add(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            continue
+    return frozenset(names)

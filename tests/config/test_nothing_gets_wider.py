@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.config.locate import MalformedFileError, parse
+from chatops.config.document import MalformedFileError, parse
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chatops.config.paths import Paths, find_paths, private_dir, write_private
-from chatops.config.person import current_person
 from chatops.config.persona import load_personas, packaged_personas
 from chatops.domain.errors import ConfigError
+from chatops.wiring.rights import current_user
 
 
 @pytest.fixture
@@ -90,6 +90,6 @@ def test_a_relative_home_is_refused() -> None:
 def test_the_person_is_the_uid_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
-    person = current_person()
+    person = current_user()
     assert person.uid == os.getuid() and person.login == pwd.getpwuid(os.getuid()).pw_name
     assert person.groups

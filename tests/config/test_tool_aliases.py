@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.registry import read_registry
+from chatops.config.registry_read import read_registry
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict

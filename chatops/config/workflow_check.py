@@ -1,15 +1,61 @@
-"""Check that an output schema can be used: it compiles, and all its references are inside it."""
+"""Check a workflow before it runs, and describe problems with file, line, column and key.
+
+An output schema has to compile, and all its references have to be inside it.
+"""
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from chatops.config.locate import MAX_DEPTH, Path
-from chatops.policy.workflow_checks import WorkflowProblem
+from chatops.config.document import MAX_DEPTH, Path, key_of
+from chatops.domain.errors import ConfigError
+from chatops.policy.workflow_checks import Known, Severity, WorkflowProblem, check_workflow
+from chatops.policy.workflow_definition import Definition
+
+MOST_TOLD = 20
+
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose values are data, not schemas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Result of checking one workflow; one sentence per problem."""
+
+    definition: Definition
+    errors: tuple[str, ...] = ()
+    """With any of these, the workflow does not start."""
+    warnings: tuple[str, ...] = ()
+
+    def or_raise(self) -> Definition:
+        """Return the definition. Raises ConfigError with the errors, one per line, if there are any."""
+        if not self.errors:
+            return self.definition
+        more = len(self.errors) - MOST_TOLD
+        lines = (*self.errors[:MOST_TOLD], *((f"… and {more} more.",) if more > 0 else ()))
+        raise ConfigError("\n".join(lines), advice="Correct the workflow; nothing of it was run.")
+
+
+def check(definition: Definition, *, known: Known) -> Checked:
+    """Check everything that can be checked before a run."""
+    problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
+    return Checked(
+        definition=definition,
+        errors=tuple(told(definition, one) for one in problems if one.severity is Severity.ERROR),
+        warnings=tuple(told(definition, one) for one in problems if one.severity is Severity.WARNING),
+    )
+
+
+def told(definition: Definition, problem: WorkflowProblem) -> str:
+    """Return a problem as a sentence. Without a file it names the workflow and the step."""
+    place = definition.place(problem.keys)
+    if place is None:
+        return f"Workflow {definition.name}{key_of(problem.keys)}: {problem.message}."
+    keys = key_of((*definition.prefix, *problem.keys))
+    return f"{definition.spec.source}, line {place[0]}, column {place[1]}{keys}: {problem.message}."
 
 
 def schema_fault(text: str) -> WorkflowProblem | None:
