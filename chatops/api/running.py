@@ -97,12 +97,12 @@ async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
 
 async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: OnApproval) -> WorkflowResult:
     """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
-    await run.go_on()
+    await run.resume()
     state = await run.settle()
     while (waiting := run.session.pending) and await _answered(run, waiting, on_approval):
         state = await run.settle()
-    if run.trouble is not None:
-        raise run.trouble
+    if run.blocked_by is not None:
+        raise run.blocked_by
     return _result(state, assembled, pending=run.session.pending)
 
 

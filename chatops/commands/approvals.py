@@ -43,10 +43,10 @@ def run(arguments: Namespace) -> int:
 
 def _as_of_now(opened: Stored, queued: "QueuedCall") -> "QueuedCall":
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
-    from chatops.runtime.denials import under_rights_now
+    from chatops.runtime.denials import judged_now
 
     try:
-        return replace(queued, pending=under_rights_now(opened.store, queued, opened.rights))
+        return replace(queued, pending=judged_now(opened.store, queued, opened.rights))
     except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is shown as stored: %s", queued.pending.call.id, error)
         return queued
@@ -89,11 +89,11 @@ def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
         if info.active_turn is None or store.held(info.id) is not None:
             continue
         from chatops.engine.recovery import attempts_in_doubt
-        from chatops.runtime.descriptions import left_off
+        from chatops.runtime.descriptions import resume_summary
 
         try:
             if attempts_in_doubt(store.load_turn(info.active_turn)):
-                yield info.id, left_off(store, info)
+                yield info.id, resume_summary(store, info)
         except UnreadableError as error:
             log.info("session %s is left out: %s", info.id, error)
 

@@ -175,7 +175,7 @@ def _way_on(session: "SessionView", *, draft: bool) -> str:
     if not session.unsaved:
         kept = "   (what you typed is kept there)" if draft else ""
         return f"Go on with: chatops -r {session.session_id}{kept}"
-    what = "this conversation" if session.passing else "the last of this conversation"
+    what = "this conversation" if session.in_memory_only else "the last of this conversation"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 
 

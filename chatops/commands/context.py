@@ -238,12 +238,12 @@ def find_call(store: "Store", name: str) -> "QueuedCall":
     if found:
         ids = ", ".join(one.pending.call.id for one in found)
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
-    from chatops.runtime.descriptions import answer_to, told
+    from chatops.runtime.descriptions import describe_decision, find_decision
 
     session = SessionId(name.partition(".")[0])
-    if "." in name and (answer := answer_to(store, session, CallId(name))) is not None:
+    if "." in name and (answer := find_decision(store, session, CallId(name))) is not None:
         raise ChatopsError(
-            f"No pending call {name!r}: it was {told(answer)}, and the first decision counts.",
+            f"No pending call {name!r}: it was {describe_decision(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
     from difflib import get_close_matches

@@ -13,8 +13,8 @@ from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
-from chatops.runtime.denials import sentence, under_rights_now
-from chatops.runtime.descriptions import answer_to, told
+from chatops.runtime.denials import denial_sentence, judged_now
+from chatops.runtime.descriptions import describe_decision, find_decision
 from chatops.runtime.session import Session
 from chatops.store.base import QueuedCall, Store
 from chatops.wiring.app import App
@@ -95,7 +95,7 @@ def check_denial(pending: PendingCall, session: str) -> None:
     if pending.denial.could_run:
         ways.insert(0, f"To switch the role: chatops -r {session} --role {pending.denial.could_run[0]}")
     raise ChatopsError(
-        f"{pending.call.name} ({call}) was not approved. {sentence(pending.denial)}", advice="\n".join(ways)
+        f"{pending.call.name} ({call}) was not approved. {denial_sentence(pending.denial)}", advice="\n".join(ways)
     )
 
 
@@ -120,7 +120,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
 def _under_rights_now(opened: App, queued: QueuedCall) -> PendingCall:
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     try:
-        return under_rights_now(opened.store, queued, opened.rights)
+        return judged_now(opened.store, queued, opened.rights)
     except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is decided on as stored: %s", queued.pending.call.id, error)
         return queued.pending
@@ -212,8 +212,8 @@ def _waiting(session: Session, call: str) -> PendingCall | None:
 
 def _too_late(store: Store, queued: QueuedCall) -> int:
     view, call = screen(), queued.pending.call.id
-    answer = answer_to(store, queued.session_id, call)
-    already = f"was {told(answer)}" if answer is not None else "has been decided"
+    answer = find_decision(store, queued.session_id, call)
+    already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
     view.say(f"{call} {already} already; the first decision counts.")
     view.say(f"Go on with: chatops resume {queued.session_id}")
     return 1

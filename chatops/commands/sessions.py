@@ -83,9 +83,9 @@ def _state(store: "Store", info: "SessionInfo") -> str:
     hold = store.held(info.id)
     if hold is not None:
         return f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
-    from chatops.runtime.descriptions import left_off
+    from chatops.runtime.descriptions import resume_summary
 
-    return left_off(store, info)
+    return resume_summary(store, info)
 
 
 def _show(opened: Stored, arguments: Namespace) -> int:

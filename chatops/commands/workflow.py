@@ -20,7 +20,7 @@ from chatops.headless.screen import Screen, table, when
 from chatops.headless.workflow import drive, review_steps, reviewed
 from chatops.policy.workflow import CommandGate, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.policy.workflow_definition import Definition
-from chatops.runtime.descriptions import told_review
+from chatops.runtime.descriptions import describe_review
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
@@ -146,7 +146,7 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     said = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
     if not opened.store.post_word(info.id, said):
         left = (word for word in opened.store.posted_words(info.id) if isinstance(word, ReviewStep))
-        first = next((f": it was {told_review(word)}" for word in left), "")
+        first = next((f": it was {describe_review(word)}" for word in left), "")
         raise ChatopsError(f"Somebody else was first to review run {info.id}{first}.")
     view.say("The run is open in another chatops: it takes the review there.")
     return 0
@@ -164,7 +164,7 @@ async def _cancel(opened: App, name: str) -> int:
         view.say("The run is open in another chatops: it ends it there.")
         return 0
     if not await run.cancel():
-        await run.go_on()
+        await run.resume()
         await run.settle()
         view.say(f"Run {info.id} is over already.")
         return 1

@@ -10,7 +10,7 @@ from chatops.domain.interruption import Interruption
 from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.json_values import arguments_value
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
-from chatops.runtime.denials import sentence
+from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
 
 SHOWN_IN_LISTS = 100
@@ -33,7 +33,7 @@ def describe(pending: PendingCall) -> str:
         f"Asked by: role {_one_line(pending.role)}, model {_one_line(pending.model)}",
         f"Tool:     {_one_line(pending.call.name)}",
         f"Why:      {_one_line(pending.why)}",
-        *_some("Denied:   ", [sentence(pending.denial) if pending.denial is not None else ""]),
+        *_some("Denied:   ", [denial_sentence(pending.denial) if pending.denial is not None else ""]),
         *_some("Note:     ", [UNKNOWN if pending.in_doubt else "", REASONS[pending.reason]]),
         *_known(pending),
         *_some("Caution:  ", [facts.caution]),
@@ -151,7 +151,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str =
             *(f"    path: {show_path(path)}" for path in one.facts.paths),
             *(f"    {line}" for line in _doubt(one)),
             f"    why: {_one_line(one.why)}",
-            *([f"    denied: {_one_line(sentence(one.denial))}"] if one.denial is not None else []),
+            *([f"    denied: {_one_line(denial_sentence(one.denial))}"] if one.denial is not None else []),
             f"    chatops approvals show {one.call.id}",
             *(f"    {line}" for line in answers(one)),
         ]

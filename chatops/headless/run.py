@@ -87,8 +87,8 @@ async def _drive(
         if stop.terminated and not _over(state):
             return _stopped(session, state, screen, printer)
         if state is None:
-            return _lost(session.trouble, screen, printer)
-        code = _end(state, session.snapshot().workspace, screen, printer, session.trouble)
+            return _lost(session.blocked_by, screen, printer)
+        code = _end(state, session.snapshot().workspace, screen, printer, session.blocked_by)
         if could_not_wait and code == ExitCode.ANSWERED:
             tools = ", ".join(dict.fromkeys(one.call.name for one in could_not_wait))
             screen.say(f"Not run: {tools} needs approval, and {NOWHERE}. {session.unsaved}")
@@ -128,8 +128,8 @@ async def _settled(
     await begin()
     state = await session.settle()
     # A pending call is approved from another process, so it has to be stored.
-    denies = on_approval is OnApproval.DENY or session.passing
-    reason = NOWHERE if session.passing else NOBODY
+    denies = on_approval is OnApproval.DENY or session.in_memory_only
+    reason = NOWHERE if session.in_memory_only else NOBODY
     while denies and state is not None and (waiting := pending_calls(state)):
         if on_approval is OnApproval.PAUSE:
             could_not_wait.extend(waiting)

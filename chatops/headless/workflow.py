@@ -36,7 +36,7 @@ async def drive(
     from 1. Without `review`, a stopped run is resumed, and a run that waits for a review is printed again.
     """
     printer = reporter(output, screen, summary=summary, turn=lambda: run.session.state)
-    if run.begun:
+    if run.stored:
         printer.resumed(run.session.state, run=run.state)
     stop = Stop()
     unsubscribe = run.session.subscribe(printer.event)
@@ -44,7 +44,7 @@ async def drive(
         with stop.listening():
             stop.on_interrupt = run.session.cancel
             settled = await stop.first(_settled(run, review, about, on_approval))
-        result = run_report(run.state, await run.turns(), workspace=str(run.session.workspace), trouble=run.trouble)
+        result = run_report(run.state, await run.turns(), workspace=str(run.session.workspace), trouble=run.blocked_by)
         if settled is None and not run.over:
             return _stopped(result, screen, printer)
         printer.finished(result)
@@ -64,10 +64,10 @@ async def _settled(
 
     Raises ChatopsError if the review does not apply.
     """
-    word = review or _implied(run.review_wanted)
+    word = review or _implied(run.pending_review)
     if word is not None:
         await _say(run, word, about)
-    await run.go_on()
+    await run.resume()
     await run.settle()
     while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
         if not await deny_all(run.session, waiting):

@@ -24,7 +24,7 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
     )
 
 
-def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
+def judged_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
     """Judge a queued call as `chatops resume` would now. Raises NoSuchSessionError, UnreadableError.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own
@@ -51,7 +51,7 @@ def under_rights_now(store: Store, queued: QueuedCall, rights: Rights) -> Pendin
     return with_roles(found, settings, rights)[0] if found else queued.pending
 
 
-def sentence(denial: Denial) -> str:
+def denial_sentence(denial: Denial) -> str:
     """Return why the call cannot run and which roles could run it."""
     reason = f"It cannot run now, as {denial.role}. Denied by: {denial.by}."
     roles = denial.could_run[:_MOST_ROLES]

@@ -32,19 +32,19 @@ from chatops.policy.grant import Grant
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
 
-def answer_to(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
+def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
     """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
     left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
     taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
     return next((one for one in left if one is not None), None) or next(taken, None)
 
 
-def told(answer: DecisionRow) -> str:
+def describe_decision(answer: DecisionRow) -> str:
     """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{word_for(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
+    return f"{_decision_word(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
 
 
-def told_review(word: ReviewStep, *, at: float | None = None) -> str:
+def describe_review(word: ReviewStep, *, at: float | None = None) -> str:
     """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.
@@ -66,7 +66,7 @@ def _when(at: float) -> str:
     return f"{day}{when:%H:%M:%S}"
 
 
-def word_for(decision: Decision) -> str:
+def _decision_word(decision: Decision) -> str:
     """Return the decision as one word or two, such as "approved"."""
     match decision:
         case Approved():
@@ -133,7 +133,7 @@ _LONGEST = 60
 """Maximum characters of a command or path in the summary."""
 
 
-def left_off(store: Store, info: SessionInfo) -> str:
+def resume_summary(store: Store, info: SessionInfo) -> str:
     """Return one line on a session whose turn is unfinished; empty if it has none.
 
     It does not tell if a process owns the session now: see `Store.held`. Raises StoreError.
@@ -145,10 +145,10 @@ def left_off(store: Store, info: SessionInfo) -> str:
     except UnreadableError:
         return "not finished, and what is stored of its turn cannot be read"
     decided = {one.pending.call.id: one.decided for one in store.queue(session_id=info.id) if one.decided is not None}
-    return how_it_stands(state, decided)
+    return turn_summary(state, decided)
 
 
-def how_it_stands(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
+def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str:
     """Return the summary of a turn that no process runs.
 
     `decided`: posted decisions that the turn has not taken yet.
@@ -173,7 +173,8 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
         case Settled():
             return ""
         case AwaitingDecision(facts=facts) if decided is not None:
-            return f"{word_for(decided.decision)} in another terminal and not gone on with: {_named(one.call, facts)}"
+            word = _decision_word(decided.decision)
+            return f"{word} in another terminal, not resumed yet: {_named(one.call, facts)}"
         case AwaitingDecision(facts=facts) as waiting if waiting.in_doubt:
             return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
@@ -189,9 +190,9 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
 def _outcome(call: ToolCall, grant: Grant) -> str:
     spec = grant.tool(call.name)
     if spec is not None and (spec.read_only or spec.idempotent):
-        return "it is run again when you go on"
+        return "it runs again on resume"
     if spec is not None and spec.reconcilable:
-        return "what came of it is looked up when you go on"
+        return "its effect is checked on resume"
     return "outcome unknown"
 
 

@@ -18,7 +18,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.ownership import LOOK_S, Handing, Request
+from chatops.runtime.ownership import LOOK_S, LeaseRequest, RequestState
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
@@ -52,7 +52,7 @@ class SessionFollower(SessionView):
         super().__init__(services)
         self._found = found
         self._changed: Callable[[], None] = lambda: None
-        self._request = Request(services, found.info.id, tell=self.tell)
+        self._request = LeaseRequest(services, found.info.id, notify=self.notify)
         self._following = asyncio.create_task(self._follow(), name="session follower")
 
     # State
@@ -73,9 +73,9 @@ class SessionFollower(SessionView):
         return self._found.hold
 
     @property
-    def handing(self) -> Handing:
+    def request_state(self) -> RequestState:
         """Progress of the request for the lease."""
-        return self._request.handing(self._found.hold)
+        return self._request.request_state(self._found.hold)
 
     @property
     def settings(self) -> SessionSettings:
@@ -110,7 +110,7 @@ class SessionFollower(SessionView):
         return since(hold, now=time.time()) if hold is not None else ""
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call `changed` on the event loop whenever something to show has changed, including `handing`."""
+        """Call `changed` on the event loop whenever something to show has changed, including `request_state`."""
         self._changed = changed
 
     @property
@@ -144,13 +144,13 @@ class SessionFollower(SessionView):
         """Return False: nothing runs in this process."""
         return False
 
-    async def get(self) -> None:
-        """Request the lease; take it if it is free; seize it if it was requested before. `handing` tells the progress.
+    async def take_over(self) -> None:
+        """Request the lease; take it if it is free; seize it if it was requested before. See `request_state`.
 
         A second call has no effect until the owner has answered or counts as silent. If the lease is seized, calls that
         were running in the old owner have an unknown outcome, and it starts nothing more.
         """
-        await self._request.press(self._found.hold)
+        await self._request.proceed(self._found.hold)
         await self._look()
 
     def stop(self) -> None:
@@ -169,7 +169,7 @@ class SessionFollower(SessionView):
 
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
-        seen, before = -1, self.handing
+        seen, before = -1, self.request_state
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -179,8 +179,8 @@ class SessionFollower(SessionView):
                     seen = version
                 else:
                     await self._look_at_holder()
-                if self.handing is not before:
-                    before = self.handing
+                if self.request_state is not before:
+                    before = self.request_state
                     self._changed()
             except StoreError as error:
                 log.warning("the session could not be read: %s", error)
@@ -192,13 +192,13 @@ class SessionFollower(SessionView):
         found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
-            self._request.heed(self._found.hold)
+            self._request.check(self._found.hold)
             self._changed()
 
     async def _look_at_holder(self) -> None:
         hold = await self._services.worker(self._services.store.held, self.session_id)
         self._found = replace(self._found, hold=hold)
-        self._request.heed(self._found.hold)
+        self._request.check(self._found.hold)
 
 
 async def follow_session(services: Services, session_id: SessionId) -> SessionFollower:

@@ -56,7 +56,7 @@ class ModelCall:
                 ended = self._heard(event) or ended
         except asyncio.CancelledError:
             if (note := self.note) is not None:
-                self._note_changed(told_after(note, stopped=True))
+                self._note_changed(waiting_over_notice(note, stopped=True))
             raise
         except Exception as error:
             log.exception("the model client failed")
@@ -97,11 +97,11 @@ class ModelCall:
         before = self.note
         match event:
             case Retrying(left_s=left, delay_s=whole) if left < whole:
-                self._note_changed(told(event))
+                self._note_changed(waiting_notice(event))
             case Retrying() | Waiting():
-                self.publish(Notice(id=self._note_id, parent_id=self.number, text=told(event)))
+                self.publish(Notice(id=self._note_id, parent_id=self.number, text=waiting_notice(event)))
             case _ if before is not None:
-                self._note_changed(told_after(before, failed=isinstance(event, Failed)))
+                self._note_changed(waiting_over_notice(before, failed=isinstance(event, Failed)))
             case _:
                 return
         self.note = event if isinstance(event, Retrying | Waiting) else None
@@ -129,7 +129,7 @@ class ModelCall:
         return round((time.monotonic() - self.began) * 1000)
 
 
-def told(event: Retrying | Waiting) -> str:
+def waiting_notice(event: Retrying | Waiting) -> str:
     """Return the notice to show while no data comes."""
     if isinstance(event, Retrying):
         attempt = f"{event.attempt} of {event.attempts}"
@@ -141,7 +141,7 @@ def told(event: Retrying | Waiting) -> str:
     return f"No data for {in_words(event.seconds)}{but}. It is given up after {end}; Esc stops it now."
 
 
-def told_after(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:
+def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:
     """Return the final text of the same notice, once waiting is over.
 
     `stopped`: no data came and the user stopped waiting. `failed`: the call ended with an error, which names the reason

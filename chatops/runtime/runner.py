@@ -32,9 +32,9 @@ While the store cannot be written (a full disk), a step that starts no tool and 
 continues in memory, so that the user and the model can go on talking. It is stored as soon as that works. Nothing that
 must not happen twice ever depends on such a step.
 
-Handover (`yield_up`): wait for a step that leaves no tool running. That step is committed and published here, but its
+Handover (`quiesce`): wait for a step that leaves no tool running. That step is committed and published here, but its
 effects are withheld for the next owner. Inputs delivered later are put aside, and callers of `take` get False. If the
-request is withdrawn (`stay`), the effects are performed and the inputs taken after all.
+request is withdrawn (`continue_here`), the effects are performed and the inputs taken after all.
 """
 
 import asyncio
@@ -180,10 +180,10 @@ class Runner:
         self._mending: asyncio.Task[None] | None = None
         self._shield = Shield()
         self._stuck: list[Input] = []
-        self.trouble: ChatopsError | None = None
+        self.blocked_by: ChatopsError | None = None
         """The error that keeps steps from being stored; None once storing works."""
         self.state: TurnState | None = None
-        self.gone: ChatopsError | None = None
+        self.taken_over: ChatopsError | None = None
         """Set once another process owns the session: no input is taken any more."""
         self._yielding = False
         self._withheld: tuple[Effect, ...] | None = None
@@ -197,7 +197,7 @@ class Runner:
 
     def deliver(self, event: Input) -> None:
         """Put an input at the end of the inbox."""
-        if self.gone is not None:
+        if self.taken_over is not None:
             return
         self._inbox.put_nowait(_Entry(event=event))
         self._ensure_loop()
@@ -211,7 +211,7 @@ class Runner:
         return await self._put(event, kept=False)
 
     async def _put(self, event: Input, *, kept: bool) -> bool:
-        if self.gone is not None:
+        if self.taken_over is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._inbox.put_nowait(_Entry(event=event, done=done, kept=kept))
@@ -220,8 +220,8 @@ class Runner:
 
     async def begin(self, step: Step) -> None:
         """Start a turn with its first step. Raises StoreError if it cannot be stored."""
-        if self.gone is not None:
-            raise self.gone
+        if self.taken_over is not None:
+            raise self.taken_over
         await self._shield(self._apply(step))
 
     def load(self, state: TurnState | None) -> None:
@@ -240,7 +240,7 @@ class Runner:
             self._moved.clear()
             await self._moved.wait()
 
-    async def yield_up(self) -> None:
+    async def quiesce(self) -> None:
         """Stop at a point where another process can resume.
 
         That is at once if no effect is in flight, else the next step that leaves no tool running. The effects of that
@@ -259,9 +259,9 @@ class Runner:
 
     def _is_behind(self) -> bool:
         """Return True if something that happened here is not stored and still can be."""
-        return bool(self._saving.behind or self._stuck) and not isinstance(self.trouble, ConflictError)
+        return bool(self._saving.behind or self._stuck) and not isinstance(self.blocked_by, ConflictError)
 
-    def stay(self) -> None:
+    def continue_here(self) -> None:
         """Continue here: the other process has withdrawn its request."""
         self._yielding = False
         withheld, self._withheld = self._withheld, None
@@ -272,7 +272,7 @@ class Runner:
 
     async def give_up(self, why: ChatopsError) -> None:
         """Perform and take nothing any more: another process resumes from the stored state."""
-        self.gone = self.trouble = why
+        self.taken_over = self.blocked_by = why
         await self.aclose()
         self.state = None
         self._moved.set()
@@ -287,7 +287,7 @@ class Runner:
 
         Returns False if there is nothing to do. Raises StoreError if it still cannot be stored.
         """
-        if self.trouble is None or isinstance(self.trouble, ConflictError) or self.gone is not None:
+        if self.blocked_by is None or isinstance(self.blocked_by, ConflictError) or self.taken_over is not None:
             return False
         try:
             await self._saving.catch_up()
@@ -295,10 +295,10 @@ class Runner:
             self._lost(error)
             raise
         except StoreError as error:
-            self.hindered(error)
+            self.report_unsaved(error)
             raise
-        self.trouble = None
-        self._tell("Saving works again: all of this is stored now.", level="info")
+        self.blocked_by = None
+        self._notify("Saving works again: all of this is stored now.", level="info")
         self._take_stuck_again()
         return True
 
@@ -344,7 +344,7 @@ class Runner:
         except Exception:
             # A bug in chatops must not leave the user with a UI that no longer responds.
             log.exception("an input could not be taken: %s", entry.event.kind)
-            self._tell(
+            self._notify(
                 "Something went wrong inside chatops; the turn stands where it was stored.",
                 advice="chatops doctor shows where the log is.",
             )
@@ -370,10 +370,10 @@ class Runner:
         reach("after_commit")
         self.state = step.state
         if hindrance is None:
-            self.trouble = None
+            self.blocked_by = None
             self._take_stuck_again()
         else:
-            self.hindered(hindrance)
+            self.report_unsaved(hindrance)
         for event in step.events:
             self._bus.publish(event)
         reach("after_publish")
@@ -395,22 +395,22 @@ class Runner:
             return
         late = isinstance(error, AlreadyDecidedError)
         if not late:
-            self.hindered(error)
+            self.report_unsaved(error)
         if entry.kept and not late:
             self._stuck.append(entry.event)
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)
 
-    def hindered(self, error: StoreError) -> None:
+    def report_unsaved(self, error: StoreError) -> None:
         """Report once that something of this session is not stored.
 
         If it is NotSavedError, retry every RETRY_S seconds.
         """
         log.error("a step was not stored: %s", error)
-        if str(self.trouble) != str(error):
+        if str(self.blocked_by) != str(error):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
-            self._tell(unsaved_sentence(error), advice=advice)
-        self.trouble = error
+            self._notify(unsaved_sentence(error), advice=advice)
+        self.blocked_by = error
         if isinstance(error, NotSavedError) and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend(), name="mend")
 
@@ -418,17 +418,17 @@ class Runner:
         log.error("a step was not stored: %s", error)
         text = "Another process has gone on with this conversation; it is no longer followed here."
         advice = "Open it again with chatops -r to see where it stands."
-        self.trouble = ConflictError(text, advice=advice)
-        self._tell(text, advice=advice)
+        self.blocked_by = ConflictError(text, advice=advice)
+        self._notify(text, advice=advice)
         self.state = None
 
     async def _mend(self) -> None:
-        while isinstance(self.trouble, NotSavedError) and self.gone is None:
+        while isinstance(self.blocked_by, NotSavedError) and self.taken_over is None:
             await asyncio.sleep(RETRY_S)
             with suppress(StoreError):
                 await self.retry_unsaved()
 
-    def _tell(self, text: str, *, advice: str = "", level: Literal["info", "warning", "error"] = "error") -> None:
+    def _notify(self, text: str, *, advice: str = "", level: Literal["info", "warning", "error"] = "error") -> None:
         turn = self.state.turn_id if self.state is not None else ""
         self._bus.publish(Notice(id=f"{turn}.runner", parent_id=turn, text=text, advice=advice, level=level))
 

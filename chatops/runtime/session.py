@@ -77,12 +77,12 @@ async def open_session(
     settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
     session = Session(services, info, settings)
     for text in notices:
-        session.tell_when_heard(text)
+        session.notify_later(text)
     try:
         await session.load()
         if info.run is not None and not info.run.result:
             run = await services.worker(services.store.load_run, info.id)
-            session.lead(run.spec.name, settings.at_step(run))
+            session.bind_to_run(run.spec.name, settings.at_step(run))
         # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
         if role and role != stored and (services.attended or not session.unfinished):
             await session.switch_role(role)
@@ -135,12 +135,12 @@ class Session(SessionView):
         return self._turns.unfinished
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
-        return self._runner.trouble
+        return self._runner.blocked_by
 
     @property
-    def gone(self) -> ChatopsError | None:
+    def taken_over(self) -> ChatopsError | None:
         """Set once another process has taken the session over. It can still be followed."""
         return self._turns.taken_over
 
@@ -193,7 +193,7 @@ class Session(SessionView):
             try:
                 return await self._submit(await self._turns.stored(), text)
             except NotSavedError as error:
-                self._runner.hindered(error)
+                self._runner.report_unsaved(error)
                 raise
 
     async def _submit(self, info: SessionInfo, text: str) -> bool:
@@ -248,10 +248,10 @@ class Session(SessionView):
                 self._queue = self._queue[1:]
         except NotSavedError as error:
             self._queue_waits = True
-            self._runner.hindered(error)
+            self._runner.report_unsaved(error)
         except ChatopsError as error:
             self._queue_held = True
-            self.tell(f"A queued message could not be sent: {error}", advice=error.advice)
+            self.notify(f"A queued message could not be sent: {error}", advice=error.advice)
 
     async def _reload_queue(self, info: SessionInfo) -> None:
         self._queue = await self._services.worker(self._services.store.kept_texts, info.id)
@@ -430,11 +430,11 @@ class Session(SessionView):
             notices = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
             self._keep_replaced()
         except ConfigError as error:
-            self.tell(f"The registry has changed. {error}", advice=error.advice)
+            self.notify(f"The registry has changed. {error}", advice=error.advice)
             self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=()))
             return
         if text := " ".join([*notices, *news.notices]):
-            self.tell(text)
+            self.notify(text)
         self._runner.deliver(NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers))
 
     def _keep_replaced(self) -> None:
@@ -461,16 +461,16 @@ class Session(SessionView):
         """Stop all work and release the session. Pending calls stay pending."""
         await self._turns.aclose()
 
-    def tell_when_heard(self, text: str) -> None:
+    def notify_later(self, text: str) -> None:
         """Publish a notice with the next action of a UI. Nothing listens yet while the session is being opened."""
         self._deferred.append(text)
 
     def _publish_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
         for text in deferred:
-            self.tell(text)
+            self.notify(text)
 
-    def remark(self, text: str) -> None:
+    def show_store_notice(self, text: str) -> None:
         """Show a notice about the store until the user continues."""
         self._turns.store_notice = text
 
@@ -482,19 +482,19 @@ class Session(SessionView):
                 self._queue_held = True
             case TurnFinished():
                 self._turns.spawn(self._send_queued())
-            case Notice() if self._queue_waits and self._runner.trouble is None:
+            case Notice() if self._queue_waits and self._runner.blocked_by is None:
                 self._turns.spawn(self._send_queued())
             case _:
                 pass
 
     # For `runtime.workflow`, while a run determines the turns
 
-    def lead(self, workflow: str, settings: SessionSettings) -> None:
+    def bind_to_run(self, workflow: str, settings: SessionSettings) -> None:
         """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `settings`."""
         self._turns.workflow = workflow
         self._turns.settings = settings
 
-    async def free(self, settings: SessionSettings) -> None:
+    async def release_from_run(self, settings: SessionSettings) -> None:
         """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
         self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)

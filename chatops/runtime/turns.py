@@ -249,19 +249,19 @@ class Turns:
             # Only the owner starts turns in a session, so the next number is free.
             return turn_after(session_id, self._last)
 
-    # Handing over
+    # RequestState over
 
     def check_owned(self) -> None:
         """Raise the error for the user if another process owns the session."""
-        if self.runner.gone is not None:
-            raise self.runner.gone
+        if self.runner.taken_over is not None:
+            raise self.runner.taken_over
 
     def _asked_for(self, by: Holder | None) -> None:
         if self.closed:
             return
         self.wanted_by = by
         if self._coming is not None and self._coming.cancel():
-            self.runner.stay()
+            self.runner.continue_here()
         self._coming = self.spawn(self._hand_over(by)) if by is not None else None
 
     def _lost_to(self, by: Holder | None) -> None:
@@ -272,7 +272,7 @@ class Turns:
         if not self.runner.idle:
             who = f"host {by.host}, pid {by.pid}"
             self._notify(f"Another chatops ({who}) takes this over when the present step is done.")
-        await self.runner.yield_up()
+        await self.runner.quiesce()
         await self._let_go(by)
 
     async def _let_go(self, by: Holder | None) -> None:

@@ -25,7 +25,7 @@ from chatops.engine.view import pending_calls, permitted_calls, settled_so_far, 
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.denials import with_roles
-from chatops.runtime.descriptions import answer_to
+from chatops.runtime.descriptions import find_decision
 from chatops.runtime.runner import EventBus, Listener
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
@@ -206,12 +206,12 @@ class SessionView(ABC):
         return with_roles(pending_calls(self.state), self.settings, self._services.rights)
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
         return None
 
     @property
-    def gone(self) -> ChatopsError | None:
+    def taken_over(self) -> ChatopsError | None:
         """Set once another process has taken the session over from this one. It can still be followed."""
         return None
 
@@ -220,13 +220,13 @@ class SessionView(ABC):
         """Reason that the session is not being saved; empty if it is."""
         if reason := self._services.store.unsaved:
             return f"Not saving: {reason}. What is said here is gone when chatops ends; no call can be approved."
-        if isinstance(self.trouble, NotSavedError):
-            reason = self.trouble.reason[:1].upper() + self.trouble.reason[1:]
+        if isinstance(self.blocked_by, NotSavedError):
+            reason = self.blocked_by.reason[:1].upper() + self.blocked_by.reason[1:]
             return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."
         return ""
 
     @property
-    def passing(self) -> bool:
+    def in_memory_only(self) -> bool:
         """True if the session ends with this process because nothing can be stored. No other process can find it."""
         return bool(self._services.store.unsaved)
 
@@ -263,9 +263,9 @@ class SessionView(ABC):
         """Return the layers of the system prompt in order, as the next model call would get them."""
         return self._services.rights.prompt_layers(self.settings)
 
-    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+    async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
-        return await self._services.worker(answer_to, self._services.store, self.session_id, call_id)
+        return await self._services.worker(find_decision, self._services.store, self.session_id, call_id)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the event loop with each event from now on. Returns a function that unsubscribes it."""
@@ -275,10 +275,10 @@ class SessionView(ABC):
         """Publish an event to the UIs."""
         self._bus.publish(event)
 
-    def tell(self, text: str, *, advice: str = "") -> None:
+    def notify(self, text: str, *, advice: str = "") -> None:
         """Publish a notice to the UIs."""
         self._bus.notify(text, advice=advice, parent_id=self.session_id)
 
-    def tell_soon(self, text: str) -> None:
-        """Call `tell` from any thread."""
-        self._loop.call_soon_threadsafe(self.tell, text)
+    def notify_soon(self, text: str) -> None:
+        """Call `notify` from any thread."""
+        self._loop.call_soon_threadsafe(self.notify, text)

@@ -28,7 +28,7 @@ from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.descriptions import told_review
+from chatops.runtime.descriptions import describe_review
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings
@@ -57,13 +57,13 @@ class WorkflowRun:
         self._shield = Shield()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._trouble: ChatopsError | None = None
+        self._blocked_by: ChatopsError | None = None
         self._heard_last: tuple[ReviewStep, float] | None = None
         """The last review taken by this process, and when, in seconds since the epoch."""
         self.session = session
         """The session whose turns are the run's."""
         if not self.over:
-            session.lead(state.spec.name, session.settings.at_step(state))
+            session.bind_to_run(state.spec.name, session.settings.at_step(state))
         session.subscribe(self._heard)
 
     @property
@@ -77,7 +77,7 @@ class WorkflowRun:
         return self._state.session_id
 
     @property
-    def begun(self) -> bool:
+    def stored(self) -> bool:
         """True if the run is stored."""
         return self._first is None
 
@@ -87,19 +87,19 @@ class WorkflowRun:
         return isinstance(self._state.phase, RunFinished)
 
     @property
-    def review_wanted(self) -> AwaitingReview | None:
+    def pending_review(self) -> AwaitingReview | None:
         """The review that the run waits for, if any."""
         return self._state.phase if isinstance(self._state.phase, AwaitingReview) else None
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         """The error that blocks the run here.
 
         The store cannot be written, a role is gone, or another process took over.
         """
-        return self._trouble or self.session.trouble
+        return self._blocked_by or self.session.blocked_by
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         """Start the run, or resume it from the stored state, taking the reviews posted since."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="words to a run")
@@ -142,20 +142,20 @@ class WorkflowRun:
             return ""
         word, at = self._heard_last
         elsewhere = (word.step, word.attempt) == (step, attempt) and word.by != self._services.by
-        return told_review(word, at=at) if elsewhere else ""
+        return describe_review(word, at=at) if elsewhere else ""
 
     async def cancel(self) -> bool:
         """End the run and its current turn. Returns False if it was over already, or ended by another process."""
         return await self._take_or_yield(CancelRun(by=self._services.by))
 
     async def retry(self) -> bool:
-        """Retry after `trouble`: store what could not be stored, start what could not start."""
+        """Retry after `blocked_by`: store what could not be stored, start what could not start."""
         if await self.session.retry():
             return True
-        if self._trouble is None:
+        if self._blocked_by is None:
             return False
-        self._trouble = None
-        await self.go_on()
+        self._blocked_by = None
+        await self.resume()
         return True
 
     async def turns(self) -> tuple[TurnState, ...]:
@@ -208,7 +208,7 @@ class WorkflowRun:
         reach("before_run_commit")
         await self._services.worker(self._services.store.commit_run, step)
         reach("after_run_commit")
-        self._state, self._trouble = step.state, None
+        self._state, self._blocked_by = step.state, None
         if isinstance(step.word, ReviewStep):
             self._heard_last = (step.word, time.time())
         for event in step.events:
@@ -283,7 +283,7 @@ class WorkflowRun:
 
     async def _free(self) -> None:
         try:
-            await self.session.free(self.session.settings.at_step(self._state))
+            await self.session.release_from_run(self.session.settings.at_step(self._state))
         except ChatopsError as error:
             self._stuck(error)
 
@@ -306,8 +306,8 @@ class WorkflowRun:
 
     def _stuck(self, error: ChatopsError) -> None:
         log.error("the run does not go on: %s", error)
-        self._trouble = error
-        self.session.tell(f"The run does not go on: {error}", advice=error.advice)
+        self._blocked_by = error
+        self.session.notify(f"The run does not go on: {error}", advice=error.advice)
 
     async def _take_words(self) -> None:
         for word in await self._services.worker(self._services.store.posted_words, self.run_id):
@@ -333,7 +333,7 @@ class WorkflowRun:
 
 
 async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
-    """Create a run of `workflow` in a new session: call `go_on` when a UI listens. Raises ConfigError, StoreError."""
+    """Create a run of `workflow` in a new session: call `resume` when a UI listens. Raises ConfigError, StoreError."""
     store, worker = services.store, services.worker
     settings = SessionSettings(role=role, model_pin=model)
     settings.grant(services.rights)
@@ -347,7 +347,7 @@ async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, rol
 
 
 async def open_run(services: Services, session_id: SessionId, *, default_role: str) -> WorkflowRun:
-    """Open a stored run: call `go_on` when a UI listens.
+    """Open a stored run: call `resume` when a UI listens.
 
     Raises NoSuchSessionError if the session is not a run, SessionHeldError, UnreadableError.
     """

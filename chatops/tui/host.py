@@ -209,7 +209,7 @@ class Host(Protocol):
         ...
 
     def run_of(self, session: "SessionView") -> "WorkflowRun | None":
-        """Return the run of a session, or None. The caller that shows the run calls `go_on`, and closes it."""
+        """Return the run of a session, or None. The caller that shows the run calls `resume`, and closes it."""
         ...
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:

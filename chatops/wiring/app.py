@@ -133,7 +133,7 @@ class App:
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
             for session in self._conversations():
-                session.tell_soon(trouble or workspace_back(self.workspace))
+                session.notify_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""

@@ -67,7 +67,7 @@ class Background:
         await asyncio.sleep(WARM_UP_S)
         found = await offer(os.environ)
         if found and chat.snapshot().is_demo:
-            chat.tell(found)
+            chat.notify(found)
 
     async def _watch_files(self) -> None:
         told: set[str] = set()

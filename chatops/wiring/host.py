@@ -14,7 +14,7 @@ from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
 from chatops.policy.concerns import MISSING_TYPES
 from chatops.policy.registry import ModelSpec
-from chatops.runtime.descriptions import left_off
+from chatops.runtime.descriptions import resume_summary
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.store.base import SessionInfo
@@ -77,7 +77,7 @@ class TuiHost(HostRuns, HostTexts):
             session = rows[0].id if rows else None
         chat, notices = await self._taken_up(session)
         if isinstance(chat, Session) and not app.store.unsaved:
-            chat.remark(" ".join(app.store.notices))
+            chat.show_store_notice(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
@@ -171,7 +171,9 @@ class TuiHost(HostRuns, HostTexts):
 
     def _rows(self) -> list[SessionRow]:
         store = self._app.store
-        return [_session(info, left_off(store, info)) for info in store.sessions(workspace=str(self._app.workspace))]
+        return [
+            _session(info, resume_summary(store, info)) for info in store.sessions(workspace=str(self._app.workspace))
+        ]
 
     async def waiting(self) -> SessionId | None:
         """Return the session of this workspace to continue with, or None.
@@ -190,7 +192,7 @@ class TuiHost(HostRuns, HostTexts):
     def _pending_rows(self) -> list[SessionRow]:
         found = {info.id: info for info in (*self._undecided(), *self.to_review())}
         rows = sorted(found.values(), key=_used_at, reverse=True)
-        return [_session(info, left_off(self._app.store, info)) for info in rows]
+        return [_session(info, resume_summary(self._app.store, info)) for info in rows]
 
     async def open_session(self, session_id: SessionId) -> SessionView:
         """Open a stored session, or follow it if another process owns it."""
@@ -284,7 +286,7 @@ class TuiHost(HostRuns, HostTexts):
         return [
             (info, state)
             for info in {info.id: info for info in found}.values()
-            if (state := left_off(store, info)) and store.held(info.id) is None
+            if (state := resume_summary(store, info)) and store.held(info.id) is None
         ]
 
     def _undecided(self) -> list[SessionInfo]:

@@ -49,7 +49,7 @@ class Scripted(Session):
         return SESSION
 
     @property
-    def passing(self) -> bool:
+    def in_memory_only(self) -> bool:
         return self.ends_with_the_process
 
     @property
@@ -57,7 +57,7 @@ class Scripted(Session):
         return "Not saving: home is read-only." if self.ends_with_the_process else ""
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         return self.in_the_way
 
     @property

@@ -129,7 +129,7 @@ async def test_a_message_is_taken_behind_what_waits_to_be_stored(tmp_path: Path)
         assert await settled(session) is TurnStatus.ANSWERED
         assert users(session) == ["hello", "one", "two"]
         assert [m.text for m in stored(app, session) if isinstance(m, UserMessage)] == users(session)
-        assert session.trouble is None
+        assert session.blocked_by is None
 
 
 async def test_saving_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ async def test_a_result_that_waits_is_stored_before_another_process_gets_the_con
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
-        await session._runner.yield_up()
+        await session._runner.quiesce()
         assert outcomes(app, session) == [Outcome.SUCCESS]
 
 
@@ -272,10 +272,10 @@ async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again
             assert await session.cancel() is False
             with pytest.raises(StoreError, match="broken"):
                 await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        assert str(session.trouble) == "the store is broken"
+        assert str(session.blocked_by) == "the store is broken"
         assert any(isinstance(event, Notice) and "Not saved" in event.text for event in told)
         assert await session.retry()
-        assert session.trouble is None
+        assert session.blocked_by is None
         assert session.pending == (pending,)
 
 
@@ -326,5 +326,5 @@ async def test_what_is_stored_when_nobody_waits_for_it_any_more_is_not_stored_ag
         slow.go_on.set()
         assert await session.retry()
         assert len(stored(app, session)) == 6
-        assert session.trouble is None
+        assert session.blocked_by is None
         assert app.store.check() == []

@@ -84,7 +84,7 @@ async def test_an_answer_that_was_left_elsewhere_just_before_is_the_one_that_cou
         assert await settled(session) is TurnStatus.ANSWERED
         assert not (tmp_path / "one").exists()
         assert [(row.decision, row.by) for row in app.store.decisions()] == [(elsewhere.decision, elsewhere.by)]
-        assert session.trouble is None
+        assert session.blocked_by is None
         assert not [event.text for event in told if isinstance(event, Notice) and "Not saved" in event.text]
 
 

@@ -89,7 +89,7 @@ class Bench:
     async def settled(self, run: WorkflowRun) -> WorkflowRun:
         """A run that is gone on with until nothing happens."""
         run.session.subscribe(lambda published: self.told.append(published.event))
-        await run.go_on()
+        await run.resume()
         await run.settle()
         return run
 
@@ -251,7 +251,7 @@ async def test_a_run_keeps_its_roles_models_and_persona_until_it_is_over(tmp_pat
 async def test_a_review_lets_the_next_step_begin(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2), answer(3)]) as (at, server), at.run(spec) as run:
-        asked = run.review_wanted
+        asked = run.pending_review
         assert asked is not None and asked.reason is ReviewReason.REVIEW
         assert not await run.review(Accept(), step=0, attempt=2)
         assert await run.review(TryAgain(told="shorter"), step=0, attempt=1)
@@ -271,7 +271,7 @@ async def test_a_step_that_failed_can_be_skipped_or_end_the_run(
         bench(tmp_path, [gave_up("no key"), answer(2)]) as (at, _),
         at.run(spec) as run,
     ):
-        asked = run.review_wanted
+        asked = run.pending_review
         assert asked is not None and asked.reason is ReviewReason.FAILED
         assert await run.review(word, step=0, attempt=1)
         await run.settle()
@@ -283,7 +283,7 @@ async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_p
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
         word = ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal)
         assert other.store.post_word(run.run_id, word)
-        await until(lambda: run.review_wanted is not None and run.review_wanted.step == 1)
+        await until(lambda: run.pending_review is not None and run.pending_review.step == 1)
         assert other.store.post_word(run.run_id, CancelRun(by=other.principal))
         await until(lambda: run.over)
         assert result(run) is RunResult.CANCELLED
@@ -356,7 +356,7 @@ async def test_cancelling_ends_the_turn_that_waits_for_a_person(tmp_path: Path) 
 async def test_cancelling_stops_the_model_that_is_being_asked(tmp_path: Path) -> None:
     async with bench(tmp_path, [Completion(text="x", wait=Hang())]) as (at, server), at.app() as app:
         run = await app.new_run(flow(step("a")), "q", attended=False)
-        await run.go_on()
+        await run.resume()
         await server.arrived()
         await run.cancel()
         await run.settle()
@@ -370,7 +370,7 @@ async def test_a_run_that_was_ended_while_its_turn_could_not_be_takes_no_further
     async with bench(tmp_path, [calls(call("shell_exec", command="touch made"))]) as (at, _):
         async with at.app() as app:
             run = await app.new_run(spec, "q", attended=False)
-            await run.go_on()
+            await run.resume()
             await run.settle()
             stop, run.session.stop_turn = run.session.stop_turn, _nothing  # type: ignore[method-assign]
             await run.cancel()
@@ -390,11 +390,11 @@ async def test_stopping_a_turn_asks_the_person_and_is_no_failed_attempt(tmp_path
     replies = [Completion(text="x", wait=Hang()), answer("done")]
     async with bench(tmp_path, replies) as (at, server), at.app() as app:
         run = await app.new_run(spec, "q", attended=False)
-        await run.go_on()
+        await run.resume()
         await server.arrived()
         assert await run.session.cancel()
         await run.settle()
-        assert run.review_wanted is not None and run.review_wanted.reason is ReviewReason.STOPPED
+        assert run.pending_review is not None and run.pending_review.reason is ReviewReason.STOPPED
         await run.review(TryAgain(), step=0, attempt=1)
         await run.settle()
         assert result(run) is RunResult.ANSWERED
@@ -423,8 +423,8 @@ async def test_a_role_that_is_gone_stops_the_run_without_costing_an_attempt(tmp_
         whole = at.file.read_text()
         at.file.write_text(whole.replace('"reader"', '"writer"'))
         await decide(run, Approved())
-        assert run.trouble is not None
-        assert "reader" in str(run.trouble)
+        assert run.blocked_by is not None
+        assert "reader" in str(run.blocked_by)
         assert isinstance(run.state.phase, RunningStep)
         assert any(isinstance(event, Notice) and "does not go on" in event.text for event in at.told)
         at.file.write_text(whole)
@@ -441,14 +441,14 @@ async def test_a_runs_step_that_cannot_be_stored_changes_nothing_and_can_be_trie
     replies = [calls(call("shell_exec", command="true")), answer(1), answer(2)]
     async with bench(tmp_path, replies) as (at, server), at.app() as app:
         run = await app.new_run(spec, "q", attended=False)
-        await run.go_on()
+        await run.resume()
         await run.settle()
         before = run.state
         with monkeypatch.context() as broken:
             broken.setattr(app.store, "commit_run", _full)
             await decide(run, Approved())
             assert run.state is before
-            assert str(run.trouble) == "the disk is full"
+            assert str(run.blocked_by) == "the disk is full"
             with pytest.raises(StoreError):
                 await run.cancel()
         assert await run.retry()

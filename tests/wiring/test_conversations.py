@@ -39,7 +39,7 @@ async def test_a_conversation_that_is_driven_stays_until_the_app_is_closed(bench
 
 
 class Listening:
-    def tell_soon(self, text: str) -> None:
+    def notify_soon(self, text: str) -> None:
         """Not of interest."""
 
 

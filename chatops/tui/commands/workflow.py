@@ -116,9 +116,9 @@ async def _resume(face: Face, rest: str) -> None:
 
 async def _go_on(face: Face, run: "WorkflowRun") -> None:
     """Continue a run that is open already: retry after an error, or open its pending review or approval."""
-    if run.trouble is not None:
+    if run.blocked_by is not None:
         await run.retry()
-    elif run.review_wanted is not None or run.session.snapshot().pending:
+    elif run.pending_review is not None or run.session.snapshot().pending:
         face.open_pending()
     else:
         face.say("It is under way.")

@@ -22,8 +22,8 @@ from chatops.domain.events import (
     TurnFinished,
 )
 from chatops.domain.sanitize import sanitize
-from chatops.runtime.denials import sentence
-from chatops.runtime.descriptions import told
+from chatops.runtime.denials import denial_sentence
+from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.answers import arguments_question, exact_grant, reason_question, rule_question, scope
 from chatops.tui.dialogs.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
 from chatops.tui.dialogs.approval_list import ApprovalList, Item, Mark, mark_of
@@ -131,11 +131,11 @@ class ApprovalScreen(GuardedDialog):
 
     async def _who_answered(self, item: Item) -> str:
         try:
-            answer = await self._session.answer_to(item.pending.call.id)
+            answer = await self._session.decision_on(item.pending.call.id)
         except ChatopsError:
             return ""
         name = sanitize(item.pending.call.name, newlines=False)
-        return f"Answered elsewhere: {name} was {told(answer)}." if answer is not None else ""
+        return f"Answered elsewhere: {name} was {describe_decision(answer)}." if answer is not None else ""
 
     async def _tell_who(self, item: Item) -> None:
         """Show who answered first, where and when."""
@@ -199,7 +199,7 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not item.waits:
             self.say("This call has its answer. Tab shows the next.")
         elif item.pending.denial is not None and key in _RUNNING:
-            self.say(sentence(item.pending.denial))
+            self.say(denial_sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
             self.say("Make the window larger: what cannot be shown cannot be approved.")
         elif key == "A":

@@ -14,7 +14,7 @@ from chatops.domain.canonical import json_or_text
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts
-from chatops.runtime.denials import sentence
+from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
 
 Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
@@ -78,7 +78,7 @@ def _head(pending: PendingCall) -> Iterator[Row]:
         case AskReason.POLICY | AskReason.OUTCOME_UNKNOWN:
             pass
     if pending.denial is not None:
-        yield Row(text=line(sentence(pending.denial)), tone="caution")
+        yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
     for warning in filter(None, (pending.facts.caution, pending.facts.reveals)):
         yield Row(text=line(warning), tone="caution")
     for repair in pending.facts.repairs:

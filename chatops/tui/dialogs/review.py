@@ -57,7 +57,7 @@ class ReviewScreen(GuardedDialog):
         """Start the grace period, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
-        if self._run.review_wanted != self._wanted:
+        if self._run.pending_review != self._wanted:
             self.finish()
             return
         self.begin()
@@ -68,7 +68,7 @@ class ReviewScreen(GuardedDialog):
 
     def follow(self) -> None:
         """Close the dialog when the run no longer waits for this review."""
-        if self.can_draw and self._run.review_wanted != self._wanted:
+        if self.can_draw and self._run.pending_review != self._wanted:
             if not self._sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
                 text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run goes on."
@@ -135,7 +135,7 @@ class ReviewScreen(GuardedDialog):
             self._sending = False
             self._failed(sanitize(f"{error} {error.advice}".strip()))
             return
-        if self._run.review_wanted == wanted and not taken:
+        if self._run.pending_review == wanted and not taken:
             self._sending = False
             self._failed("The run does not take that now.")
             return

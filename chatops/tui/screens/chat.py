@@ -279,7 +279,7 @@ class ChatScreen(ChatSending):
         self._update_due = False
         if self._session is None or not self.is_attached:
             return
-        if (gone := self._session.gone) is not None:
+        if (gone := self._session.taken_over) is not None:
             if not self._going:
                 self._going = True
                 self.run_worker(self._read_on(gone), group="read on")
@@ -297,7 +297,7 @@ class ChatScreen(ChatSending):
             self.board.update()
         failed = snapshot.status is TurnStatus.FAILED and not self.reads_along
         failed = failed and not (self._desk is not None and self._desk.owns_last_turn)
-        troubled = self._session.trouble is not None or (self.run is not None and self.run.trouble is not None)
+        troubled = self._session.blocked_by is not None or (self.run is not None and self.run.blocked_by is not None)
         self.composer.retry_offered = failed or troubled
         self.show_banner(snapshot, failed=failed)
         self._asking.offer(snapshot)
@@ -311,7 +311,7 @@ class ChatScreen(ChatSending):
         if self._reading is not None:
             return self._reading.banner(snapshot)
         if self._desk is not None and (hindered := self._desk.hindrance()):
-            return hindered, "error" if self._desk.run.trouble else "quiet"
+            return hindered, "error" if self._desk.run.blocked_by else "quiet"
         if trouble := self.host.workspace_trouble():
             return banner_text.no_tool_works(trouble)
         if snapshot.pending and windows.open_approval(self.app) is None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.state import AwaitingReview, RunFinished
-from chatops.runtime.ownership import Handing
+from chatops.runtime.ownership import RequestState
 from chatops.tui.screens import windows
 from chatops.tui.screens.banner_text import Said, calls_waiting
 from chatops.tui.screens.run_board import RunBoard, Stand
@@ -66,7 +66,7 @@ class ReadingDesk:
         dialog = windows.open_approval(self._chat.app)
         if dialog is not None:
             dialog.follow()
-        if self.reader.handing is Handing.OURS:
+        if self.reader.request_state is RequestState.GRANTED:
             self.open_here()
         self._chat.refresh_soon()
 
@@ -78,10 +78,10 @@ class ReadingDesk:
 
     async def _get(self) -> None:
         try:
-            await self.reader.get()
+            await self.reader.take_over()
         except ChatopsError as error:
             self._chat.say(f"{error} {error.advice}".strip())
-        if self.reader.handing is Handing.OURS:
+        if self.reader.request_state is RequestState.GRANTED:
             self.open_here()
         self._chat.refresh_soon()
 
@@ -124,18 +124,18 @@ class ReadingDesk:
         if hold is None:
             return "Open elsewhere no longer. You read along: F2 goes on with it here.", "waiting"
         who = sanitize(f"pid {hold.holder.pid} on {hold.holder.host}", newlines=False)
-        match self.reader.handing:
-            case Handing.HELD:
+        match self.reader.request_state:
+            case RequestState.HELD:
                 return f"Open elsewhere ({who}, since {self.reader.since()}): you read along. F2 takes over.", "quiet"
-            case Handing.ASKED:
+            case RequestState.REQUESTED:
                 return f"Asked {who} to hand over …", "quiet"
-            case Handing.COMING:
+            case RequestState.ACCEPTED:
                 return (
                     f"{who} hands over when what runs there is done. F2 stops it now; whether it took effect is "
                     "unknown then.",
                     "waiting",
                 )
-            case Handing.SILENT:
+            case RequestState.UNANSWERED:
                 return (
                     f"{who} does not answer. F2 takes over all the same; if a tool runs there, nobody knows then "
                     "whether it took effect.",

@@ -49,10 +49,10 @@ class RunDesk:
     @property
     def wanted(self) -> AwaitingReview | None:
         """The review that the run waits for, or None."""
-        return self.run.review_wanted
+        return self.run.pending_review
 
     def _stand(self) -> Stand:
-        run, trouble = self.run, self.run.trouble
+        run, trouble = self.run, self.run.blocked_by
         told = f"{trouble} {trouble.advice}".strip() if trouble is not None else ""
         return Stand(run=run.state, turn=run.session.state, trouble=told)
 
@@ -60,7 +60,7 @@ class RunDesk:
         """Show the panel and resume the run. Events are subscribed to by now."""
         await self.board.show()
         try:
-            await self.run.go_on()
+            await self.run.resume()
         except ChatopsError as error:
             self._chat.say(f"{error} {error.advice}".strip())
         self._taken_up = True
@@ -115,7 +115,7 @@ class RunDesk:
         """
         if not self._taken_up:
             return "The run is being taken up."
-        trouble = self.run.trouble
+        trouble = self.run.blocked_by
         return f"{trouble} {trouble.advice} Press R to try again." if trouble is not None else ""
 
     @property

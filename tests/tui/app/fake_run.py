@@ -91,10 +91,10 @@ class FakeRun(WorkflowRun):
         return self.play.state
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         return self.stuck
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         self.gone_on += 1
         if self.until is not None:
             await self.until.wait()

@@ -261,15 +261,15 @@ class FakeSession(Session):
         self.publish(CallDecided(id=call_id, parent_id=ROUND, decision=decision, by=ANA))
         return True
 
-    async def answer_to(self, call_id: CallId) -> DecisionRow | None:
+    async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         return self.answers.get(call_id)
 
     @property
-    def trouble(self) -> ChatopsError | None:
+    def blocked_by(self) -> ChatopsError | None:
         return None
 
     @property
-    def gone(self) -> ChatopsError | None:
+    def taken_over(self) -> ChatopsError | None:
         return None
 
     async def switch_role(self, name: str) -> None:

@@ -9,7 +9,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.runtime.follower import SessionFollower
-from chatops.runtime.ownership import Handing
+from chatops.runtime.ownership import RequestState
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Hold, Holder
 from chatops.tui.dialogs.picker import Picker
@@ -53,8 +53,8 @@ class FakeReader(SessionFollower):
         return self.held
 
     @property
-    def handing(self) -> Handing:
-        return Handing.HELD if self.held is not None else Handing.FREE
+    def request_state(self) -> RequestState:
+        return RequestState.HELD if self.held is not None else RequestState.FREE
 
     def since(self) -> str:
         return "10:15"

@@ -21,7 +21,7 @@ from chatops.engine.state import (
     Purpose,
     Stopping,
 )
-from chatops.runtime.descriptions import how_it_stands, left_off
+from chatops.runtime.descriptions import resume_summary, turn_summary
 from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
 from tests.store.memory_store import MemoryStore
@@ -70,11 +70,11 @@ def stopping() -> Stopping:
         (in_round(kit.started()), "interrupted while running shell_exec (ls): outcome unknown"),
         (
             in_round(kit.started(), spec=replace(SPEC, idempotent=True)),
-            "interrupted while running shell_exec (ls): it is run again when you go on",
+            "interrupted while running shell_exec (ls): it runs again on resume",
         ),
         (
             in_round(kit.started(), spec=replace(SPEC, reconcilable=True)),
-            "interrupted while running shell_exec (ls): what came of it is looked up when you go on",
+            "interrupted while running shell_exec (ls): its effect is checked on resume",
         ),
         (in_round(permitted()), "interrupted before it started shell_exec (ls)"),
         (in_round(Inspecting()), "interrupted before it checked shell_exec"),
@@ -89,7 +89,7 @@ def stopping() -> Stopping:
     ],
 )
 def test_it_says_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
-    assert how_it_stands(turns.turn(phase), {}) == said
+    assert turn_summary(turns.turn(phase), {}) == said
 
 
 def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
@@ -103,13 +103,13 @@ def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
         by=Principal(uid=1),
         decided_at=0.0,
     )
-    told = how_it_stands(turns.turn(in_round(kit.awaiting())), {call.id: row})
-    assert told == "denied in another terminal and not gone on with: shell_exec (ls)"
+    told = turn_summary(turns.turn(in_round(kit.awaiting())), {call.id: row})
+    assert told == "denied in another terminal, not resumed yet: shell_exec (ls)"
 
 
 def test_what_a_model_wrote_neither_hides_nor_fills_the_line() -> None:
     waiting = replace(kit.awaiting(), facts=CallFacts(arguments="{}", command=f"ls\x1b[2J\n\u202e{LONG}"))
-    told = how_it_stands(turns.turn(in_round(waiting)), {})
+    told = turn_summary(turns.turn(in_round(waiting)), {})
     assert "\x1b" not in told and "\n" not in told and "\u202e" not in told
     assert len(told) < 150 and told.endswith("…)")
 
@@ -117,16 +117,16 @@ def test_what_a_model_wrote_neither_hides_nor_fills_the_line() -> None:
 def test_it_is_read_from_the_store_with_the_answers_of_other_doors() -> None:
     store = MemoryStore()
     info = store.create_session(workspace="/w", role="coder", persona="p")
-    assert left_off(store, info) == ""
+    assert resume_summary(store, info) == ""
     turn = store.next_turn_id(info.id)
     call = kit.a_call(turn)
     step = kit.first(turn, info.id)
     store.commit(step)
-    assert left_off(store, store.session(info.id)) == "reply cut off"
+    assert resume_summary(store, store.session(info.id)) == "reply cut off"
     step = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
     store.commit(step)
-    assert left_off(store, store.session(info.id)).startswith("waiting for your approval of shell_exec")
+    assert resume_summary(store, store.session(info.id)).startswith("waiting for your approval of shell_exec")
     store.post_decision(DecideCall(call_id=call.id, digest="d1", decision=Approved(), by=kit.ANA))
-    assert left_off(store, store.session(info.id)).startswith("approved in another terminal")
+    assert resume_summary(store, store.session(info.id)).startswith("approved in another terminal")
     store.commit(kit.then(step, kit.finished()))
-    assert left_off(store, store.session(info.id)) == ""
+    assert resume_summary(store, store.session(info.id)) == ""

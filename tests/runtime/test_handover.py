@@ -17,7 +17,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.follower import SessionFollower, follow_session
-from chatops.runtime.ownership import Handing
+from chatops.runtime.ownership import RequestState
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.view import SessionView
@@ -93,7 +93,7 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         with pytest.raises(SessionHeldError, match=f"pid {this_process().pid}, since "):
             await second.open(session)
         reader = await second.read(session)
-        assert (said(reader), reader.handing) == (["list ."], Handing.HELD)
+        assert (said(reader), reader.request_state) == (["list ."], RequestState.HELD)
         changes: list[None] = []
         reader.on_change(lambda: changes.append(None))
         await session.submit("run `touch one`")
@@ -181,7 +181,7 @@ async def test_a_reader_may_decide_and_the_first_decision_counts(tmp_path: Path)
         assert await reader.decide(pending.call.id, digest=pending.digest, decision=Rejected(reason="no"))
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
         assert not await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        answer = await session.answer_to(pending.call.id)
+        answer = await session.decision_on(pending.call.id)
         assert answer is not None and isinstance(answer.decision, Rejected)
         await until(lambda: reader.snapshot().status is TurnStatus.ANSWERED)
         assert not await reader.decide(pending.call.id, digest=pending.digest, decision=Approved())
@@ -195,9 +195,9 @@ async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_
         await session.settle()
         reader = await second.read(session)
         before = reader.pending
-        await reader.get()
-        await until(lambda: reader.handing is Handing.OURS)
-        await until(lambda: isinstance(session.gone, ConflictError))
+        await reader.take_over()
+        await until(lambda: reader.request_state is RequestState.GRANTED)
+        await until(lambda: isinstance(session.taken_over, ConflictError))
         assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.told)
         with pytest.raises(ConflictError):
             await session.submit("and this")
@@ -217,11 +217,11 @@ async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_pat
     async with two_windows(tmp_path) as (first, second):
         session, call_id = await at_work(first)
         reader = await second.read(session)
-        await reader.get()
-        await until(lambda: reader.handing is Handing.COMING)
-        assert session.gone is None
+        await reader.take_over()
+        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        assert session.taken_over is None
         (tmp_path / "go").touch()
-        await until(lambda: reader.handing is Handing.OURS)
+        await until(lambda: reader.request_state is RequestState.GRANTED)
         reader.stop()
         taken = await second.open(reader)
         await taken.resume()
@@ -242,17 +242,17 @@ async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(t
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await until((tmp_path / "one").exists)
         reader = await second.read(session)
-        await reader.get()
-        await until(lambda: reader.handing is Handing.COMING)
-        await reader.get()
-        assert reader.handing is Handing.OURS
+        await reader.take_over()
+        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await reader.take_over()
+        assert reader.request_state is RequestState.GRANTED
         reader.stop()
         taken = await second.open(reader)
         await taken.resume()
         (again,) = taken.pending
         assert again.call.id == pending.call.id
         assert again.reason.value == "outcome_unknown"
-        await until(lambda: session.gone is not None)
+        await until(lambda: session.taken_over is not None)
         await taken.decide(again.call.id, digest=again.digest, decision=Rejected())
         await taken.settle()
         assert (tmp_path / "one").read_text() == "x"
@@ -278,7 +278,7 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
 
         monkeypatch.setattr("chatops.runtime.performer.reach", taken)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        await until(lambda: session.gone is not None)
+        await until(lambda: session.taken_over is not None)
         assert not (tmp_path / "one").exists()
         other = await second.open(session)
         await other.resume()
@@ -290,8 +290,8 @@ async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) 
     async with two_windows(tmp_path) as (first, second):
         session, _ = await at_work(first)
         reader = await second.read(session)
-        await reader.get()
-        await until(lambda: reader.handing is Handing.COMING)
+        await reader.take_over()
+        await until(lambda: reader.request_state is RequestState.ACCEPTED)
         assert session.wanted_by == SECOND
         await reader.aclose()
         await until(lambda: session.wanted_by is None)
@@ -308,9 +308,9 @@ async def test_what_nobody_had_is_given_back_by_whoever_took_it_and_did_not_open
         await session.settle()
         reader = await second.read(session)
         await session.aclose()
-        await until(lambda: reader.handing is Handing.FREE)
-        await reader.get()
-        assert reader.handing is Handing.OURS
+        await until(lambda: reader.request_state is RequestState.FREE)
+        await reader.take_over()
+        assert reader.request_state is RequestState.GRANTED
         await reader.aclose()
         assert first.app.store.held(session.session_id) is None
 
@@ -325,8 +325,8 @@ async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: 
         await session._turns.lease.release()
         first.app.store.hold(session.session_id, this_process(), ttl_s=30)
         reader = await second.read(session)
-        await reader.get()
-        assert reader.handing is Handing.ASKED
+        await reader.take_over()
+        assert reader.request_state is RequestState.REQUESTED
         second.app.store.want(session.session_id, third)
         await reader.aclose()
         hold = first.app.store.held(session.session_id)
@@ -343,20 +343,20 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
         reader = await second.read(session)
         told: list[str] = []
         reader.subscribe(lambda published: told.extend(_notices(published.event)))
-        await reader.get()
-        await until(lambda: reader.handing is Handing.COMING)
+        await reader.take_over()
+        await until(lambda: reader.request_state is RequestState.ACCEPTED)
         assert told == []
         second.app.store.want(session.session_id, third)
         first.app.store.heard(session.session_id, this_process())
         await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
-        assert reader.handing is Handing.HELD
+        assert reader.request_state is RequestState.HELD
         assert len(told) == 1 and f"pid {third.pid}) has asked for this conversation too" in told[0]
-        await reader.get()
+        await reader.take_over()
         await until(lambda: session.wanted_by == SECOND)
-        await until(lambda: reader.handing is Handing.COMING)
+        await until(lambda: reader.request_state is RequestState.ACCEPTED)
         (tmp_path / "go").touch()
-        await until(lambda: reader.handing is Handing.OURS)
+        await until(lambda: reader.request_state is RequestState.GRANTED)
         assert (tmp_path / "one").read_text() == "x"
         assert len(told) == 1
 
@@ -380,17 +380,17 @@ async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None
         async with two_windows(tmp_path, registry) as (first, second):
             spec = WorkflowSpec(name="flow", steps=steps, source="a test")
             run = await new_run(first.services, spec, query="go", role="coder")
-            await run.go_on()
+            await run.resume()
             await run.settle()
             reader = await second.read(run.session)
             assert reader.run is not None and len(reader.pending) == 1
-            await reader.get()
-            await until(lambda: reader.handing is Handing.OURS)
-            await until(lambda: run.session.gone is not None)
-            assert run.trouble is not None
+            await reader.take_over()
+            await until(lambda: reader.request_state is RequestState.GRANTED)
+            await until(lambda: run.session.taken_over is not None)
+            assert run.blocked_by is not None
             reader.stop()
             taken = await open_run(second.services, run.run_id, default_role="coder")
-            await taken.go_on()
+            await taken.resume()
             (pending,) = taken.session.pending
             assert pending == reader.pending[0]
             await taken.session.decide(pending.call.id, digest=pending.digest, decision=Approved())

@@ -4,7 +4,7 @@ import pytest
 
 from chatops.models.base import Retrying, Waiting
 from chatops.models.retry import countdown
-from chatops.runtime.model_call import told, told_after
+from chatops.runtime.model_call import waiting_notice, waiting_over_notice
 
 RETRYING = Retrying(reason="It is busy.", attempt=2, attempts=3, delay_s=8.0, left_s=3.0)
 
@@ -52,8 +52,12 @@ def test_a_pause_is_told_whole_and_then_by_the_second(delay_s: float, lefts: lis
 def test_a_wait_is_told_as_it_is_and_as_it_was(
     event: Retrying | Waiting, now: str, afterwards: str, stopped: str
 ) -> None:
-    assert (told(event), told_after(event), told_after(event, stopped=True)) == (now, afterwards, stopped)
+    assert (waiting_notice(event), waiting_over_notice(event), waiting_over_notice(event, stopped=True)) == (
+        now,
+        afterwards,
+        stopped,
+    )
 
 
 def test_a_failure_after_retries_leaves_the_reason_to_the_error() -> None:
-    assert told_after(RETRYING, failed=True) == "Tried again (2 of 3)."
+    assert waiting_over_notice(RETRYING, failed=True) == "Tried again (2 of 3)."
