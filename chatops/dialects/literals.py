@@ -220,7 +220,7 @@ class LiteralReader:
         """Move to the next value of the innermost container; return False if it ends here."""
         top = self._stack[-1]
         if self._open_ended and self.at >= len(self.text):
-            raise self._fail("no value stands here")
+            raise self._fail("a value is missing")
         value_end = self.at
         self._skip()
         if self._closes(top):
@@ -354,7 +354,7 @@ class LiteralReader:
         char = self.text[self.at : self.at + 1]
         self._open_ended = False
         if not char:
-            raise self._fail("no value stands here")
+            raise self._fail("a value is missing")
         if char in QUOTES or (self.spelling.is_python and _PREFIXED.match(self.text, self.at)):
             context = self.spelling.contexts[self._stack[-1].kind] if self._stack else None
             return self._joined(context) if self.spelling.is_python else self._quoted(context)
@@ -423,7 +423,7 @@ class LiteralReader:
     def _word(self) -> JsonValue:
         found = _WORD.match(self.text, self.at)
         if found is None:
-            raise self._fail("no value stands here")
+            raise self._fail("a value is missing")
         word = found[0]
         if word in self.spelling.words:
             self.at = found.end()

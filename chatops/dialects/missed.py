@@ -19,9 +19,9 @@ _WORD = re.compile(r"[^\W\d][\w.-]{0,255}")
 _LISTS_TOOLS = re.compile(r"<\s?tools\s*>\s*(?=[\[{])", re.IGNORECASE)
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w-]{1,256})[^{\n]{0,80}(?=\{)")
 _GLUED = re.compile(r"(?<![\w.-])(?P<name>[^\W\d][\w-]{0,255})\s*(?=\{)")
-_UNREAD = "is written in a form that cannot be read, so nothing was run"
-_IN_A_LIST = "stands in <tools>, which lists tools and calls none, so nothing was run"
-_THOUGHT = "stands among your thoughts, where nothing is run; make it after they have ended"
+_UNREAD = "is in a format that cannot be read; nothing was run"
+_IN_A_LIST = "is inside <tools>, which lists tools and calls none; nothing was run"
+_THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
 
 
 def missed_call(content: str, declined: int, offered: OfferedTools) -> Diagnostic | None:

@@ -123,12 +123,14 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
         case TrialOutcome.PROMPTED:
             return Check(name=name, grade=Grade.OK, text=f"{_how(trial)}it calls them")
         case TrialOutcome.UNREADABLE:
-            text = f"it tried to call a tool, which could not be run: {trial.said}."
+            text = f"it tried to call a tool, which could not be run: {trial.answer_text}."
             return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT)
         case TrialOutcome.NO_CALL:
-            said = f" It said: {trial.said!r}" if trial.said else ""
+            quoted = f" It said: {trial.answer_text!r}" if trial.answer_text else ""
             advice = _ONLY_NATIVE if spec.tool_format == NATIVE else _OTHER_FORMAT
-            return Check(name=name, grade=Grade.WARN, text=f"{_how(trial)}it did not call a tool.{said}", advice=advice)
+            return Check(
+                name=name, grade=Grade.WARN, text=f"{_how(trial)}it did not call a tool.{quoted}", advice=advice
+            )
         case TrialOutcome.FAILED:
             failure = trial.failure
             text, advice = (failure.message, failure.advice) if failure is not None else ("it gave no reply.", "")

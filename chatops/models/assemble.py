@@ -15,7 +15,7 @@ from chatops.domain.tools import RawCall
 from chatops.domain.usage import Usage
 from chatops.models.base import ReasoningChunk, TextChunk
 from chatops.models.calls import NO_TEXT_TOOLS, CallCollector, TextReader, TextTools
-from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, said, usage_of
+from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, text_parts, usage_of
 from chatops.models.wire import IN_CONTENT, scrub
 
 
@@ -134,7 +134,7 @@ class Assembler:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._joiners = {"text": SurrogateJoiner(), "reasoning": SurrogateJoiner()}
-        self._said_again, self._thought_again = Repetition(), Repetition()
+        self._text_repetition, self._reasoning_repetition = Repetition(), Repetition()
         self._reader = TextReader(text_tools)
         self._text_calls: tuple[RawCall, ...] = ()
         self._waiting: list[str] = []
@@ -170,7 +170,7 @@ class Assembler:
 
     def cut_repetition(self) -> Repetition | None:
         """Cut an endless repetition to its beginning and return it; return None if there is none."""
-        for parts, again in ((self._text, self._said_again), (self._reasoning, self._thought_again)):
+        for parts, again in ((self._text, self._text_repetition), (self._reasoning, self._reasoning_repetition)):
             if again.is_endless:
                 parts[:] = [again.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
                 return again
@@ -182,7 +182,7 @@ class Assembler:
         Raises ReplyTooLargeError and TooManyCallsError.
         """
         before = (self._size, self.finish_reason)
-        self._note(chunk)
+        self._note_metadata(chunk)
         choice = first_choice(chunk)
         self._add(choice, as_object(choice.get("delta")) or as_object(choice.get("message")), whole=False)
         return before != (self._size, self.finish_reason)
@@ -192,7 +192,7 @@ class Assembler:
 
         Raises ReplyTooLargeError and TooManyCallsError.
         """
-        self._note(body)
+        self._note_metadata(body)
         choice = first_choice(body)
         self._add(choice, as_object(choice.get("message")) or as_object(choice.get("delta")), whole=True)
         # A complete body is a complete reply, even without a finish reason.
@@ -212,13 +212,13 @@ class Assembler:
         self._waiting.append(self._joiners["text"].close())
         self._read_waiting()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
-        self._pass_on(end.pieces)
+        self._pass_on(end.segments)
         if end.prose is not None:
-            said = self.text
-            self._say(end.prose[len(said) :] if end.prose.startswith(said) else "")
+            shown = self.text
+            self._add_text(end.prose[len(shown) :] if end.prose.startswith(shown) else "")
             self._text = [end.prose]
         self._text_calls, self.text_format = end.calls, end.format
-        self._think(self._joiners["reasoning"].close())
+        self._add_reasoning(self._joiners["reasoning"].close())
         return self.take()
 
     def reply(self) -> ModelReply:
@@ -233,24 +233,24 @@ class Assembler:
             model_id=self.model_id,
         )
 
-    def _note(self, chunk: JsonObject) -> None:
+    def _note_metadata(self, chunk: JsonObject) -> None:
         self.usage = usage_of(chunk) or self.usage
         self.model_id = self.model_id or as_text(chunk.get("model"))
 
     def _add(self, choice: JsonObject, message: JsonObject, *, whole: bool) -> None:
-        for kind, text, field in said(message):
+        for kind, text, field in text_parts(message):
             self._grow(len(text))
-            (self._thought_again if kind == "reasoning" else self._said_again).feed(text)
+            (self._reasoning_repetition if kind == "reasoning" else self._text_repetition).feed(text)
             if kind == "text":
                 self._waiting.append(self._joiners["text"].feed(text))
                 continue
             self._read_waiting()
             if kind == "reasoning":
                 self.reasoning_field = field
-                self._think(self._joiners["reasoning"].feed(text))
+                self._add_reasoning(self._joiners["reasoning"].feed(text))
             else:
                 self._refused = True
-                self._say(scrub(text))
+                self._add_text(scrub(text))
         for delta in call_deltas(message):
             self._grow(len(delta.arguments) + len(delta.name) + len(delta.id) + 1)
             self._calls.add(delta, whole=whole)
@@ -266,24 +266,24 @@ class Assembler:
         for piece in read:
             match piece:
                 case ContentSegment(text=text):
-                    self._say(text)
+                    self._add_text(text)
                 case ThoughtPiece(text=text):
                     self.reasoning_field = IN_CONTENT
-                    self._think(text)
+                    self._add_reasoning(text)
                 case ReclassifiedSegment(text=text):
                     # Prose that was already shown is corrected when the reply ends.
                     self._text = []
                     self.reasoning_field = IN_CONTENT
-                    self._think(text)
+                    self._add_reasoning(text)
                 case _:
                     assert_never(piece)
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text:
             self._text.append(text)
             self._made.append(TextChunk(text=text))
 
-    def _think(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
             self._made.append(ReasoningChunk(text=text))

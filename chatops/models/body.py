@@ -61,15 +61,15 @@ class PromptedEncoder:
         """Return the `messages` of a request as JSON bytes."""
         offered = frozenset(tool.name for tool in tools)
         section = self._section(tools, choice=choice)
-        said: list[tuple[str, list[str]]] = []
-        for role, text in self._said(messages, offered=offered):
-            if said and said[-1][0] == role:
-                said[-1][1].append(text)
+        turns: list[tuple[str, list[str]]] = []
+        for role, text in self._turns(messages, offered=offered):
+            if turns and turns[-1][0] == role:
+                turns[-1][1].append(text)
             else:
-                said.append((role, [text]))
+                turns.append((role, [text]))
         whole = with_section(system, section)
         first = [("system", [whole])] if whole else []
-        return encode([{"role": role, "content": "\n\n".join(texts)} for role, texts in [*first, *said]])
+        return encode([{"role": role, "content": "\n\n".join(texts)} for role, texts in [*first, *turns]])
 
     def _section(self, tools: tuple[ToolSpec, ...], *, choice: ToolChoice) -> str:
         offered = frozenset(tool.name for tool in tools)
@@ -81,7 +81,7 @@ class PromptedEncoder:
         ]
         return self._writer.system_prompt(described, choice=choice)
 
-    def _said(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
+    def _turns(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
         """Yield role, ``user`` or ``assistant``, and text of each message."""
         results = results_of(messages)
         for place, message in enumerate(messages):
@@ -95,8 +95,8 @@ class PromptedEncoder:
                     yield "assistant", self._writer.message(assistant_text(message), calls)
                     if message.calls:
                         pairs = zip(message.calls, results[place], strict=True)
-                        told = [self._result(call, result, offered=offered) for call, result in pairs]
-                        yield "user", self._writer.results(told, secret=_SECRET)
+                        results_sent = [self._result(call, result, offered=offered) for call, result in pairs]
+                        yield "user", self._writer.results(results_sent, secret=_SECRET)
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
@@ -170,7 +170,7 @@ class BodyBuilder:
         """Return the body, without the fields that this server has refused before (`without`)."""
         if replay.field in without:
             replay = NO_REPLAY
-        messages = self._said(request, delivery=delivery, replay=replay)
+        messages = self._message_array(request, delivery=delivery, replay=replay)
         fields = {"model": encode(self._spec.model_name), "messages": messages}
         if isinstance(delivery, InField):
             fields |= self._tool_fields(request, without=without)
@@ -183,7 +183,7 @@ class BodyBuilder:
         data = join_body({name: value for name, value in fields.items() if name not in without})
         return Body(data=data, messages=len(messages), tools=tools)
 
-    def _said(self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay) -> bytes:
+    def _message_array(self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay) -> bytes:
         if not isinstance(delivery, InPrompt):
             return self._messages.array(request.messages, system=request.system, replay=replay)
         encoder = PromptedEncoder(delivery.format, family=self._family)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chatops.dialects import CallReader, Confidence, Diagnostic, DiagnosticKind, Piece, ReadCall, Reading, Schema
+from chatops.dialects import CallReader, Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
 from chatops.dialects.families import Family
 from chatops.dialects.formats.json_objects import ARGUMENT_KEYS
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
@@ -25,7 +25,7 @@ MOST_CALLS = 1_000
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
 TWO_IN_ONE = "its arguments hold two JSON values one after the other"
-IN_A_FENCE = "the arguments stood in a code fence"
+IN_A_FENCE = "the arguments were in a code fence"
 
 
 class TooManyCallsError(Exception):
@@ -111,7 +111,7 @@ class CallCollector:
 def _add_name(slot: _Slot, name: str) -> None:
     """Add a name to a call.
 
-    Servers send it once, with every fragment, as a growing prefix, or in pieces before the arguments.
+    Servers send it once, with every fragment, as a growing prefix, or in segments before the arguments.
     """
     if not name or name == slot.name:
         return
@@ -233,9 +233,9 @@ class TextToolsBuilder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEnd:
-    """The end of a text: its last pieces and calls, and its whole prose if that differs from what was passed on."""
+    """The end of a text: its last segments and calls, and its whole prose if that differs from what was passed on."""
 
-    pieces: list[Piece]
+    segments: list[Segment]
     calls: tuple[RawCall, ...] = ()
     format: str = ""
     """Format of the first call that can be run; empty without any."""
@@ -246,30 +246,32 @@ class TextReader:
     """Reader of the text of one reply."""
 
     def __init__(self, text_tools: TextTools) -> None:
-        self._offer = text_tools
+        self._text_tools = text_tools
         self._reader = CallReader(text_tools.tools, aliases=text_tools.aliases)
         self._raw: list[str] = []
 
-    def feed(self, text: str) -> list[Piece]:
-        """Return the pieces that are certain by now."""
+    def feed(self, text: str) -> list[Segment]:
+        """Return the segments that are certain by now."""
         if not text:
             return []
-        if self._offer.tools is not None:
+        if self._text_tools.tools is not None:
             self._raw.append(text)
         return self._reader.feed(text)
 
     def close(self, *, finish_reason: str, called_natively: bool) -> TextEnd:
         """Return the end of the text. After native calls, all of the text is prose, whatever it looks like."""
-        pieces, reading = self._reader.close(finish_reason)
+        segments, reading = self._reader.close(finish_reason)
         if not reading.calls and not reading.diagnostics:
-            return TextEnd(pieces=pieces)
+            return TextEnd(segments=segments)
         if called_natively:
             plain = CallReader(None)
             plain.feed("".join(self._raw))
-            return TextEnd(pieces=pieces, prose=plain.close(finish_reason)[1].content)
-        if not self._offer.may_call:
-            return TextEnd(pieces=pieces)
-        return TextEnd(pieces=pieces, calls=_calls(reading), format=reading.calls[0].format if reading.calls else "")
+            return TextEnd(segments=segments, prose=plain.close(finish_reason)[1].content)
+        if not self._text_tools.may_call:
+            return TextEnd(segments=segments)
+        return TextEnd(
+            segments=segments, calls=_calls(reading), format=reading.calls[0].format if reading.calls else ""
+        )
 
 
 def _calls(reading: Reading) -> tuple[RawCall, ...]:

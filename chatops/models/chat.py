@@ -289,7 +289,7 @@ def _configuration(error: ConfigError) -> ModelFailure:
 
 def _with_partial_reply(failure: ModelFailure, assembler: Assembler) -> ModelFailure:
     """Return the failure with the partial reply."""
-    kept = "What has come is kept. " if assembler.text.strip() else ""
+    kept = "The partial reply is kept. " if assembler.text.strip() else ""
     return replace(
         failure,
         advice=f"{kept}{failure.advice}",

@@ -27,7 +27,7 @@ filter or the token limit stopped it. Any other empty reply is a reply, and the 
 Time limits, in seconds (`timeout_s` of the registry; `connect` belongs to the connection):
 
 - None before `sent`: the request waits for a free slot (`max_concurrent`), which is not silence of the server.
-- `first_token` from `sent` to the first token, then `idle` between two pieces of data.
+- `first_token` from `sent` to the first token, then `idle` between two chunks of data.
 - `total` from `sent` to the end. It stops replies that never end although data keeps coming.
 
 Only data resets the clock of `first_token` and `idle`. Comments and empty chunks do not, because a server that sends
@@ -137,7 +137,7 @@ BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 
-Piece = TextChunk | ReasoningChunk
+Chunk = TextChunk | ReasoningChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class ResponseReader:
         """Return the reply. Call it only after `close`, and only without a failure."""
         return self.assembler.reply()
 
-    async def events(self, feed: ByteFeed) -> AsyncGenerator[Piece | Waiting]:
+    async def events(self, feed: ByteFeed) -> AsyncGenerator[Chunk | Waiting]:
         """Yield what comes, while it comes. Call `close` afterwards in any case.
 
         Raises network errors.
@@ -190,39 +190,39 @@ class ResponseReader:
         while not self._is_over():
             part = await feed.take(self._patience())
             if part is FeedState.END:
-                for piece in self._guarded(None):
-                    yield piece
+                for chunk in self._guarded(None):
+                    yield chunk
                 return
             if isinstance(part, bytes) and part:
-                for piece in self._guarded(part):
-                    yield piece
+                for chunk in self._guarded(part):
+                    yield chunk
             if not self._is_over() and (waiting := self._waited()) is not None:
                 yield waiting
         if self._done:
             await _drain(feed)
 
-    def close(self, error: AttemptFailure | None) -> list[Piece]:
-        """Return the pieces that were held back, and set `failure`. `error` is the failure of the connection."""
-        pieces = self.assembler.close()
+    def close(self, error: AttemptFailure | None) -> list[Chunk]:
+        """Return the chunks that were held back, and set `failure`. `error` is the failure of the connection."""
+        chunks = self.assembler.close()
         if error is not None and not self.assembler.finish_reason:
             self.failure = self.failure or error
         self.failure = self.failure or self._shortcoming()
-        return pieces
+        return chunks
 
     def _is_over(self) -> bool:
         return self._done or self.failure is not None
 
-    def _guarded(self, data: bytes | None) -> list[Piece]:
+    def _guarded(self, data: bytes | None) -> list[Chunk]:
         try:
             self._take(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
             self.failure = self._broken(f"{self._endpoint.host} sent more than any reply can be; it was stopped.")
         except BadDataError as error:
             self.failure = self._broken(f"{self._endpoint.host} sent {error}.")
-        pieces = self.assembler.take()
+        chunks = self.assembler.take()
         if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
             self.failure = self._repeating(again)
-        return pieces
+        return chunks
 
     def _take(self, data: bytes | None) -> None:
         """Read a part of the body, or its end (None)."""
@@ -317,7 +317,7 @@ class ResponseReader:
             return AttemptFailure(failure=ModelFailure(kind=FailureKind.REFUSED, message=message, advice=advice))
         if got.finish_reason == "length":
             message = f"{self._endpoint.model} used all its tokens without an answer."
-            advice = "Allow it more with max_output_tokens in the registry, or start a new conversation."
+            advice = "Allow it more with max_output_tokens in the registry, or start a new session."
             return AttemptFailure(failure=ModelFailure(kind=FailureKind.OUT_OF_TOKENS, message=message, advice=advice))
         # An empty reply is a reply: the turn decides what to do about it.
         return None

@@ -90,7 +90,7 @@ def usage_of(chunk: JsonObject) -> Usage | None:
     return Usage(input_tokens=sent, output_tokens=written, reasoning_tokens=thought, cached_tokens=min(cached, sent))
 
 
-class Said(NamedTuple):
+class TextPart(NamedTuple):
     """A piece of a message's text; `kind` is text, reasoning or refusal, `field` is where it was."""
 
     kind: str
@@ -98,35 +98,35 @@ class Said(NamedTuple):
     field: str = "content"
 
 
-def said(message: JsonObject) -> Iterator[Said]:
+def text_parts(message: JsonObject) -> Iterator[TextPart]:
     """Yield the text of a delta or message, in reading order."""
     # Servers that use both names send the same text twice.
     for field in ("reasoning_content", "reasoning", "thinking"):
         if thought := _joined(message.get(field)):
-            yield Said(kind="reasoning", text=thought, field=field)
+            yield TextPart(kind="reasoning", text=thought, field=field)
             break
     content = message.get("content")
     if isinstance(content, str):
         if content:
-            yield Said(kind="text", text=content)
+            yield TextPart(kind="text", text=content)
     elif isinstance(content, list):
         for part in content:
             yield from _part(part)
     if refusal := as_text(message.get("refusal")):
-        yield Said(kind="refusal", text=refusal)
+        yield TextPart(kind="refusal", text=refusal)
 
 
-def _part(part: object) -> Iterator[Said]:
+def _part(part: object) -> Iterator[TextPart]:
     if isinstance(part, str):
-        yield Said(kind="text", text=part)
+        yield TextPart(kind="text", text=part)
         return
     item = as_object(part)
     if "thinking" in item or item.get("type") in {"thinking", "reasoning"}:
-        yield Said(kind="reasoning", text=_joined(item.get("thinking")) or _joined(item.get("text")))
+        yield TextPart(kind="reasoning", text=_joined(item.get("thinking")) or _joined(item.get("text")))
     elif refusal := as_text(item.get("refusal")):
-        yield Said(kind="refusal", text=refusal)
+        yield TextPart(kind="refusal", text=refusal)
     else:
-        yield Said(kind="text", text=_joined(item.get("text")))
+        yield TextPart(kind="text", text=_joined(item.get("text")))
 
 
 def _joined(value: object) -> str:

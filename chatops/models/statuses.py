@@ -195,13 +195,13 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
     if status == 403:
         return _plain(
             FailureKind.UNAUTHORIZED,
-            f"{endpoint.host} does not allow this (403){_said(error)}",
+            f"{endpoint.host} does not allow this (403){_reason(error)}",
             "The key is known but has no right to this model or region; use another key or model.",
         )
     if status == 402 or (status in {400, 403, 429} and _QUOTA.search(error.all)):
         return _plain(
             FailureKind.QUOTA,
-            f"The quota at {endpoint.host} is used up ({status}){_said(error)}",
+            f"The quota at {endpoint.host} is used up ({status}){_reason(error)}",
             "Add credit there, or choose another model.",
         )
     if status == 429:
@@ -213,7 +213,7 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         failure = ModelFailure(
             kind=FailureKind.SERVER_ERROR,
-            message=f"{status} from {endpoint.host}{_said(error)}",
+            message=f"{status} from {endpoint.host}{_reason(error)}",
             advice="The server is in trouble; try again, or choose another model.",
         )
         return AttemptFailure(failure=failure, again=status in _TRANSIENT, after_s=wait)
@@ -264,7 +264,7 @@ def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     sizes = (
         f" About {endpoint.sent:,} tokens were sent; the registry allows {endpoint.window:,}." if endpoint.sent else ""
     )
-    advice = "Choose a role or a model with more room, or start a new conversation."
+    advice = "Choose a role or a model with more room, or start a new session."
     if limit:
         advice = f"{advice} From now on its limit of {limit:,} tokens counts."
     elif endpoint.sent < endpoint.window:
@@ -274,7 +274,7 @@ def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
         )
     failure = ModelFailure(
         kind=FailureKind.CONTEXT_TOO_LONG,
-        message=f"The conversation is longer than {endpoint.model} at {endpoint.host} can take{_said(error)}{sizes}",
+        message=f"The session is longer than {endpoint.model} at {endpoint.host} can take{_reason(error)}{sizes}",
         advice=advice,
         context_limit=limit,
     )
@@ -290,12 +290,12 @@ def _limit_in(error: ServerError) -> int:
 
 
 def _limited(error: ServerError, wait: float | None, *, endpoint: Endpoint) -> AttemptFailure:
-    said = _said(error)
+    reason = _reason(error)
     if wait is not None and wait > LONGEST_WAIT_S:
-        message = f"{endpoint.host} limits the rate for {in_words(wait)}{said}"
+        message = f"{endpoint.host} limits the rate for {in_words(wait)}{reason}"
         advice = "Try again now or later, or choose another model."
     else:
-        message = f"{endpoint.host} limits the rate{said}"
+        message = f"{endpoint.host} limits the rate{reason}"
         advice = "Wait a little and try again, or choose another model."
     failure = ModelFailure(kind=FailureKind.RATE_LIMITED, message=message, advice=advice)
     return AttemptFailure(failure=failure, again=True, after_s=wait)
@@ -305,7 +305,7 @@ def _not_found(status: int, error: ServerError, *, endpoint: Endpoint) -> Attemp
     or_else = f", or nothing answers at {endpoint.url}" if status == 404 else ""
     return _plain(
         FailureKind.NOT_FOUND,
-        f"{endpoint.host} does not know model {endpoint.model!r}{or_else} ({status}){_said(error)}",
+        f"{endpoint.host} does not know model {endpoint.model!r}{or_else} ({status}){_reason(error)}",
         "See what it has with: chatops models list",
     )
 
@@ -313,11 +313,11 @@ def _not_found(status: int, error: ServerError, *, endpoint: Endpoint) -> Attemp
 def _refusal(status: int, error: ServerError, *, endpoint: Endpoint) -> ModelFailure:
     return ModelFailure(
         kind=FailureKind.REFUSED,
-        message=f"{endpoint.host} does not accept the request ({status}){_said(error)}",
+        message=f"{endpoint.host} does not accept the request ({status}){_reason(error)}",
         advice="Check this model's settings in the registry with: chatops doctor",
     )
 
 
-def _said(error: ServerError) -> str:
+def _reason(error: ServerError) -> str:
     """Return the server's message as the end of a sentence of ours."""
     return f": {sentence(error.message)}" if error.message else "."

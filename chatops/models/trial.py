@@ -52,7 +52,7 @@ class Trial:
     outcome: TrialOutcome
     format: str = ""
     """Format of calls in text, or the format that was requested without success."""
-    said: str = ""
+    answer_text: str = ""
     """The beginning of the answer, or the problem with the call."""
     calling: CallStyle | None = None
     """The way in which the model calls tools, if that was learned."""
@@ -82,19 +82,19 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
 
 async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     """Return one trial, and what the client learned from it, starting without earlier knowledge."""
-    notes = InMemoryTextStore()
-    heard = await _heard(spec, notes=notes)
-    learned = EndpointMemory(notes, url=shown(base_url(spec)), model=spec.model_name).learned()
-    if isinstance(heard, ModelFailure):
-        return Trial(outcome=TrialOutcome.FAILED, failure=heard), None
+    store = InMemoryTextStore()
+    answer = await _answer(spec, store=store)
+    learned = EndpointMemory(store, url=shown(base_url(spec)), model=spec.model_name).learned()
+    if isinstance(answer, ModelFailure):
+        return Trial(outcome=TrialOutcome.FAILED, failure=answer), None
     named = spec.tool_format if spec.tool_format in WRITABLE else ""
     format_ = learned.format if learned is not None else named
     calling = None if learned is None else learned.calling
-    if not heard.calls:
-        said = heard.text.strip()[:200]
-        return Trial(outcome=TrialOutcome.NO_CALL, format=format_, said=said, calling=calling), learned
-    if wrong := _wrong(heard.calls[0]):
-        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, said=wrong), learned
+    if not answer.calls:
+        answer_text = answer.text.strip()[:200]
+        return Trial(outcome=TrialOutcome.NO_CALL, format=format_, answer_text=answer_text, calling=calling), learned
+    if wrong := _wrong(answer.calls[0]):
+        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, answer_text=wrong), learned
     if named or calling in PROMPTED:
         return Trial(outcome=TrialOutcome.PROMPTED, format=format_, calling=calling), learned
     if calling is CallStyle.TEXT:
@@ -109,14 +109,14 @@ def _wrong(call: RawCall) -> str:
     return call.problem.partition(";")[0]
 
 
-async def _heard(spec: ModelSpec, *, notes: TextStore) -> ModelReply | ModelFailure:
+async def _answer(spec: ModelSpec, *, store: TextStore) -> ModelReply | ModelFailure:
     request = ModelRequest(
         model=spec.name,
         system=_SYSTEM,
         messages=(UserMessage(id=MessageId("trial"), text=_QUESTION),),
         tools=(PING,),
     )
-    client = RegistryClient({spec.name: spec}.get, remembered=notes)
+    client = RegistryClient({spec.name: spec}.get, remembered=store)
     try:
         async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(client.stream(request)) as events:
             async for event in events:

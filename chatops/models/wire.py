@@ -233,14 +233,14 @@ class MessageEncoder:
         field: str = "",
     ) -> bytes:
         known = self._fragments.get(message.id)
-        told = f"{field}:{reasoning}" if reasoning else ""
-        if known is not None and (known.ids, known.reasoning) == (ids, told):
+        sent = f"{field}:{reasoning}" if reasoning else ""
+        if known is not None and (known.ids, known.reasoning) == (ids, sent):
             if known.message is message or known.message == message:
                 return known.data
         data = encode(_object(message, ids=ids, reasoning=reasoning, field=field))
         if len(self._fragments) >= self._keep:
             self._fragments.clear()
-        self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=told, data=data)
+        self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=sent, data=data)
         return data
 
 

@@ -31,7 +31,7 @@ def test_repaired_code_under_its_other_name_is_shown_with_its_repairs_and_runs_o
         lines = [json.loads(line) for line in ran.out.splitlines()]
         [asked] = [line for line in lines if line["type"] == "approval_requested"]
         assert asked["pending"]["facts"]["repairs"] == [
-            "text in single quotes was read as text",
+            "single quotes were read as double quotes",
             "a comma before a closing bracket was dropped",
         ]
         [waiting] = chatops("approvals", "list", "--output-format", "json").json
@@ -39,7 +39,7 @@ def test_repaired_code_under_its_other_name_is_shown_with_its_repairs_and_runs_o
             "python_exec", "print(6 * 7)", str(chatops.workspace),
         )  # fmt: skip
         shown = chatops("approvals", "show", waiting["id"]).out
-        assert "Read with repairs: text in single quotes was read as text" in shown
+        assert "Read with repairs: single quotes were read as double quotes" in shown
         assert "Code, exactly as it would run:\n  print(6 * 7)\n" in shown
         assert "Program:" in shown
         assert "Sandbox:" in shown

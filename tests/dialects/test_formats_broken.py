@@ -333,7 +333,7 @@ def test_a_broken_call_is_said_beside_a_good_one() -> None:
 
 def test_entries_that_are_no_calls_are_left_out_and_that_is_said() -> None:
     [call] = read_calls(f'<tool_calls>["x", {CALL}, 3]</tool_calls>', TOOLS).calls
-    assert call.repairs == ("entries that are no calls were left out",)
+    assert call.repairs == ("entries that are not calls were left out",)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ CASES = {
         ),
         says=r"longer than fake-model at 127\.0\.0\.1:\d+ can take: This model's maximum context length is 8192 "
         r"tokens, your messages have 9001\. About [\d,]+ tokens were sent; the registry allows 32,768\. (→ )?"
-        r"Choose a role or a model with more room, or start a new conversation\. From now on its limit of 8,192 tokens",
+        r"Choose a role or a model with more room, or start a new session\. From now on its limit of 8,192 tokens",
     ),
     "A11": Case(
         reply=page(413, b"Request Entity Too Large"),

@@ -1,4 +1,4 @@
-"""Faults B: streams that break. What has come is kept and marked as cut off, and the rest is asked for by a person."""
+"""Faults B: streams that break. The partial reply is kept and marked as cut off; the user asks for the rest."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
     told = stage.ask(text, reply, says("asked again"), more=("--role", case.role))
     assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", SAID, 1)
     assert told.ran.json["calls"] == []
-    assert re.search(rf"{case.meanwhile}.*{case.says} What has come is kept\. Try again", told.err), told.err
+    assert re.search(rf"{case.meanwhile}.*{case.says} The partial reply is kept\. Try again", told.err), told.err
     stored = partial_of(stage.history(told))
     assert stored is not None and (stored.text, stored.calls) == (SAID, ())
 
@@ -116,7 +116,7 @@ def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
     if case.meanwhile:
         stage.seen(text, case.meanwhile)
     screen = stage.seen(
-        text, rf"first half, \[cut off here…\] .*{case.says} → What has come is kept\..*Press R to retry"
+        text, rf"first half, \[cut off here…\] .*{case.says} → The partial reply is kept\..*Press R to retry"
     )
     assert "asked again" not in screen and "Approve " not in screen
     assert len(stage.chat.asked) == 1

@@ -59,7 +59,7 @@ async def test_partial_is_kept_and_nothing_is_asked_again(
     assert heard.failure.kind is kind
     assert words in heard.failure.message
     assert heard.failure.partial_text == heard.text == "first half "
-    assert heard.failure.advice.startswith("What has come is kept. ")
+    assert heard.failure.advice.startswith("The partial reply is kept. ")
     assert heard.failure.started
 
 

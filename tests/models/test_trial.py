@@ -43,7 +43,7 @@ async def test_a_server_that_hides_tools_from_the_model() -> None:
 
 async def test_a_model_that_does_not_call_is_tried_both_ways_and_quoted() -> None:
     trial, requests = await tried(says("I would call ping."), says("Heron!"))
-    assert (trial.outcome, trial.said, len(requests)) == (TrialOutcome.NO_CALL, "I would call ping.", 2)
+    assert (trial.outcome, trial.answer_text, len(requests)) == (TrialOutcome.NO_CALL, "I would call ping.", 2)
 
 
 async def test_a_named_format_is_the_only_one_that_is_tried() -> None:

@@ -197,7 +197,7 @@ def empty_call(start: int) -> UnusableCall:
     """Return the trouble with an opening tag that nothing follows."""
     return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
-        message="was begun and not written; write the whole call",
+        message="was started but not written; write the whole call",
         start=start,
         empty=True,
     )

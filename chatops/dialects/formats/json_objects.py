@@ -44,9 +44,9 @@ ARGUMENT_KEYS = (
 )
 _BESIDE = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 _BESIDE_A_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
-_LEFT_OUT = "entries that are no calls were left out"
+_LEFT_OUT = "entries that are not calls were left out"
 _NAME_IS_THE_KEY = "the key of the object was read as the name of the tool"
-_OWN_SCHEMA = "has its own schema where its arguments belong"
+_OWN_SCHEMA = "has its own schema instead of its arguments"
 
 NO_CALL = 'holds no call: an object with "name" and "arguments" is needed'
 """Error for a value that was announced as a call."""
@@ -112,11 +112,11 @@ class CallBuilder:
                 arguments, more = unwrap(arguments)
             except UnreadableValueError:
                 return self._trouble(
-                    DiagnosticKind.NOT_ARGUMENTS, "has a text where an object of arguments belongs", name
+                    DiagnosticKind.NOT_ARGUMENTS, "has a string instead of an object of arguments", name
                 )
         if not isinstance(arguments, dict):
             return self._trouble(
-                DiagnosticKind.NOT_ARGUMENTS, "has no object of arguments: they are written as {name: value}", name
+                DiagnosticKind.NOT_ARGUMENTS, "has no object of arguments; write them as {name: value}", name
             )
         if not self.closed(arguments):
             return cut_off(name, self.start)
@@ -140,7 +140,7 @@ class CallBuilder:
 
     def _objects(self, value: Mapping[str, JsonValue], keyed: bool) -> Iterator[Item | None]:
         if value.get("role", "assistant") != "assistant":
-            yield self._trouble(DiagnosticKind.NOT_ARGUMENTS, "stands in a message of another role")
+            yield self._trouble(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
             return
         for key in ("tool_calls", "function_call"):
             if key in value and value[key] is not None:
@@ -201,9 +201,7 @@ class CallBuilder:
 
     def _surplus(self, surplus: set[str], name: str = "") -> Item:
         keys = ", ".join(sorted(surplus)[:4])
-        return self._trouble(
-            DiagnosticKind.NOT_ARGUMENTS, f"has more than a name and arguments beside each other: {keys:.80}", name
-        )
+        return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has keys besides a name and arguments: {keys:.80}", name)
 
     def _trouble(self, kind: DiagnosticKind, message: str, name: str = "") -> UnusableCall:
         return UnusableCall(kind=kind, message=message, start=self.start, name=name)

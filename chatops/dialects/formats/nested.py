@@ -156,7 +156,7 @@ class _GemmaReader:
         """Read a number, a word, or a string without its delimiters."""
         found = _BARE.match(self.text, at)
         if found is None or found.end() == len(self.text):
-            raise self._fail("no value stands here", found.end() if found else at)
+            raise self._fail("a value is missing", found.end() if found else at)
         raw = found[0].strip()
         try:
             read = read_whole(raw)

@@ -56,7 +56,7 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
     begin = _after(_SPACE, text, start)
     name = _NAME.match(text, begin)
     if name is None:
-        raise UnreadableValueError("no call stands here", begin, cut=begin == len(text))
+        raise UnreadableValueError("there is no call", begin, cut=begin == len(text))
     bracket = _after(_BLANKS, text, name.end())
     if not text.startswith("(", bracket):
         raise UnreadableValueError(

@@ -138,7 +138,7 @@ _BEFORE_A_TAG = re.compile(r"\r?\n[ \t]*\Z")
 
 _LOST_PARAMETER_END = "the closing tag of a parameter is missing"
 _LOST_CALL_END = "the closing tag of the function is missing"
-_ONE_PARAMETER = "all arguments stood in one parameter"
+_ONE_PARAMETER = "all arguments were in one parameter"
 
 
 class _Reading:
