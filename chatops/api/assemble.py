@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.registry import StepKey, ToolRegistry
 from chatops.api.step import Step, Validator
-from chatops.api.tools import SOURCE, AnyTool, OwnTool, as_tool
+from chatops.api.tools import SOURCE, AnyTool, OwnTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import EXPECTED, key_of, nearest
 from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
 from chatops.domain.errors import ConfigError

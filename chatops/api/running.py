@@ -12,7 +12,7 @@ from typing import Any, Literal, assert_never
 from pydantic import BaseModel, ValidationError
 
 from chatops.api.assemble import Assembled
-from chatops.api.results import StepReport, WorkflowResult
+from chatops.api.step import StepReport, WorkflowResult
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall

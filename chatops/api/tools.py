@@ -1,13 +1,24 @@
-"""Functions as tools. The programmer's declarations are trusted; a registry can still narrow them."""
+"""Tools of a program: functions by their signature (`tool`), and a collection with explicit schemas (`ToolRegistry`).
 
+The programmer's declarations are trusted; a registry can still narrow them. `register`, `get_schemas` and `execute` do
+what they do in other frameworks, but a tool registered twice is an error, and arguments are checked against the schema.
+"""
+
+import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, overload
 
+from chatops.config.workflow_check import schema_fault
+from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
+from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import ToolCall, ToolSpec
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.tools.function import FunctionTool, SchemaTool, tool_name_fault
+from chatops.tools.arguments import fit_schema, parse
+from chatops.tools.function import FunctionTool, SchemaTool, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
 
 VerdictWord = Literal["allow", "ask", "deny"]
@@ -104,3 +115,118 @@ def _unfit(name: str, why: str) -> ConfigError:
         f"The function {name} cannot be a tool: {why}.",
         advice="Give every parameter a name and a type, or register it with a schema: ToolRegistry().register(…).",
     )
+
+
+StepKey = str | int
+"""A step by name, as ``WORKFLOW.STEP``, or by its number from 1."""
+
+
+class ToolRegistry:
+    """Tools in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._tools: dict[str, SchemaTool] = {}
+        self._parameters: dict[str, Mapping[str, Any]] = {}
+        self._steps: dict[str, tuple[StepKey, ...]] = {}
+
+    def register(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        function: Callable[..., Any],
+        steps: Sequence[StepKey] | None = None,
+        *,
+        verdict: VerdictWord = "ask",
+        min_access: LevelWord = "operator",
+        read_only: bool = False,
+        idempotent: bool = False,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Add a tool. `parameters` is the JSON Schema of its arguments; `steps` None: it belongs to every step.
+
+        The function takes the arguments as keywords. See `tool` for what it may return and for the other parameters.
+        Raises ConfigError for a name that is invalid or taken, and for a schema that cannot be used.
+        """
+        if fault := tool_name_fault(name):
+            raise ConfigError(f"{fault}.", advice="Register it under another one.")
+        if name in self._tools:
+            raise ConfigError(f"There is a tool {name!r} already.", advice="Register it under another name.")
+        if steps is not None and (isinstance(steps, str) or not steps):
+            raise ConfigError(
+                f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
+            )
+        self._tools[name] = SchemaTool(
+            spec=ToolSpec(
+                name=name,
+                description=description,
+                schema=_schema(name, parameters),
+                min_access=AccessLevel[min_access.upper()],
+                verdict=Verdict(verdict),
+                read_only=read_only,
+                idempotent=idempotent,
+                timeout_s=timeout_s,
+                source=SOURCE,
+            ),
+            function=function,
+        )
+        self._parameters[name] = parameters
+        self._steps[name] = () if steps is None else tuple(steps)
+
+    def get_schemas(self, step: StepKey | None = None) -> list[dict[str, Any]]:
+        """Return the tools of a step in Chat Completions format; None: only those that belong to every step."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": made.spec.description,
+                    "parameters": dict(self._parameters[name]),
+                },
+            }
+            for name, made in self._tools.items()
+            if not self._steps[name] or (step is not None and step in self._steps[name])
+        ]
+
+    def execute(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool's function directly, without any policy: for the program that registered it and its tests.
+
+        Never raises: errors are returned as ``{"error": …}``. A result that is not an object is returned as
+        ``{"result": …}``.
+        """
+        made = self._tools.get(name)
+        if made is None:
+            return {"error": f"Unknown tool: {name}"}
+        try:
+            call = ToolCall(id=CallId(""), name=name, arguments=canonical(dict(arguments)))
+            read = fit_schema(parse(call), schema=made.spec.schema)
+            if read.problems:
+                told = "; ".join(f"{one.path or 'arguments'} {one.message}" for one in read.problems)
+                return {"error": f"Invalid arguments for {name}: {told}"}
+            result = _called(made.function, dict(read.value))
+        except Exception as error:
+            return {"error": f"Error executing {name}: {error}"}
+        return dict(result) if isinstance(result, Mapping) else {"result": result}
+
+    def entries(self) -> Iterator[tuple[SchemaTool, tuple[StepKey, ...]]]:
+        """Yield each tool with the steps it belongs to; none: every step."""
+        yield from ((made, self._steps[name]) for name, made in self._tools.items())
+
+
+def _schema(name: str, parameters: Mapping[str, Any]) -> str:
+    try:
+        text = schema_text(dict(parameters))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"Tool {name}: its parameters are no JSON: {error}.") from error
+    if fault := schema_fault(text):
+        raise ConfigError(f"Tool {name}: {fault.message}.", advice="parameters is the JSON Schema of its arguments.")
+    return text
+
+
+def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    if not inspect.iscoroutinefunction(function):
+        return function(**arguments)
+    # In a thread of its own, because the caller may be in an event loop already.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(lambda: asyncio.run(function(**arguments))).result()

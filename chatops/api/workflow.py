@@ -5,10 +5,9 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from chatops.api.assemble import assemble
-from chatops.api.registry import ToolRegistry
-from chatops.api.results import WorkflowResult
 from chatops.api.running import OnApproval, resume, start
-from chatops.api.step import Step
+from chatops.api.step import Step, WorkflowResult
+from chatops.api.tools import ToolRegistry
 from chatops.policy.workflow import WorkflowSpec
 from chatops.wiring.options import Options
 
