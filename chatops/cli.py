@@ -61,10 +61,6 @@ def _run(arguments: "Namespace") -> int:
     if arguments.version:
         _screen().line(f"chatops {__version__}")
         return 0
-    missing = getattr(arguments, "not_yet", None)
-    if missing is not None:
-        _screen().say(f"{missing} is not in this version. chatops --help shows what is.")
-        return USAGE
     if arguments.command is None:
         return _chat(arguments)
     return _command(arguments)

@@ -9,12 +9,17 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from chatops.commands.parser import NotYet, build_parser
+from chatops.commands.parser import build_parser
 from chatops.headless.screen import Screen
 
 _FIRST_COLUMN = r"awk '$1 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/ && $1 !~ /^[A-Z]+$/ {print $1}'"
 """Skips the headers, which are in capitals."""
+
+
+Takes = Literal["nothing", "word", "file", "folder"]
+"""What may follow a flag; nothing after a switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +28,7 @@ class Flag:
 
     names: tuple[str, ...]
     choices: tuple[str, ...]
-    takes: str
-    """``file``, ``folder``, ``word`` or empty for a switch."""
+    takes: Takes
     listed_by: str
     """The command that lists what may follow; empty if none does."""
     help: str
@@ -59,7 +63,7 @@ def run(arguments: Namespace) -> int:
 
 
 def nodes() -> list[Node]:
-    """Return all command paths, outermost first, without those that this version lacks."""
+    """Return all command paths, outermost first."""
     found: list[Node] = []
     _walk(build_parser(), (), found)
     return found
@@ -68,9 +72,8 @@ def nodes() -> list[Node]:
 def bash(tree: Sequence[Node]) -> str:
     """Return a function for ``complete -F``, which finds the command path and offers what fits there."""
     cases = "\n".join(_bash_case(node) for node in tree)
-    folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
-    files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
-    words = "\n".join(_bash_after(node, flag) for node in tree for flag in node.flags if flag.takes == "word")
+    folders, files = _flags_that_take("folder", tree), _flags_that_take("file", tree)
+    words = _after_flags(tree, 'COMPREPLY=($(compgen -W "{words}" -- "$cur"))')
     paths = " ".join(f'"{" ".join(node.path)}"' for node in tree if node.path)
     return f"""# chatops completion for bash
 _chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN}; }}
@@ -101,9 +104,8 @@ complete -F _chatops chatops
 def zsh(tree: Sequence[Node]) -> str:
     """Return a function for ``compdef``: like the one for bash, with help texts for commands and flags."""
     cases = "\n".join(_zsh_case(node) for node in tree)
-    folders = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "folder" for name in f.names}))
-    files = "|".join(sorted({name for node in tree for f in node.flags if f.takes == "file" for name in f.names}))
-    words = "\n".join(_zsh_after(node, flag) for node in tree for flag in node.flags if flag.takes == "word")
+    folders, files = _flags_that_take("folder", tree), _flags_that_take("file", tree)
+    words = _after_flags(tree, "names=({words}); compadd -a names")
     paths = " ".join(f'"{" ".join(node.path)}"' for node in tree if node.path)
     return f"""#compdef chatops
 _chatops_names() {{ command chatops "$@" 2>/dev/null </dev/null | {_FIRST_COLUMN} }}
@@ -153,17 +155,30 @@ def fish(tree: Sequence[Node]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _flags_that_take(what: Takes, tree: Sequence[Node]) -> str:
+    """Return all flags that take a file or a folder, as a pattern of ``case``."""
+    return "|".join(sorted({name for node in tree for f in node.flags if f.takes == what for name in f.names}))
+
+
+def _after_flags(tree: Sequence[Node], offer: str) -> str:
+    """Return the branches of ``case`` that offer words after a flag, by the shell code `offer`.
+
+    They name the command too: other commands may give the flag other values.
+    """
+    found: list[str] = []
+    for node in tree:
+        for flag in node.flags:
+            if flag.takes == "word":
+                after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
+                words = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
+                found.append(f"    {after}) {offer.format(words=words)}; return;;")
+    return "\n".join(found)
+
+
 def _bash_case(node: Node) -> str:
     words = [name for name, _ in node.commands] + [name for f in node.flags for name in f.names] + list(node.values)
     words += [f"$(_chatops_names {node.listed_by})"] if node.listed_by else []
     return f'    "{" ".join(node.path)}") COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"));;'
-
-
-def _bash_after(node: Node, flag: Flag) -> str:
-    """Return what may follow a flag of this very command: other commands may give it other values."""
-    after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
-    words = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
-    return f'    {after}) COMPREPLY=($(compgen -W "{words}" -- "$cur")); return;;'
 
 
 def _zsh_case(node: Node) -> str:
@@ -171,12 +186,6 @@ def _zsh_case(node: Node) -> str:
     flags = " ".join(_zsh_entry(name, flag.help) for flag in node.flags for name in flag.names)
     names = " ".join([*node.values, *([f"$(_chatops_names {node.listed_by})"] if node.listed_by else [])])
     return f'    "{" ".join(node.path)}") commands=({commands}) flags=({flags}) names=({names});;'
-
-
-def _zsh_after(node: Node, flag: Flag) -> str:
-    after = "|".join(f'"{" ".join(node.path)} {name}"' for name in flag.names)
-    names = f"$(_chatops_names {flag.listed_by})" if flag.listed_by else " ".join(flag.choices)
-    return f"    {after}) names=({names}); compadd -a names; return;;"
 
 
 def _zsh_entry(name: str, text: str) -> str:
@@ -202,7 +211,7 @@ def _fish_flag(flag: Flag) -> str:
         parts.append(f"-x -a '(__chatops_names {flag.listed_by})'")
     elif flag.takes in ("file", "folder"):
         parts.append("-r -F")
-    elif flag.takes:
+    elif flag.takes == "word":
         parts.append("-x")
     return " ".join([*parts, f"-d {_quoted(flag.help)}"])
 
@@ -214,9 +223,7 @@ def _quoted(text: str) -> str:
 
 def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[Node]) -> None:
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    children = [
-        (name, child) for action in nested for name, child in action.choices.items() if not isinstance(child, NotYet)
-    ]
+    children = [(name, child) for action in nested for name, child in action.choices.items()]
     texts = {pseudo.dest: pseudo.help or "" for action in nested for pseudo in action._choices_actions}
     plain = [action for action in parser._actions if action not in nested and action.help is not argparse.SUPPRESS]
     values = [str(c) for action in plain if not action.option_strings for c in action.choices or ()]
@@ -251,10 +258,15 @@ def _listed_by(path: tuple[str, ...], metavar: str) -> str:
 
 
 def _flag(path: tuple[str, ...], action: argparse.Action) -> Flag:
-    takes = (
-        "" if action.nargs == 0 else {"DIR": "folder", "PATH": "file", "FILE": "file"}.get(str(action.metavar), "word")
-    )
+    metavar = str(action.metavar)
+    takes: Takes = "folder" if metavar == "DIR" else "file" if metavar in ("PATH", "FILE") else "word"
     choices = tuple(str(choice) for choice in action.choices or ())
     text = (action.help or "").replace("%(choices)s", ", ".join(choices))
-    listed = _listed_by(path, str(action.metavar))
-    return Flag(names=tuple(action.option_strings), choices=choices, takes=takes, listed_by=listed, help=text)
+    listed = _listed_by(path, metavar)
+    return Flag(
+        names=tuple(action.option_strings),
+        choices=choices,
+        takes="nothing" if action.nargs == 0 else takes,
+        listed_by=listed,
+        help=text,
+    )

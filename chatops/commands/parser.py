@@ -98,18 +98,7 @@ class Parser(argparse.ArgumentParser):
             view.say(message)
 
     def _known(self) -> list[str]:
-        there = self.actions.choices.items() if self.actions else ()
-        return [name for name, parser in there if not isinstance(parser, NotYet)]
-
-
-class NotYet(Parser):
-    """A planned command that this version does not have. It accepts any arguments and reports that."""
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Accept anything."""
-        return argparse.Namespace(not_yet=self.prog), []
+        return [*self.actions.choices] if self.actions else []
 
 
 def build_parser() -> Parser:
@@ -215,8 +204,6 @@ class _Group:
         self._models()
         self._rest()
         self._workflow()
-        for name in ("trust",):
-            self._commands.add_parser(name, add_help=False).__class__ = NotYet
 
     def _approvals(self) -> None:
         actions = self._group("approvals", "the durable queue of gated calls")
@@ -260,7 +247,6 @@ class _Group:
         delete = self._action(actions, "delete", "remove a conversation; its decisions stay in the audit log")
         delete.add_argument("session", metavar="SESSION", help=SESSION)
         delete.add_argument("--yes", action="store_true", help="do not ask")
-        self._missing(actions, "import")
 
     def _rights(self) -> None:
         roles = self._group("roles", "what each role may do, for you, here")
@@ -272,7 +258,6 @@ class _Group:
         show = self._listing(tools, "show", "one tool: its arguments, and what a role may do with it")
         show.add_argument("--role", metavar="ROLE", help="as this role has it", default=argparse.SUPPRESS)
         show.add_argument("tool", metavar="TOOL")
-        self._missing(tools, "check")
         policy = self._group("policy", "why a call is allowed, asked about or denied")
         explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
         help_role = "under this role (default: the default role)"
@@ -280,7 +265,6 @@ class _Group:
         explain.add_argument("tool", metavar="TOOL")
         explain.add_last_word("call", metavar="JSON", help="the call's arguments")
         self._listing(policy, "list", "remembered grants and rules, with their source")
-        self._missing(policy, "replay")
 
     def _models(self) -> None:
         models = self._group("models", "configured models")
@@ -296,7 +280,6 @@ class _Group:
         check = self._listing(registry, "check", "what is wrong, with line and column")
         check.add_last_word("path", metavar="PATH", help="of the file (default: the one in use)")
         self._action(registry, "schema", "the JSON Schema of model_registry.json")
-        self._missing(registry, "migrate")
 
     def _rest(self) -> None:
         audit = self._group("audit", "the decision log")
@@ -371,6 +354,3 @@ class _Group:
         parser = self._action(actions, name, f"{text} (default)" if name == "list" else text)
         parser.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         return parser
-
-    def _missing(self, actions: "argparse._SubParsersAction[Parser]", name: str) -> None:
-        actions.add_parser(name, add_help=False).__class__ = NotYet
