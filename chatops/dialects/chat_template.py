@@ -4,9 +4,16 @@ import re
 from functools import cache
 
 from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, Early, Opening, only_closers_follow, text_follows
-from chatops.dialects.formats.channels import Header, Purpose, read_channel_call, read_header, read_part, read_part_call
-from chatops.dialects.message import AnswerBlock, Message
-from chatops.dialects.outcomes import Continuation, Progress, apply_outcome, in_code_span, mentioned, wait
+from chatops.dialects.formats.channels import (
+    ChannelHeader,
+    ChannelPurpose,
+    read_channel_call,
+    read_header,
+    read_part,
+    read_part_call,
+)
+from chatops.dialects.message import AnswerMarkup, ParserState
+from chatops.dialects.outcomes import Continuation, ScanProgress, apply_outcome, in_code_span, mentioned, wait
 from chatops.dialects.quoting import Quoting
 from chatops.dialects.thought import CHANNEL, XTML, after_thought, restart, think, thinking, thought_ended
 
@@ -66,127 +73,127 @@ def own_turn(token: str) -> re.Pattern[str]:
 _END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re.IGNORECASE)
 
 
-def channel_header(message: Message, found: re.Match[str]) -> Continuation:
+def channel_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a message in a channel."""
-    hidden = None if message.answer_block else in_code_span(message, found.start())
+    hidden = None if state.answer_markup else in_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    return enter_channel(message, found.start(), found.end())
+    return enter_channel(state, found.start(), found.end())
 
 
-def enter_channel(message: Message, start: int, after: int) -> Continuation:
+def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     """Enter the message whose header begins at `start`.
 
     `after` is the index from which to continue if there is no header.
     """
-    text = message.text
+    text = state.text
     header = read_header(text, start)
     if isinstance(header, Early):
-        return after if message.final else wait(message, start)
+        return after if state.final else wait(state, start)
     if header is None:
         return after
-    if header.purpose is Purpose.CALL:
-        return _channel_call(message, start, after, header)
-    spoken_of = None if message.answer_block else mentioned(message, start, header.end)
+    if header.purpose is ChannelPurpose.CALL:
+        return _channel_call(state, start, after, header)
+    spoken_of = None if state.answer_markup else mentioned(state, start, header.end)
     if spoken_of is not None:
         return spoken_of
-    message.pass_content(start)
-    message.skip(header.end)
-    message.answer_block = AnswerBlock.CHANNEL if header.purpose is Purpose.ANSWER else None
-    if header.purpose is Purpose.OTHER_ROLE:
-        message.mode = Quoting(own_turn(CHANNELS), message.plain)
-    elif header.purpose is Purpose.THOUGHT:
-        message.mode = thinking(CHANNEL, after_thought)
+    state.pass_content(start)
+    state.skip(header.end)
+    state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
+    if header.purpose is ChannelPurpose.OTHER_ROLE:
+        state.mode = Quoting(own_turn(CHANNELS), state.plain)
+    elif header.purpose is ChannelPurpose.THOUGHT:
+        state.mode = thinking(CHANNEL, after_thought)
     else:
-        message.mode = message.plain
-    return Progress.ADVANCED
+        state.mode = state.plain
+    return ScanProgress.ADVANCED
 
 
-def _channel_call(message: Message, start: int, after: int, header: Header) -> Continuation:
-    found = read_channel_call(message.text, start, header, message.offered)
-    if found.sure or message.final:
-        message.answer_block = None
-    return apply_outcome(message, start, after, found)
+def _channel_call(state: ParserState, start: int, after: int, header: ChannelHeader) -> Continuation:
+    found = read_channel_call(state.text, start, header, state.offered)
+    if found.sure or state.final:
+        state.answer_markup = None
+    return apply_outcome(state, start, after, found)
 
 
-def kimi_part(message: Message, found: re.Match[str]) -> Continuation:
+def kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a mark of Kimi K3: response, thought or a call; other marks are removed."""
-    text, start = message.text, found.start()
+    text, start = state.text, found.start()
     mark = read_part(text, start)
     if isinstance(mark, Early):
-        return found.end() if message.final else wait(message, start)
-    if mark is None or (message.answer_block and (mark.opens or mark.name != "response")):
+        return found.end() if state.final else wait(state, start)
+    if mark is None or (state.answer_markup and (mark.opens or mark.name != "response")):
         return found.end()
-    hidden = None if message.answer_block else in_code_span(message, start)
+    hidden = None if state.answer_markup else in_code_span(state, start)
     if hidden is not None:
         return hidden
     if mark.name == "call" and mark.opens:
-        opening = Opening(text=text, start=start, after=found.end(), offered=message.offered)
-        return apply_outcome(message, start, found.end(), read_part_call(opening, mark))
+        opening = Opening(text=text, start=start, after=found.end(), offered=state.offered)
+        return apply_outcome(state, start, found.end(), read_part_call(opening, mark))
     if mark.name == "think":
-        return think(message, found, XTML, mark.end) if mark.opens else thought_ended(message, found, mark.end)
-    spoken_of = None if message.answer_block else mentioned(message, start, mark.end)
+        return think(state, found, XTML, mark.end) if mark.opens else thought_ended(state, found, mark.end)
+    spoken_of = None if state.answer_markup else mentioned(state, start, mark.end)
     if spoken_of is not None:
         return spoken_of
-    message.pass_content(start)
-    message.skip(mark.end)
-    message.answer_block = AnswerBlock.RESPONSE if mark.name == "response" and mark.opens else None
-    return Progress.ADVANCED
+    state.pass_content(start)
+    state.skip(mark.end)
+    state.answer_markup = AnswerMarkup.RESPONSE if mark.name == "response" and mark.opens else None
+    return ScanProgress.ADVANCED
 
 
-def end_of_text(message: Message, found: re.Match[str]) -> Continuation:
+def end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
     """Remove a token that ends messages if it is at the end and something else was removed; else keep it as text."""
-    text, start = message.text, found.start()
-    run = _END_RUN.match(text, start) if message.result.removed else None
+    text, start = state.text, found.start()
+    run = _END_RUN.match(text, start) if state.result.removed else None
     if run is None:
         return found.end()
-    if text_follows(text, start) or (message.final and not only_closers_follow(text, start)):
+    if text_follows(text, start) or (state.final and not only_closers_follow(text, start)):
         return run.end()
-    if not message.final:
-        return wait(message, start)
-    message.pass_content(start)
-    message.skip(len(text))
-    return Progress.PAUSED
+    if not state.final:
+        return wait(state, start)
+    state.pass_content(start)
+    state.skip(len(text))
+    return ScanProgress.PAUSED
 
 
-def turn_header(message: Message, found: re.Match[str]) -> Continuation:
+def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a turn: remove it if it is the model's own.
 
     The model made up any other turn, so nothing in that runs.
     """
-    text, start = message.text, found.start()
-    hidden = in_code_span(message, start)
+    text, start = state.text, found.start()
+    hidden = in_code_span(state, start)
     if hidden is not None:
         return hidden
     header = TURN.match(text, start)
     if header is None:
-        short = len(text) - start < LONGEST_TURN and not message.final
-        return wait(message, start) if short else found.end()
-    if header.end() == len(text) and not message.final:
-        return wait(message, start)
-    message.pass_content(start)
+        short = len(text) - start < LONGEST_TURN and not state.final
+        return wait(state, start) if short else found.end()
+    if header.end() == len(text) and not state.final:
+        return wait(state, start)
+    state.pass_content(start)
     role = next((each for each in header.groups() if each), "").lower()
     if role in OWN_ROLES:
-        message.skip(header.end())
-        return restart(message)
-    if message.result.removed and not text_follows(text, header.end()):
-        if not message.final:
-            return wait(message, start)
+        state.skip(header.end())
+        return restart(state)
+    if state.result.removed and not text_follows(text, header.end()):
+        if not state.final:
+            return wait(state, start)
         if only_closers_follow(text, header.end()):
-            message.skip(len(text))
-            return Progress.PAUSED
-    message.pass_content(header.end())
+            state.skip(len(text))
+            return ScanProgress.PAUSED
+    state.pass_content(header.end())
     token = text[start : text.index(">", start) + 1]
-    message.mode = Quoting(own_turn(token), message.plain)
-    return Progress.ADVANCED
+    state.mode = Quoting(own_turn(token), state.plain)
+    return ScanProgress.ADVANCED
 
 
-def channel_ends(message: Message, found: re.Match[str]) -> Continuation:
+def channel_ends(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a token that ends a message in a channel."""
-    after = message.text[found.end() : found.end() + 1]
-    if after != ">" or not (message.answer_block or message.result.removed):
+    after = state.text[found.end() : found.end() + 1]
+    if after != ">" or not (state.answer_markup or state.result.removed):
         return found.end()
-    message.pass_content(found.start())
-    message.skip(found.end() + 1)
-    message.answer_block = None
-    return Progress.ADVANCED
+    state.pass_content(found.start())
+    state.skip(found.end() + 1)
+    state.answer_markup = None
+    return ScanProgress.ADVANCED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 
-from chatops.dialects.formats.base import Call, Found, OfferedTools, UnusableCall
+from chatops.dialects.formats.base import Call, CallBlock, OfferedTools, UnusableCall
 from chatops.dialects.masks import OpenTags
 from chatops.dialects.reading import (
     Confidence,
@@ -102,7 +102,7 @@ class ReadingBuilder:
         self.has_content = False
         self.removed = True
 
-    def add_calls(self, found: Found, text: str, base: int) -> None:
+    def add_calls(self, found: CallBlock, text: str, base: int) -> None:
         """Add the calls of a block of `text`, whose first character has the index `base` in the message."""
         self.removed = True
         self._lead = ""
@@ -131,7 +131,7 @@ class ReadingBuilder:
                 break
         return "".join(reversed(parts))
 
-    def add_diagnostics(self, found: Found, text: str, base: int) -> None:
+    def add_diagnostics(self, found: CallBlock, text: str, base: int) -> None:
         """Add diagnostics about calls that no marker announced; their text stays content."""
         for item in found.items:
             if isinstance(item, UnusableCall):
@@ -179,7 +179,7 @@ class ReadingBuilder:
             diagnostics=tuple(diagnostics),
         )
 
-    def _call(self, call: Call, found: Found, text: str, base: int) -> None:
+    def _call(self, call: Call, found: CallBlock, text: str, base: int) -> None:
         try:
             arguments = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
         except ValueError:
@@ -200,7 +200,7 @@ class ReadingBuilder:
         )
         self._entries.append(_Entry(read, call.closed))
 
-    def _trouble(self, trouble: UnusableCall, found: Found, text: str, base: int) -> None:
+    def _trouble(self, trouble: UnusableCall, found: CallBlock, text: str, base: int) -> None:
         diagnostic = Diagnostic(
             kind=trouble.kind,
             message=trouble.message,
@@ -222,7 +222,7 @@ def _too_long(call: ReadCall) -> Diagnostic:
     )
 
 
-class AnswerBlock(Enum):
+class AnswerMarkup(Enum):
     """Frame that marks text as the answer to the user; only its own marks end it."""
 
     CHANNEL = auto()
@@ -231,7 +231,7 @@ class AnswerBlock(Enum):
     """The response part of Kimi K3."""
 
 
-Mode = Callable[["Message"], bool]
+Mode = Callable[["ParserState"], bool]
 
 ANYTHING = None
 NEVER = ""
@@ -241,7 +241,7 @@ _PATIENCE = 8
 _FREE = 8192
 
 
-class Message:
+class ParserState:
     """State shared by the modes. `text` holds what has arrived and not been passed, and a little before it."""
 
     __slots__ = (
@@ -252,7 +252,7 @@ class Message:
         "_spent",
         "_waits_for",
         "announced_example",
-        "answer_block",
+        "answer_markup",
         "at",
         "at_line_start",
         "backtick_runs",
@@ -285,7 +285,7 @@ class Message:
         """True once nothing more will come."""
         self.at_line_start = True
         """True if `at` counts as the beginning of a line."""
-        self.answer_block: AnswerBlock | None = None
+        self.answer_markup: AnswerMarkup | None = None
         """The frame that marks this text as the answer to the user, so that nothing in it runs."""
         self.began_with_call = False
         """True if a call was the first thing in the text."""

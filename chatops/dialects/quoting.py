@@ -4,8 +4,8 @@ import re
 
 from chatops.dialects.formats.base import (
     CLOSER,
+    CallBlock,
     Early,
-    Found,
     only_closers_follow,
     skip_space,
     text_follows,
@@ -21,8 +21,8 @@ from chatops.dialects.masks import (
     open_fence,
     read_tag,
 )
-from chatops.dialects.message import ANYTHING, Message, Mode
-from chatops.dialects.outcomes import Continuation, Progress, decline, in_code_span, wait
+from chatops.dialects.message import ANYTHING, Mode, ParserState
+from chatops.dialects.outcomes import Continuation, ScanProgress, decline, in_code_span, wait
 
 _END_BEGINS = re.compile(r"[<\[-]")
 _FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
@@ -44,12 +44,12 @@ class Quoting:
         self._then = then
         self._depth = 1
 
-    def __call__(self, message: Message) -> bool:
+    def __call__(self, state: ParserState) -> bool:
         """Pass text up to the end of the quotation."""
-        text = message.text
-        end = self._ends.search(text, message.at)
+        text = state.text
+        end = self._ends.search(text, state.at)
         if end:
-            message.pass_content(end.end())
+            state.pass_content(end.end())
             number = end.groupdict().get("number")
             if end.groupdict().get("opens"):
                 self._depth += 1
@@ -57,14 +57,14 @@ class Quoting:
             self._depth -= not number
             if self._depth and not number:
                 return True
-            message.mode = Quoting(fence_ends(number), self) if number else self._then
+            state.mode = Quoting(fence_ends(number), self) if number else self._then
             return True
-        if message.final:
-            message.pass_content(len(text))
+        if state.final:
+            state.pass_content(len(text))
             return False
-        begun = _END_BEGINS.search(text, max(message.at, len(text) - LONGEST_END))
-        message.pass_content(begun.start() if begun else len(text))
-        return message.pause(ANYTHING)
+        begun = _END_BEGINS.search(text, max(state.at, len(text) - LONGEST_END))
+        state.pass_content(begun.start() if begun else len(text))
+        return state.pause(ANYTHING)
 
 
 class InFence:
@@ -76,20 +76,20 @@ class InFence:
         self._ends = ends
         self._then = then
 
-    def __call__(self, message: Message) -> bool:
+    def __call__(self, state: ParserState) -> bool:
         """Pass text up to the end of the block."""
-        text = message.text
-        end = self._ends.search(text, message.at)
-        if end and (message.final or end.end() < len(text)):
-            message.pass_content(end.end())
-            message.mode = self._then
+        text = state.text
+        end = self._ends.search(text, state.at)
+        if end and (state.final or end.end() < len(text)):
+            state.pass_content(end.end())
+            state.mode = self._then
             return True
-        if message.final:
-            message.pass_content(len(text))
+        if state.final:
+            state.pass_content(len(text))
             return False
-        begun = _FENCE_END_BEGINS.search(text, max(message.at, len(text) - _LONGEST_FENCE_END))
-        message.pass_content(begun.start() if begun else len(text))
-        return message.pause(ANYTHING)
+        begun = _FENCE_END_BEGINS.search(text, max(state.at, len(text) - _LONGEST_FENCE_END))
+        state.pass_content(begun.start() if begun else len(text))
+        return state.pause(ANYTHING)
 
 
 class HeldFence:
@@ -104,18 +104,18 @@ class HeldFence:
         self._searched = 0
         self._closed = -1
 
-    def __call__(self, message: Message) -> bool:
+    def __call__(self, state: ParserState) -> bool:
         """Wait for the end of the last fence, then for what follows it."""
-        text, start = message.text, message.at
+        text, start = state.text, state.at
         fence = self._fence(text, start, -1)
-        if self._closed < 0 and not self._look_for_the_end(message, fence):
-            if message.final:
-                return self._decide(message)
+        if self._closed < 0 and not self._look_for_the_end(state, fence):
+            if state.final:
+                return self._decide(state)
             begins = begins_like_a_call(text, fence)
             if begins is False:
-                return self._release(message, fence)
-            return message.pause("`~" if begins else ANYTHING)
-        return self._after_the_fence(message)
+                return self._release(state, fence)
+            return state.pause("`~" if begins else ANYTHING)
+        return self._after_the_fence(state)
 
     def _fence(self, text: str, start: int, number: int) -> Fence:
         offset, length = self._fences[number]
@@ -123,62 +123,62 @@ class HeldFence:
         assert fence is not None, "it was one when it was kept back"
         return fence
 
-    def _look_for_the_end(self, message: Message, fence: Fence) -> bool:
-        text, start = message.text, message.at
+    def _look_for_the_end(self, state: ParserState, fence: Fence) -> bool:
+        text, start = state.text, state.at
         end = fence.ends.search(text, max(fence.body, start + self._searched))
-        if end and (message.final or end.end() < len(text)):
+        if end and (state.final or end.end() < len(text)):
             self._closed = end.end() - start
             return True
         self._searched = max(len(text) - _LONGEST_FENCE_END - start, 0)
         return False
 
-    def _after_the_fence(self, message: Message) -> bool:
+    def _after_the_fence(self, state: ParserState) -> bool:
         """Wait for what follows a closed fence: the end of the message, or another fence after a few words."""
-        text, start = message.text, message.at
+        text, start = state.text, state.at
         closed = start + self._closed
         if only_closers_follow(text, closed):
-            return self._decide(message) if message.final else message.pause(ANYTHING)
+            return self._decide(state) if state.final else state.pause(ANYTHING)
         after = skip_space(text, closed)
-        if not message.final and text[after] in "<[" and len(text) - after < _LONGEST_TOKEN:
-            return message.pause(ANYTHING)
+        if not state.final and text[after] in "<[" and len(text) - after < _LONGEST_TOKEN:
+            return state.pause(ANYTHING)
         following = _NEXT_FENCE.match(text, closed)
-        if following is None and not message.final and _MAY_BE_NEXT.match(text, closed):
-            return message.pause(ANYTHING)
+        if following is None and not state.final and _MAY_BE_NEXT.match(text, closed):
+            return state.pause(ANYTHING)
         fence = open_fence(text, *following.span("fence")) if following else None
         if following and fence and may_hold_a_call(fence, text[closed : following.start("fence")]):
             self._fences.append((following.start("fence") - start, len(following["fence"])))
             self._searched = 0
             self._closed = -1
             return True
-        message.pass_content(closed)
-        message.mode = self._then
+        state.pass_content(closed)
+        state.mode = self._then
         return True
 
-    def _release(self, message: Message, fence: Fence) -> bool:
+    def _release(self, state: ParserState, fence: Fence) -> bool:
         """Pass everything up to the last fence: only words are between the others."""
-        message.pass_content(fence.body)
-        message.mode = InFence(fence.ends, self._then)
+        state.pass_content(fence.body)
+        state.mode = InFence(fence.ends, self._then)
         return True
 
-    def _decide(self, message: Message) -> bool:
+    def _decide(self, state: ParserState) -> bool:
         """Take the trailing fences that hold calls, at the end of the message."""
-        text, start = message.text, message.at
+        text, start = state.text, state.at
         fences = [self._fence(text, start, number) for number in range(len(self._fences))]
-        alone = len(fences) == 1 and not message.result.has_content
-        calls: list[tuple[int, Found]] = []
+        alone = len(fences) == 1 and not state.result.has_content
+        calls: list[tuple[int, CallBlock]] = []
         for (offset, _), fence in zip(reversed(self._fences), reversed(fences), strict=True):
-            found = read_fenced(text, fence, message.offered, alone=alone)
+            found = read_fenced(text, fence, state.offered, alone=alone)
             if found is None:
                 break
             calls.append((start + offset, found))
         if not calls:
-            return self._release(message, fences[-1])
+            return self._release(state, fences[-1])
         for number, (run, found) in enumerate(reversed(calls), len(fences) - len(calls)):
             if number:
-                message.pass_content(run)
-            message.result.add_calls(found, text, message.base)
-            message.skip(found.end)
-        message.skip(len(text))
+                state.pass_content(run)
+            state.result.add_calls(found, text, state.base)
+            state.skip(found.end)
+        state.skip(len(text))
         return False
 
 
@@ -203,107 +203,107 @@ class Indented:
     def __init__(self, then: Mode) -> None:
         self._then = then
 
-    def __call__(self, message: Message) -> bool:
+    def __call__(self, state: ParserState) -> bool:
         """Pass lines until the indented block ends."""
-        text = message.text
-        end = text.find("\n", message.at)
+        text = state.text
+        end = text.find("\n", state.at)
         if end < 0:
-            message.pass_content(len(text))
-            return False if message.final else message.pause(ANYTHING)
-        message.pass_content(end)
+            state.pass_content(len(text))
+            return False if state.final else state.pause(ANYTHING)
+        state.pass_content(end)
         if more := _CONTINUES.match(text, end):
-            message.pass_content(more.end())
+            state.pass_content(more.end())
             return True
-        if not message.final and _MAY_CONTINUE.match(text, end):
-            return message.pause(ANYTHING)
-        message.mode = self._then
+        if not state.final and _MAY_CONTINUE.match(text, end):
+            return state.pause(ANYTHING)
+        state.mode = self._then
         return True
 
 
-def indented_code(message: Message, found: re.Match[str]) -> Progress:
+def indented_code(state: ParserState, found: re.Match[str]) -> ScanProgress:
     """Begin indented code."""
-    message.backtick_runs.clear()
-    message.pass_content(found.end())
-    message.mode = Indented(message.plain)
-    return Progress.ADVANCED
+    state.backtick_runs.clear()
+    state.pass_content(found.end())
+    state.mode = Indented(state.plain)
+    return ScanProgress.ADVANCED
 
 
-def quote(message: Message, found: re.Match[str]) -> Progress:
+def quote(state: ParserState, found: re.Match[str]) -> ScanProgress:
     """Begin a quoted line."""
-    message.backtick_runs.clear()
-    message.pass_content(found.end())
-    message.mode = Quoting(_LINE_ENDS, message.plain)
-    return Progress.ADVANCED
+    state.backtick_runs.clear()
+    state.pass_content(found.end())
+    state.mode = Quoting(_LINE_ENDS, state.plain)
+    return ScanProgress.ADVANCED
 
 
-def fence(message: Message, found: re.Match[str]) -> Continuation:
+def fence(state: ParserState, found: re.Match[str]) -> Continuation:
     """Begin a fenced block, which may hold a call, or inline code."""
-    text = message.text
+    text = state.text
     run, after = found.span("fence")
-    if text.find("\n", after) < 0 and not message.final:
-        return wait(message, found.start(), "\n")
+    if text.find("\n", after) < 0 and not state.final:
+        return wait(state, found.start(), "\n")
     fence = open_fence(text, run, after)
     if fence is None:
-        message.backtick_runs.append(after - run)
+        state.backtick_runs.append(after - run)
         return after
-    message.backtick_runs.clear()
-    message.pass_content(found.start())
-    before = message.result.content_tail(CUE_REACH)
-    if message.offered.are_read and not message.result.has_calls and may_hold_a_call(fence, before):
-        message.mode = HeldFence(run - message.at, after - run, message.plain)
+    state.backtick_runs.clear()
+    state.pass_content(found.start())
+    before = state.result.content_tail(CUE_REACH)
+    if state.offered.are_read and not state.result.has_calls and may_hold_a_call(fence, before):
+        state.mode = HeldFence(run - state.at, after - run, state.plain)
     else:
-        message.pass_content(fence.body)
-        message.mode = InFence(fence.ends, message.plain)
-    return Progress.ADVANCED
+        state.pass_content(fence.body)
+        state.mode = InFence(fence.ends, state.plain)
+    return ScanProgress.ADVANCED
 
 
 _LIST_OF_TOOLS = "tools"
 
 
-def quoting_tag(message: Message, found: re.Match[str], word: str) -> Continuation:
+def quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag around tool output, declarations or code."""
-    text = message.text
+    text = state.text
     after = text[found.end() : found.end() + 1]
     if after not in (">", " ", "\n", ""):
         return found.end()
-    if after == ">" and message.result.removed and not text_follows(text, found.end() + 1):
+    if after == ">" and state.result.removed and not text_follows(text, found.end() + 1):
         # Servers stop where results would follow.
-        if not message.final:
-            return wait(message, found.start())
+        if not state.final:
+            return wait(state, found.start())
         if only_closers_follow(text, found.end() + 1):
-            message.pass_content(found.start())
-            message.skip(len(text))
-            return Progress.PAUSED
-    if word == _LIST_OF_TOOLS and in_code_span(message, found.start()) is None:
-        decline(message, found.start())
-    return quoted(message, found, QUOTING[word])
+            state.pass_content(found.start())
+            state.skip(len(text))
+            return ScanProgress.PAUSED
+    if word == _LIST_OF_TOOLS and in_code_span(state, found.start()) is None:
+        decline(state, found.start())
+    return quoted(state, found, QUOTING[word])
 
 
-def unknown_tag(message: Message, found: re.Match[str]) -> Continuation:
+def unknown_tag(state: ParserState, found: re.Match[str]) -> Continuation:
     """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
-    text, start = message.text, found.start()
-    tag = read_tag(text, start, final=message.final)
+    text, start = state.text, found.start()
+    tag = read_tag(text, start, final=state.final)
     if isinstance(tag, Early):
-        return wait(message, start)
+        return wait(state, start)
     if tag is None:
         return found.end()
     name, closes = tag
     if closes:
-        if not message.tags.close(name) and name[0] not in "[|" and not message.began_with_call:
+        if not state.tags.close(name) and name[0] not in "[|" and not state.began_with_call:
             # The opening tag may have been in the prompt. What came before was thought in that case.
-            message.result.doubt()
+            state.result.doubt()
         return found.end()
-    if CLOSER.fullmatch(f"</{name}>") and in_code_span(message, start) is None:
-        decline(message, start)
-    message.tags.open(name, begins_line=text[start - 1] == "\n")
+    if CLOSER.fullmatch(f"</{name}>") and in_code_span(state, start) is None:
+        decline(state, start)
+    state.tags.open(name, begins_line=text[start - 1] == "\n")
     return found.end()
 
 
-def quoted(message: Message, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
+def quoted(state: ParserState, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
     """Begin a quotation: nothing up to `ends` is a call."""
-    hidden = in_code_span(message, found.start())
+    hidden = in_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    message.pass_content(found.end())
-    message.mode = Quoting(ends, message.plain)
-    return Progress.ADVANCED
+    state.pass_content(found.end())
+    state.mode = Quoting(ends, state.plain)
+    return ScanProgress.ADVANCED

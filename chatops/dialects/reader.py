@@ -7,16 +7,16 @@ to explain it, or stop in the middle. So the reader does not search for calls. I
 parser reads a program, and knows at each position if it is in text, thought, code or a quotation. A call counts only in
 text.
 
-Modes. `Message` holds the text and the position `at`. Its `mode` is a function that reads on from there: `at_start` at
-the beginning of the content, `in_text` in text, and others in thought, quotations, fences and after a call. A mode
+Modes. `ParserState` holds the text and the position `at`. Its `mode` is a function that reads from there: `at_start`
+at the beginning of the content, `in_text` in text, and others in thought, quotations, fences and after a call. A mode
 passes text as content or thought, removes it, changes the mode, or pauses for more text.
 
 One scan. In text, a pattern (`scanner.SCAN`) finds the next place where something may begin. The first of these
 decides: thought, a call marker, code, a quotation. A call is read as a unit by the reader of its grammar
 (`formats/marked.py` has the table), so its arguments are data and nothing in them is interpreted.
 
-Outcome. The reader of a format returns `Found` or `Nothing`, each with `sure`: True if no further text could change it.
-An outcome that is not sure is discarded until more text or the end of the message has come (`outcomes.py`).
+Outcome. The reader of a format returns `CallBlock` or `NoCall`, each with `sure`: True if no further text could change
+it. An outcome that is not sure is discarded until more text or the end of the message has come (`outcomes.py`).
 
 Hold-back. Text is given out as soon as it is certain:
 
@@ -43,7 +43,7 @@ Invariants:
 
 - The result does not depend on how the text is split into chunks (`tests/dialects/test_incremental.py`).
 - All segments together are the content and reasoning of the `Reading`.
-- Time is linear in the length of the text (`Message.arrive`); nesting is limited.
+- Time is linear in the length of the text (`ParserState.arrive`); nesting is limited.
 - Only tools on offer are called, by their exact name or an alias that the caller gave.
 
 Tried and rejected:
@@ -70,15 +70,15 @@ from chatops.dialects.chat_template import (
     kimi_part,
     turn_header,
 )
-from chatops.dialects.formats.base import Call, Found, Nothing, OfferedTools, Opening, ReadCalls, skip_space
+from chatops.dialects.formats.base import Call, CallBlock, NoCall, OfferedTools, Opening, ReadCalls, skip_space
 from chatops.dialects.formats.json_objects import read_objects
 from chatops.dialects.formats.marked import MARKS, OPENS
 from chatops.dialects.formats.named import read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
 from chatops.dialects.masks import COMMENT_ENDS, SQUARE_QUOTING, fence_ends
-from chatops.dialects.message import ANYTHING, NEVER, AnswerBlock, Message
+from chatops.dialects.message import ANYTHING, NEVER, AnswerMarkup, ParserState
 from chatops.dialects.missed import missed_call, thought_call
-from chatops.dialects.outcomes import Continuation, Progress, apply_outcome, in_code_span, take_calls
+from chatops.dialects.outcomes import Continuation, ScanProgress, apply_outcome, in_code_span, take_calls
 from chatops.dialects.quoting import fence, indented_code, line_may_begin, quote, quoted, quoting_tag, unknown_tag
 from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
 from chatops.dialects.scanner import BEGINNINGS, KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, hold_from
@@ -108,7 +108,7 @@ def read_calls(
 ) -> Reading:
     """Read a complete message. See `CallReader`."""
     reader = CallReader(tools, aliases=aliases)
-    reader._message.arrive(text)
+    reader._state.arrive(text)
     return reader.close(finish_reason)[1]
 
 
@@ -121,13 +121,13 @@ class CallReader:
     """
 
     def __init__(self, tools: Tools | None, *, aliases: Mapping[str, str] | None = None) -> None:
-        self._message = Message(OfferedTools(tools, aliases or {}), begin=at_start, plain=in_text)
+        self._state = ParserState(OfferedTools(tools, aliases or {}), begin=at_start, plain=in_text)
 
     def feed(self, chunk: str) -> list[Segment]:
         """Read the next chunk; return the content and reasoning that are certain by now."""
-        if chunk and self._message.arrive(chunk):
-            self._message.run()
-        return self._message.result.drain()
+        if chunk and self._state.arrive(chunk):
+            self._state.run()
+        return self._state.result.drain()
 
     def close(self, finish_reason: str = "stop") -> tuple[list[Segment], Reading]:
         """End the message; return the last pieces and the whole reading.
@@ -135,15 +135,15 @@ class CallReader:
         After `finish_reason` "length", only calls with their closing mark count: the arguments of the others may be cut
         off.
         """
-        message = self._message
-        message.final = True
-        message.hold = -1
-        message.run()
-        message.result.finish()
-        pieces = message.result.drain()
+        state = self._state
+        state.final = True
+        state.hold = -1
+        state.run()
+        state.result.finish()
+        pieces = state.result.drain()
         cut = finish_reason == _CUT_BY_THE_SERVER
-        reading = message.result.build(cut=cut)
-        if message.offered.are_read and not cut and not message.result.has_calls:
+        reading = state.result.build(cut=cut)
+        if state.offered.are_read and not cut and not state.result.has_calls:
             missed = self._missed(reading)
             if missed is not None:
                 reading = replace(reading, diagnostics=(missed,), format=missed.format)
@@ -151,35 +151,35 @@ class CallReader:
 
     def _missed(self, reading: Reading) -> Diagnostic | None:
         if reading.content.strip():
-            return missed_call(reading.content, self._message.declined, self._message.offered)
-        thought = Message(self._message.offered, begin=at_start, plain=in_text)
+            return missed_call(reading.content, self._state.declined, self._state.offered)
+        thought = ParserState(self._state.offered, begin=at_start, plain=in_text)
         thought.arrive(reading.reasoning)
         thought.final = True
         thought.run()
         return thought_call(reading.reasoning, thought.result.build(cut=False))
 
 
-def at_start(message: Message) -> bool:
+def at_start(state: ParserState) -> bool:
     """Decide whether the whole message may be a call. Until then, nothing of it is given out."""
-    text = message.text
-    at = _after_blanks(text, message.at)
+    text = state.text
+    at = _after_blanks(text, state.at)
     if at == len(text):
-        if message.final:
-            message.pass_content(at)
+        if state.final:
+            state.pass_content(at)
             return False
-        return message.pause(ANYTHING)
+        return state.pause(ANYTHING)
     beginning = text[at : at + _LONGEST]
     if beginning.startswith((*_HEADERS, _FUNCTION_CALL)):
-        return _header(message, at, beginning)
-    if not message.final and any(each.startswith(beginning) for each in (*_HEADERS, _FUNCTION_CALL)):
-        return message.pause(ANYTHING)
+        return _header(state, at, beginning)
+    if not state.final and any(each.startswith(beginning) for each in (*_HEADERS, _FUNCTION_CALL)):
+        return state.pause(ANYTHING)
     # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
-    whole = begins(text, at, message.offered) if message.offered.are_read and text[at] != "<" else False
-    if whole is None and not message.final:
-        return message.pause(ANYTHING)
-    message.mode = _held if whole and not message.result.has_calls else message.plain
-    message.pass_content(at)
-    message.at_line_start = True
+    whole = begins(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
+    if whole is None and not state.final:
+        return state.pause(ANYTHING)
+    state.mode = _held if whole and not state.result.has_calls else state.plain
+    state.pass_content(at)
+    state.at_line_start = True
     return True
 
 
@@ -188,165 +188,165 @@ def _after_blanks(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _header(message: Message, at: int, beginning: str) -> bool:
+def _header(state: ParserState, at: int, beginning: str) -> bool:
     """Handle a header whose first part was in the prompt."""
-    text = message.text
-    message.pass_content(at)
+    text = state.text
+    state.pass_content(at)
     if beginning.startswith(_FUNCTION_CALL):
         begin = skip_space(text, at + len(_FUNCTION_CALL))
-        if begin == len(text) and not message.final:
-            return message.pause(ANYTHING)
+        if begin == len(text) and not state.final:
+            return state.pause(ANYTHING)
         if text.startswith(("{", "["), begin):
-            found = read_objects(text, at, begin, message.offered, format="gigachat3")
-            return apply_outcome(message, at, at, found) is Progress.ADVANCED
+            found = read_objects(text, at, begin, state.offered, format="gigachat3")
+            return apply_outcome(state, at, at, found) is ScanProgress.ADVANCED
         step: Continuation = at
     else:
-        step = enter_channel(message, at, at)
-    if isinstance(step, Progress):
-        return step is Progress.ADVANCED
-    message.at_line_start = True
-    message.mode = message.plain
+        step = enter_channel(state, at, at)
+    if isinstance(step, ScanProgress):
+        return step is ScanProgress.ADVANCED
+    state.at_line_start = True
+    state.mode = state.plain
     return True
 
 
-def _held(message: Message) -> bool:
+def _held(state: ParserState) -> bool:
     """Hold everything back until the message ends."""
-    if not message.final:
-        return message.pause(NEVER)
-    found = read_whole_message(message.text, message.at, message.offered)
-    if isinstance(found, Found):
+    if not state.final:
+        return state.pause(NEVER)
+    found = read_whole_message(state.text, state.at, state.offered)
+    if isinstance(found, CallBlock):
         if any(isinstance(each, Call) for each in found.items):
-            take_calls(message, found)
+            take_calls(state, found)
             return False
-        message.result.add_diagnostics(found, message.text, message.base)
-        found = len(message.text)
-    message.at_line_start = found == message.at
-    message.pass_content(found)
-    message.mode = message.plain
+        state.result.add_diagnostics(found, state.text, state.base)
+        found = len(state.text)
+    state.at_line_start = found == state.at
+    state.pass_content(found)
+    state.mode = state.plain
     return True
 
 
-def in_text(message: Message) -> bool:
+def in_text(state: ParserState) -> bool:
     """Pass text as content up to the next construct, and handle that."""
-    text = message.text
-    if message.hold < 0:
-        message.hold = len(text) + 1 if message.final else hold_from(text, message.at, BEGINNINGS)
-    step: Continuation = message.at
-    if message.at_line_start:
-        if not message.final and line_may_begin(text, message.at):
-            return message.pause(ANYTHING)
-        line = LINE_START.match(text, message.at)
-        if line and not message.answer_block:
-            step = _line(message, line)
+    text = state.text
+    if state.hold < 0:
+        state.hold = len(text) + 1 if state.final else hold_from(text, state.at, BEGINNINGS)
+    step: Continuation = state.at
+    if state.at_line_start:
+        if not state.final and line_may_begin(text, state.at):
+            return state.pause(ANYTHING)
+        line = LINE_START.match(text, state.at)
+        if line and not state.answer_markup:
+            step = _line(state, line)
     while isinstance(step, int):
-        found = (SCAN_IN_SPAN if message.backtick_runs else SCAN).search(text, step)
-        if found is None or found.start() >= message.hold:
-            message.pass_content(min(message.hold, len(text)))
-            return False if message.final else message.pause(ANYTHING)
-        step = _at(message, found)
-    return step is Progress.ADVANCED
+        found = (SCAN_IN_SPAN if state.backtick_runs else SCAN).search(text, step)
+        if found is None or found.start() >= state.hold:
+            state.pass_content(min(state.hold, len(text)))
+            return False if state.final else state.pause(ANYTHING)
+        step = _at(state, found)
+    return step is ScanProgress.ADVANCED
 
 
-def _at(message: Message, found: re.Match[str]) -> Continuation:
+def _at(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a match of `SCAN`."""
     if found["word"]:
-        return _tag(message, found)
+        return _tag(state, found)
     if found["run"]:
-        if not message.answer_block:
-            _count_run(message, len(found["run"]))
+        if not state.answer_markup:
+            _count_run(state, len(found["run"]))
         return found.end()
     if found[0][0] == "\n":
         if found.re is SCAN_IN_SPAN and found["blank"] is not None:
-            message.backtick_runs.clear()
+            state.backtick_runs.clear()
             return found.end() - 1
-        return found.end() if message.answer_block else _line(message, found)
-    if message.answer_block:
+        return found.end() if state.answer_markup else _line(state, found)
+    if state.answer_markup:
         return found.end()
     if found["other"]:
-        return unknown_tag(message, found)
+        return unknown_tag(state, found)
     if found[0] == "<!--":
-        return quoted(message, found, COMMENT_ENDS)
-    return _mark(message, found)
+        return quoted(state, found, COMMENT_ENDS)
+    return _mark(state, found)
 
 
-def _count_run(message: Message, length: int) -> None:
+def _count_run(state: ParserState, length: int) -> None:
     """Close the code span that a run of the same length opened, or note that this run may open one."""
-    if length in message.backtick_runs:
-        del message.backtick_runs[message.backtick_runs.index(length) :]
+    if length in state.backtick_runs:
+        del state.backtick_runs[state.backtick_runs.index(length) :]
     else:
-        message.backtick_runs.append(length)
+        state.backtick_runs.append(length)
 
 
-def _mark(message: Message, found: re.Match[str]) -> Continuation:
+def _mark(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle marks that are not tags."""
     mark = found[0]
     if mark in ("[THINK]", "◁think▷"):
-        return think(message, found, SQUARE if mark == "[THINK]" else ARROWS, found.end())
+        return think(state, found, SQUARE if mark == "[THINK]" else ARROWS, found.end())
     if mark in ("[/THINK]", "◁/think▷"):
-        return thought_ended(message, found, found.end())
+        return thought_ended(state, found, found.end())
     if mark in SQUARE_QUOTING:
-        return quoted(message, found, SQUARE_QUOTING[mark])
+        return quoted(state, found, SQUARE_QUOTING[mark])
     if mark.startswith("[result "):
-        return quoted(message, found, fence_ends(mark.split()[1]))
-    return _call(message, found.start(), found.end(), MARKS[mark])
+        return quoted(state, found, fence_ends(mark.split()[1]))
+    return _call(state, found.start(), found.end(), MARKS[mark])
 
 
-def _tag(message: Message, found: re.Match[str]) -> Continuation:
+def _tag(state: ParserState, found: re.Match[str]) -> Continuation:
     word = found["word"].lower().removesuffix(":opensource")
     kind = KINDS.get(word)
     if kind is None:
-        return found.end() if message.answer_block else unknown_tag(message, found)
-    if message.answer_block and not _may_leave(message.answer_block, kind, word):
+        return found.end() if state.answer_markup else unknown_tag(state, found)
+    if state.answer_markup and not _may_leave(state.answer_markup, kind, word):
         return found.end()
     match kind:
         case TagKind.CALL:
-            return _call(message, found.start(), found.end(), OPENS[word])
+            return _call(state, found.start(), found.end(), OPENS[word])
         case TagKind.THOUGHT:
-            return thought_tag(message, found, word)
+            return thought_tag(state, found, word)
         case TagKind.QUOTED:
-            return quoting_tag(message, found, word)
+            return quoting_tag(state, found, word)
         case _:
-            return _STEPS[kind](message, found)
+            return _STEPS[kind](state, found)
 
 
-def _may_leave(block: AnswerBlock, kind: TagKind, word: str) -> bool:
+def _may_leave(block: AnswerMarkup, kind: TagKind, word: str) -> bool:
     """Return True if a tag may end the answer to the user."""
-    if block is AnswerBlock.RESPONSE:
+    if block is AnswerMarkup.RESPONSE:
         return kind is TagKind.PART
     return kind is TagKind.CHANNEL_ENDS or word == _CHANNEL_STARTS
 
 
-def _call(message: Message, start: int, after: int, read: ReadCalls) -> Continuation:
-    if not message.offered.are_read:
+def _call(state: ParserState, start: int, after: int, read: ReadCalls) -> Continuation:
+    if not state.offered.are_read:
         return after
-    hidden = in_code_span(message, start)
+    hidden = in_code_span(state, start)
     if hidden is not None:
         return hidden
-    opening = Opening(text=message.text, start=start, after=after, offered=message.offered, wrapper=message.wrapper)
-    return apply_outcome(message, start, after, read(opening))
+    opening = Opening(text=state.text, start=start, after=after, offered=state.offered, wrapper=state.wrapper)
+    return apply_outcome(state, start, after, read(opening))
 
 
-def _line(message: Message, found: re.Match[str]) -> Continuation:
+def _line(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the beginning of a line that `LINE_START` or `SCAN` found."""
     if found["indented"] is not None:
-        return indented_code(message, found)
+        return indented_code(state, found)
     if found["fence"]:
-        return fence(message, found)
+        return fence(state, found)
     if found["quote"]:
-        return quote(message, found)
+        return quote(state, found)
     start = found.start("prompt") if found["prompt"] else found.start("action")
-    opening = Opening(text=message.text, start=start, after=found.end(), offered=message.offered)
+    opening = Opening(text=state.text, start=start, after=found.end(), offered=state.offered)
     outcome = read_action(opening) if found["action"] else read_prompt(opening)
-    if found["prompt"] and isinstance(outcome, Nothing) and (outcome.sure or message.final):
-        return quote(message, found)
-    hidden = in_code_span(message, start)
-    step = apply_outcome(message, start, found.end(), outcome) if hidden is None else hidden
-    if step is Progress.PAUSED and message.at == start:
-        message.at_line_start = True
+    if found["prompt"] and isinstance(outcome, NoCall) and (outcome.sure or state.final):
+        return quote(state, found)
+    hidden = in_code_span(state, start)
+    step = apply_outcome(state, start, found.end(), outcome) if hidden is None else hidden
+    if step is ScanProgress.PAUSED and state.at == start:
+        state.at_line_start = True
     return step
 
 
-_STEPS: Mapping[TagKind, Callable[[Message, re.Match[str]], Continuation]] = {
+_STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] = {
     TagKind.THOUGHT_ENDS: closing_thought_tag,
     TagKind.CHANNEL_HEADER: channel_header,
     TagKind.CHANNEL_ENDS: channel_ends,

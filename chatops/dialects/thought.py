@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.masks import quotation_around
-from chatops.dialects.message import ANYTHING, Message, Mode
-from chatops.dialects.outcomes import Continuation, Progress, in_code_span, wait
+from chatops.dialects.message import ANYTHING, Mode, ParserState
+from chatops.dialects.outcomes import Continuation, ScanProgress, in_code_span, wait
 
 _TAGS = (
     "think",
@@ -118,13 +118,13 @@ class _Thinking:
         self._then = then
         self._depth = 1
 
-    def __call__(self, message: Message) -> bool:
-        text = message.text
-        hold = len(text) if message.final else _tag_begun(text, message.at, self._thought.longest)
-        scan = message.at
+    def __call__(self, state: ParserState) -> bool:
+        text = state.text
+        hold = len(text) if state.final else _tag_begun(text, state.at, self._thought.longest)
+        scan = state.at
         while (tag := self._thought.ends.search(text, scan)) and tag.start() < hold:
             if text[tag.start() - 1] == "`":
-                if tag.end() == len(text) and not message.final:
+                if tag.end() == len(text) and not state.final:
                     hold = tag.start()
                     break
                 if text.startswith("`", tag.end()):
@@ -136,14 +136,14 @@ class _Thinking:
                 continue
             self._depth -= 1
             if not self._depth:
-                message.pass_thought(tag.start())
-                message.skip(tag.end())
-                message.forget()
-                message.mode = self._then
+                state.pass_thought(tag.start())
+                state.skip(tag.end())
+                state.forget()
+                state.mode = self._then
                 return True
         # Pass the tags that were counted, so that they are not counted again.
-        message.pass_thought(max(hold, scan))
-        return False if message.final else message.pause(ANYTHING)
+        state.pass_thought(max(hold, scan))
+        return False if state.final else state.pause(ANYTHING)
 
 
 _TAG_OPENS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
@@ -163,70 +163,70 @@ def _tag_begun(text: str, start: int, longest: int) -> int:
     return len(text)
 
 
-def think(message: Message, found: re.Match[str], thought: ThoughtMarks, begin: int) -> Continuation:
+def think(state: ParserState, found: re.Match[str], thought: ThoughtMarks, begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
-    hidden = in_code_span(message, found.start())
+    hidden = in_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    closing = quotation_around(message.text, found.start())
+    closing = quotation_around(state.text, found.start())
     if closing:
         # A tag in closed quotes is only mentioned. A tag after a stray quote is not.
-        if begin == len(message.text) and not message.final:
-            return wait(message, found.start())
-        if message.text.startswith(closing, begin):
+        if begin == len(state.text) and not state.final:
+            return wait(state, found.start())
+        if state.text.startswith(closing, begin):
             return begin
-    message.pass_content(found.start())
-    message.skip(begin)
-    message.backtick_runs.clear()
-    message.mode = thinking(thought, after_thought)
-    return Progress.ADVANCED
+    state.pass_content(found.start())
+    state.skip(begin)
+    state.backtick_runs.clear()
+    state.mode = thinking(thought, after_thought)
+    return ScanProgress.ADVANCED
 
 
-def after_thought(message: Message) -> bool:
+def after_thought(state: ParserState) -> bool:
     """Return to the beginning of the message if no content was shown yet, else to text."""
-    message.mode = message.plain if message.result.has_content else message.begin
-    message.at_line_start = True
+    state.mode = state.plain if state.result.has_content else state.begin
+    state.at_line_start = True
     return True
 
 
-def restart(message: Message) -> Progress:
+def restart(state: ParserState) -> ScanProgress:
     """Continue as after thought."""
-    after_thought(message)
-    return Progress.ADVANCED
+    after_thought(state)
+    return ScanProgress.ADVANCED
 
 
-def thought_ended(message: Message, found: re.Match[str], end: int) -> Continuation:
+def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continuation:
     """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
-    hidden = in_code_span(message, found.start())
+    hidden = in_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    if quotation_around(message.text, found.start()):
+    if quotation_around(state.text, found.start()):
         return found.end()
-    message.pass_content(found.start())
-    if message.began_with_call:
-        message.skip(end)
-        return Progress.ADVANCED
-    message.reclassify()
-    message.skip(end)
-    message.forget()
-    return restart(message)
+    state.pass_content(found.start())
+    if state.began_with_call:
+        state.skip(end)
+        return ScanProgress.ADVANCED
+    state.reclassify()
+    state.skip(end)
+    state.forget()
+    return restart(state)
 
 
-def thought_tag(message: Message, found: re.Match[str], word: str) -> Continuation:
+def thought_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
-    opened = opened_by(word, message.text, found.end())
+    opened = opened_by(word, state.text, found.end())
     if isinstance(opened, Early):
-        return found.end() if message.final else wait(message, found.start())
-    return found.end() if opened is None else think(message, found, opened[0], opened[1])
+        return found.end() if state.final else wait(state, found.start())
+    return found.end() if opened is None else think(state, found, opened[0], opened[1])
 
 
-def closing_thought_tag(message: Message, found: re.Match[str]) -> Continuation:
+def closing_thought_tag(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a tag that closes thought."""
-    tag = _CLOSING_TAG_ENDS.match(message.text, found.end())
+    tag = _CLOSING_TAG_ENDS.match(state.text, found.end())
     if tag is None:
-        short = len(message.text) - found.end() < _LONGEST_TAG_END and not message.final
-        return wait(message, found.start()) if short else found.end()
-    return thought_ended(message, found, tag.end())
+        short = len(state.text) - found.end() < _LONGEST_TAG_END and not state.final
+        return wait(state, found.start()) if short else found.end()
+    return thought_ended(state, found, tag.end())
 
 
 _LONGEST_TAG_END = 4

@@ -298,9 +298,9 @@ class Assembler:
 def _merged(pieces: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk]:
     out: list[TextChunk | ReasoningChunk] = []
     run: list[str] = []
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         run.append(piece.text)
-        if place + 1 == len(pieces) or type(pieces[place + 1]) is not type(piece):
+        if index + 1 == len(pieces) or type(pieces[index + 1]) is not type(piece):
             out.append(type(piece)(text="".join(run)))
             run = []
     return out

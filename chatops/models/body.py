@@ -26,7 +26,7 @@ from chatops.domain.messages import (
 from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, results_of
-from chatops.models.hosts import Host
+from chatops.models.hosts import HostProfile
 from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
     NO_REPLAY,
@@ -84,7 +84,7 @@ class PromptedEncoder:
     def _turns(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
         """Yield role, ``user`` or ``assistant``, and text of each message."""
         results = results_of(messages)
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             match message:
                 case UserMessage():
                     yield "user", user_content(message)
@@ -94,7 +94,7 @@ class PromptedEncoder:
                     calls = [self._written(call, offered=offered) for call in message.calls]
                     yield "assistant", self._writer.message(assistant_text(message), calls)
                     if message.calls:
-                        pairs = zip(message.calls, results[place], strict=True)
+                        pairs = zip(message.calls, results[index], strict=True)
                         results_sent = [self._result(call, result, offered=offered) for call, result in pairs]
                         yield "user", self._writer.results(results_sent, secret=_SECRET)
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
@@ -151,7 +151,7 @@ class Body:
 class BodyBuilder:
     """Builder of request bodies for one model. It caches encoded messages and tools."""
 
-    def __init__(self, spec: ModelSpec, *, host: Host) -> None:
+    def __init__(self, spec: ModelSpec, *, host: HostProfile) -> None:
         self._spec = spec
         self._host = host
         self._family: Family = family_of(spec.model_name)

@@ -17,7 +17,7 @@ from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
 from chatops.models.body import Body, BodyBuilder
 from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
-from chatops.models.connection import Connection, StatusError
+from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import base_url, host_of
 from chatops.models.keys import Secret
@@ -86,7 +86,7 @@ class OpenAIChat:
         self._endpoint = endpoint_of(spec, url=url)
         host = host_of(spec)
         self._body = BodyBuilder(spec, host=host)
-        self._connection = Connection(spec, url=url, agent=agent, transport=transport)
+        self._connection = ServerConnection(spec, url=url, agent=agent, transport=transport)
         self._memory = EndpointMemory(remembered, url=self._endpoint.url, model=spec.model_name)
         self._delivery = DeliveryChoice(spec, memory=self._memory, host=self._endpoint.host)
         self._text_tools = TextToolsBuilder(self._delivery.family)

@@ -58,7 +58,7 @@ class UnknownEncodingError(Exception):
     """The body uses a compression that was not requested and cannot be decoded. The message names it."""
 
 
-class Connection:
+class ServerConnection:
     """A server and its connection pool. `transport` replaces the network."""
 
     def __init__(
@@ -191,7 +191,7 @@ def _own_headers(spec: ModelSpec) -> dict[str, str]:
         if not (name.isascii() and name.isprintable() and name and value.isascii() and value.isprintable()):
             raise ConfigError(
                 f"The header {name!r} of model {spec.name!r} has characters that no header may have.",
-                advice="Correct it in the registry; chatops registry check shows the place.",
+                advice="Correct it in the registry; chatops registry check shows the index.",
             )
         if name.lower() not in _OURS:
             headers[name.lower()] = value

@@ -18,7 +18,7 @@ from chatops.models.served import ServedModel, is_litellm, merged, models_in, wi
 from chatops.policy.registry import HostType, ModelSpec, ModelType, Timeouts
 
 if TYPE_CHECKING:
-    from chatops.models.connection import Connection
+    from chatops.models.connection import ServerConnection
 
 PATIENCE_S = 5.0
 _OWNERS = {
@@ -145,11 +145,11 @@ def _outside_v1(url: str) -> str:
 
 
 @asynccontextmanager
-async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[Connection]":
+async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[ServerConnection]":
     await asyncio.to_thread(importlib.import_module, "chatops.models.failures")
-    from chatops.models.connection import Connection  # slow to import
+    from chatops.models.connection import ServerConnection  # slow to import
 
-    connection = Connection(spec, url=url, agent=AGENT)
+    connection = ServerConnection(spec, url=url, agent=AGENT)
     try:
         yield connection
     finally:
@@ -200,7 +200,7 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
         return await _listed(connection, spec, url=url, key=key)
 
 
-async def _listed(connection: "Connection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
+async def _listed(connection: "ServerConnection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
     from chatops.models.error_text import looks_like_html
     from chatops.models.failures import error_failure

@@ -129,7 +129,7 @@ def error_of_object(body: JsonObject) -> ServerError | None:
 def _validation(detail: list[object]) -> ServerError:
     """Return an error from a list of problems with locations, as FastAPI writes it."""
     first = next((as_object(item) for item in detail if isinstance(item, dict)), NOTHING)
-    places = [str(place) for place in as_list(first.get("loc")) if place != "body"]
+    places = [str(index) for index in as_list(first.get("loc")) if index != "body"]
     message = as_text(first.get("msg")) or json.dumps(detail)
     return ServerError(
         message=plain_line(f"{'.'.join(places)}: {message}" if places else message),

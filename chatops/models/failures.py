@@ -12,7 +12,7 @@ import httpx2
 import openai
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.connection import Connection, StatusError, UnknownEncodingError, proxy_for
+from chatops.models.connection import ServerConnection, StatusError, UnknownEncodingError, proxy_for
 from chatops.models.error_text import plain_line
 from chatops.models.hosts import other_bases, root_of, where
 from chatops.models.keys import Secret
@@ -188,7 +188,7 @@ def model_ids(body: bytes) -> list[str]:
 
 
 async def explain_not_found(
-    failure: ModelFailure, connection: Connection, *, key: Secret, endpoint: Endpoint
+    failure: ModelFailure, connection: ServerConnection, *, key: Secret, endpoint: Endpoint
 ) -> ModelFailure:
     """Explain a 404: return it with what does not exist, the model or the path, and what does."""
     try:
@@ -214,7 +214,7 @@ async def explain_not_found(
 
 
 async def _with_the_right_address(
-    failure: ModelFailure, connection: Connection, *, key: Secret, endpoint: Endpoint
+    failure: ModelFailure, connection: ServerConnection, *, key: Secret, endpoint: Endpoint
 ) -> ModelFailure:
     """Return a 404 of the path with the address on the same host that does answer, if there is one."""
     others = other_bases(endpoint.url)
@@ -229,14 +229,14 @@ async def _with_the_right_address(
     return replace(failure, message=f"{nothing} Did you mean {right}?", advice=advice)
 
 
-async def _answers(connection: Connection, base: str, *, key: Secret) -> bool:
+async def _answers(connection: ServerConnection, base: str, *, key: Secret) -> bool:
     try:
         return bool(await _names(connection, f"{base}/models", key=key))
     except Exception:  # As above: this is only a guess.
         return False
 
 
-async def _names(connection: Connection, path: str, *, key: Secret) -> list[str]:
+async def _names(connection: ServerConnection, path: str, *, key: Secret) -> list[str]:
     # One limit for everything: a list that arrives byte by byte without a long pause must not delay the failure.
     async with asyncio.timeout(QUICK_S):
         return model_ids(await connection.get(path, key=key, timeout_s=QUICK_S))

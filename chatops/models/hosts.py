@@ -13,7 +13,7 @@ _ENDPOINT_TAIL = re.compile(r"/(chat/completions|completions|models|embeddings)$
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostProfile:
     """Profile of a kind of server. The defaults are those of OpenAI."""
 
     label: str
@@ -31,25 +31,25 @@ class Host:
     """Field in which reasoning is sent back to models that want it, until the server has sent some itself."""
 
 
-HOSTS: dict[HostType, Host] = {
-    HostType.OPENAI: Host(label="OpenAI-compatible", usual_url="https://api.openai.com/v1"),
-    HostType.OPENWEBUI: Host(label="Open WebUI", base_path="/api", usual_url="http://localhost:3000/api"),
-    HostType.OLLAMA: Host(label="Ollama", usual_url="http://127.0.0.1:11434/v1", tool_choice_none=False),
-    HostType.VLLM: Host(label="vLLM", usual_url="http://127.0.0.1:8000/v1", short_ids=True),
-    HostType.LLAMACPP: Host(label="llama.cpp", usual_url="http://127.0.0.1:8080/v1", tool_choice_none=False),
-    HostType.LITELLM: Host(label="LiteLLM", usual_url="http://127.0.0.1:4000/v1", short_ids=True),
-    HostType.OPENROUTER: Host(
+HOSTS: dict[HostType, HostProfile] = {
+    HostType.OPENAI: HostProfile(label="OpenAI-compatible", usual_url="https://api.openai.com/v1"),
+    HostType.OPENWEBUI: HostProfile(label="Open WebUI", base_path="/api", usual_url="http://localhost:3000/api"),
+    HostType.OLLAMA: HostProfile(label="Ollama", usual_url="http://127.0.0.1:11434/v1", tool_choice_none=False),
+    HostType.VLLM: HostProfile(label="vLLM", usual_url="http://127.0.0.1:8000/v1", short_ids=True),
+    HostType.LLAMACPP: HostProfile(label="llama.cpp", usual_url="http://127.0.0.1:8080/v1", tool_choice_none=False),
+    HostType.LITELLM: HostProfile(label="LiteLLM", usual_url="http://127.0.0.1:4000/v1", short_ids=True),
+    HostType.OPENROUTER: HostProfile(
         label="OpenRouter", usual_url="https://openrouter.ai/api/v1", short_ids=True, reasoning_field="reasoning"
     ),
-    HostType.LMSTUDIO: Host(label="LM Studio", usual_url="http://127.0.0.1:1234/v1", tool_choice_none=False),
+    HostType.LMSTUDIO: HostProfile(label="LM Studio", usual_url="http://127.0.0.1:1234/v1", tool_choice_none=False),
 }
 
 
-def host_of(spec: ModelSpec) -> Host:
+def host_of(spec: ModelSpec) -> HostProfile:
     """Return the profile of a model's server. OpenAI's own address has another name for the token limit."""
     profile = HOSTS[spec.host_type]
     if urlsplit(spec.api_url).hostname == "api.openai.com":
-        return Host(label="OpenAI", usual_url=profile.usual_url, max_tokens_field="max_completion_tokens")
+        return HostProfile(label="OpenAI", usual_url=profile.usual_url, max_tokens_field="max_completion_tokens")
     return profile
 
 

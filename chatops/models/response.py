@@ -3,7 +3,7 @@
 Theory of operation
 
 Why it is ours. The SDK parses streams too, but reports success for eight responses that are broken: a web page, an
-error object and a whole completion in place of a stream (no chunks, no error), an end without a finish reason, with and
+error object and a whole completion in index of a stream (no chunks, no error), an end without a finish reason, with and
 without a tool call cut in the middle of its arguments, an `error` event of another shape, a byte order mark before the
 first event (which is then lost), and a finish reason that stays null. It also builds a model object for each chunk,
 about 88 µs; reading the bytes with `sse.py` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and

@@ -166,8 +166,8 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
     number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).digest())
     letters = []
     for _ in range(9 if short else 32):
-        number, place = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[place])
+        number, index = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[index])
     return "".join(letters)
 
 
@@ -192,21 +192,21 @@ class MessageEncoder:
         messages = tuple(messages)
         results, unanswered = results_of(messages), after_no_reply(messages)
         given: Counter[CallId] = Counter()
-        turn = max((place for place, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
+        turn = max((index for index, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
         fragments = [encode({"role": "system", "content": system})] if system.strip() else []
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             match message:
                 case UserMessage():
-                    if place in unanswered:
-                        fragments.append(encode({"role": "assistant", "content": unanswered[place]}))
+                    if index in unanswered:
+                        fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
                     fragments.append(self._once(message))
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
                     ids = tuple(self._new_id(call.id, given) for call in message.calls)
-                    reasoning = replay.of(message, this_turn=place > turn)
+                    reasoning = replay.of(message, this_turn=index > turn)
                     fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=replay.field))
-                    fragments += [self._result(*pair) for pair in zip(ids, results.get(place, ()), strict=True)]
+                    fragments += [self._result(*pair) for pair in zip(ids, results.get(index, ()), strict=True)]
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:

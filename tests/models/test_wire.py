@@ -21,7 +21,7 @@ from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
-from chatops.models.hosts import HOSTS, Host, host_of
+from chatops.models.hosts import HOSTS, HostProfile, host_of
 from chatops.models.tool_delivery import InField
 from chatops.models.wire import UNREADABLE, MessageEncoder, encode, wire_arguments, wire_id
 from chatops.policy.registry import HostType, ModelSpec
@@ -58,7 +58,9 @@ def result(number: int, call: str, content: str, outcome: Outcome = Outcome.SUCC
     )
 
 
-def body_of(*messages: Message, spec: ModelSpec | None = None, host: Host = OPENAI, **changes: Any) -> dict[str, Any]:
+def body_of(
+    *messages: Message, spec: ModelSpec | None = None, host: HostProfile = OPENAI, **changes: Any
+) -> dict[str, Any]:
     request = ModelRequest(model="m", system=changes.pop("system", "Be brief."), messages=messages, **changes)
     spec = spec or ModelSpec(name="m", api_url="http://h/v1", model_name="gpt-x")
     return dict(json.loads(BodyBuilder(spec, host=host).build(request, delivery=InField(reads_text=True)).data))

@@ -102,17 +102,17 @@ class UnusableCall:
     """True if only an opening tag was written, at the end of the text."""
 
 
-Item = Call | UnusableCall
+FoundCall = Call | UnusableCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CallBlock:
     """A block of calls, or a wrapper around them. Its text is not shown to the user."""
 
     end: int
     """Index after the block."""
     format: str
-    items: tuple[Item, ...] = ()
+    items: tuple[FoundCall, ...] = ()
     sure: bool = True
     """True if no further text could change this."""
     wraps: bool = False
@@ -122,15 +122,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """No call is here; the text is text. `sure` as in `Found`."""
+class NoCall:
+    """No call is here; the text is text. `sure` as in `CallBlock`."""
 
     sure: bool = True
 
 
-ParseOutcome = Found | Nothing
-NOT_HERE = Nothing()
-NOT_YET = Nothing(sure=False)
+ParseOutcome = CallBlock | NoCall
+NOT_HERE = NoCall()
+NOT_YET = NoCall(sure=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,19 +203,19 @@ def empty_call(start: int) -> UnusableCall:
     )
 
 
-def with_repair(item: Item, repair: str) -> Item:
+def with_repair(item: FoundCall, repair: str) -> FoundCall:
     """Return `item` with one more repair, if it is a call."""
     if isinstance(item, UnusableCall) or repair in item.repairs:
         return item
     return replace(item, repairs=(*item.repairs, repair))
 
 
-def unclosed(item: Item) -> Item:
+def unclosed(item: FoundCall) -> FoundCall:
     """Return `item` marked as not closed by the text, if it is a call."""
     return item if isinstance(item, UnusableCall) else replace(item, closed=False)
 
 
-def with_low_confidence(item: Item) -> Item:
+def with_low_confidence(item: FoundCall) -> FoundCall:
     """Return `item` with low confidence, as it may be an example, if it is a call."""
     return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
 

@@ -18,9 +18,9 @@ from enum import Enum, auto
 from chatops.dialects.formats.base import (
     NOT_HERE,
     TOO_EARLY,
+    CallBlock,
     Early,
-    Found,
-    Item,
+    FoundCall,
     OfferedTools,
     Opening,
     ParseOutcome,
@@ -55,8 +55,8 @@ _PEOPLE = frozenset({"user", "final"})
 _ITSELF = frozenset({"self", "analysis"})
 
 
-class Purpose(Enum):
-    """Purpose of a message in a channel."""
+class ChannelPurpose(Enum):
+    """ChannelPurpose of a message in a channel."""
 
     CALL = auto()
     """Arguments for the recipient follow."""
@@ -70,15 +70,15 @@ class Purpose(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class ChannelHeader:
     """The header of a message in a channel."""
 
-    purpose: Purpose
+    purpose: ChannelPurpose
     end: int
     recipient: str = ""
 
 
-def read_header(text: str, start: int) -> Header | Early | None:
+def read_header(text: str, start: int) -> ChannelHeader | Early | None:
     """Return the header that begins at `start`; None if there is none."""
     found = _HEADER.match(text, start)
     if found is None:
@@ -89,21 +89,21 @@ def read_header(text: str, start: int) -> Header | Early | None:
     name = recipient[1] if recipient else ""
     role = _ROLE.match(found["role"])
     if written.startswith("<|start|>") and role and role[1] not in _OWN_ROLES:
-        purpose = Purpose.OTHER_ROLE
+        purpose = ChannelPurpose.OTHER_ROLE
     elif name in _PEOPLE:
-        purpose = Purpose.ANSWER
+        purpose = ChannelPurpose.ANSWER
     elif name in _ITSELF:
-        purpose = Purpose.THOUGHT
+        purpose = ChannelPurpose.THOUGHT
     elif name:
-        purpose = Purpose.CALL if channel or name.startswith("functions.") else Purpose.TO_A_TOOL
+        purpose = ChannelPurpose.CALL if channel or name.startswith("functions.") else ChannelPurpose.TO_A_TOOL
     elif channel and channel[1] == "analysis":
-        purpose = Purpose.THOUGHT
+        purpose = ChannelPurpose.THOUGHT
     else:
-        purpose = Purpose.ANSWER
-    return Header(purpose=purpose, end=found.end(), recipient=name)
+        purpose = ChannelPurpose.ANSWER
+    return ChannelHeader(purpose=purpose, end=found.end(), recipient=name)
 
 
-def read_channel_call(text: str, start: int, header: Header, offered: OfferedTools) -> Found:
+def read_channel_call(text: str, start: int, header: ChannelHeader, offered: OfferedTools) -> CallBlock:
     """Return the call after a header: its arguments and the token that ends them."""
     written = header.recipient
     if offered.named(written) is None:
@@ -113,11 +113,11 @@ def read_channel_call(text: str, start: int, header: Header, offered: OfferedToo
     except UnreadableValueError as error:
         ended = None if error.cut else _ENDS.search(text, error.position)
         trouble = unreadable(error, written, start)
-        return Found(end=ended.end() if ended else len(text), format="harmony", items=(trouble,), sure=False)
-    item: Item = CallBuilder(offered, start, end, repairs).call(written, arguments)
+        return CallBlock(end=ended.end() if ended else len(text), format="harmony", items=(trouble,), sure=False)
+    item: FoundCall = CallBuilder(offered, start, end, repairs).call(written, arguments)
     if ended := _ENDS.match(text, end):
-        return Found(end=ended.end(), format="harmony", items=(item,), sure=sure)
-    return Found(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
+        return CallBlock(end=ended.end(), format="harmony", items=(item,), sure=sure)
+    return CallBlock(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
 
 
 _PART_MARK = re.compile(
@@ -133,7 +133,7 @@ _CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartMark:
     """The opening or closing mark of a part."""
 
     name: str
@@ -142,15 +142,15 @@ class Part:
     end: int
 
 
-def read_part(text: str, start: int) -> Part | Early | None:
+def read_part(text: str, start: int) -> PartMark | Early | None:
     """Return the mark that begins at `start`; None if there is none."""
     found = _PART_MARK.match(text, start)
     if found is None:
         return TOO_EARLY if _PART_BEGINS.match(text, start) else None
-    return Part(name=found["name"], opens=found["side"] == "open", attributes=found["more"], end=found.end())
+    return PartMark(name=found["name"], opens=found["side"] == "open", attributes=found["more"], end=found.end())
 
 
-def read_part_call(opening: Opening, part: Part) -> ParseOutcome:
+def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     """Return the call whose opening mark is `part`."""
     text, start, offered = opening.text, opening.start, opening.offered
     tool = _TOOL.search(part.attributes)
@@ -160,8 +160,8 @@ def read_part_call(opening: Opening, part: Part) -> ParseOutcome:
     reading = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
     end = reading.read(part.end)
     if end < 0:
-        return Found(end=len(text), format="kimi_k3", items=(cut_off(written, start),), sure=False)
-    return Found(end=end, format="kimi_k3", items=(reading.item(end),))
+        return CallBlock(end=len(text), format="kimi_k3", items=(cut_off(written, start),), sure=False)
+    return CallBlock(end=end, format="kimi_k3", items=(reading.item(end),))
 
 
 class _PartCall:
@@ -199,7 +199,7 @@ class _PartCall:
             self._put(opened, text[opened.end() : found[0]])
             at = found[1]
 
-    def item(self, end: int) -> Item:
+    def item(self, end: int) -> FoundCall:
         """Return the call, or its error."""
         item = self._call.item(end)
         if self._whole is None or isinstance(item, UnusableCall):

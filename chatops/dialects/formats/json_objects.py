@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from chatops.dialects.formats.base import (
     CLOSER,
     Call,
-    Found,
-    Item,
+    CallBlock,
+    FoundCall,
     OfferedTools,
     Opening,
     UnusableCall,
@@ -74,7 +74,7 @@ class CallBuilder:
         self.repairs = repairs
         self.closed = closed
 
-    def items(self, value: JsonValue, *, keyed: bool = False) -> list[Item]:
+    def items(self, value: JsonValue, *, keyed: bool = False) -> list[FoundCall]:
         """Return the calls in a value that a marker announced as calls; errors are included as trouble.
 
         With `keyed`, an object `{NAME: {arguments}}` is a call.
@@ -87,7 +87,7 @@ class CallBuilder:
             return [with_repair(each, _LEFT_OUT) for each in good]
         return good
 
-    def unmarked(self, value: JsonValue) -> list[Item] | None:
+    def unmarked(self, value: JsonValue) -> list[FoundCall] | None:
         """Return the calls in a value without a marker; None if any part of it is something else."""
         if not _asks(value):
             return None
@@ -97,7 +97,7 @@ class CallBuilder:
         good = [each for each in found if each is not None]
         return good if all(isinstance(each, Call) or _means_a_call(each) for each in good) else None
 
-    def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> Item:
+    def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> FoundCall:
         """Return a call of the tool `written` with its arguments as written, or the trouble with it."""
         name = self.offered.named(written)
         if name is None:
@@ -126,7 +126,7 @@ class CallBuilder:
             name=name, arguments=arguments, start=self.start, end=self.end, repairs=(*self.repairs, *repairs, *more)
         )
 
-    def _in(self, value: JsonValue, keyed: bool) -> Iterator[Item | None]:
+    def _in(self, value: JsonValue, keyed: bool) -> Iterator[FoundCall | None]:
         if isinstance(value, Mapping):
             yield from self._objects(value, keyed)
         elif isinstance(value, list):
@@ -138,7 +138,7 @@ class CallBuilder:
         else:
             yield None
 
-    def _objects(self, value: Mapping[str, JsonValue], keyed: bool) -> Iterator[Item | None]:
+    def _objects(self, value: Mapping[str, JsonValue], keyed: bool) -> Iterator[FoundCall | None]:
         if value.get("role", "assistant") != "assistant":
             yield self._trouble(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
             return
@@ -164,7 +164,7 @@ class CallBuilder:
                 return
         yield self._object(value, value)
 
-    def _object(self, value: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> Item | None:
+    def _object(self, value: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> FoundCall | None:
         name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
         if name_key is None:
             return self._one_key(value)
@@ -184,7 +184,7 @@ class CallBuilder:
             return self.call(written, None)
         return self.call(written, value[keys[0]])
 
-    def _one_key(self, value: Mapping[str, JsonValue]) -> Item | None:
+    def _one_key(self, value: Mapping[str, JsonValue]) -> FoundCall | None:
         """Read `{NAME: {...}}` where a call was announced in another shape."""
         if len(value) != 1:
             return None
@@ -193,13 +193,13 @@ class CallBuilder:
             return None
         return self.call(name, arguments, repairs=(_NAME_IS_THE_KEY,))
 
-    def _without_arguments(self, name: str) -> Item:
+    def _without_arguments(self, name: str) -> FoundCall:
         needed = self.offered.required(name)
         if needed:
             return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has no arguments; it needs {', '.join(needed)}", name)
         return Call(name=name, arguments={}, start=self.start, end=self.end, repairs=self.repairs)
 
-    def _surplus(self, surplus: set[str], name: str = "") -> Item:
+    def _surplus(self, surplus: set[str], name: str = "") -> FoundCall:
         keys = ", ".join(sorted(surplus)[:4])
         return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has keys besides a name and arguments: {keys:.80}", name)
 
@@ -266,9 +266,9 @@ def read_objects(
     offered: OfferedTools,
     *,
     format: str,
-) -> Found:
+) -> CallBlock:
     """Return the calls of the block that opens at `start`; its first object or list begins at `at`."""
-    items: list[Item] = []
+    items: list[FoundCall] = []
     sure = True
     whole = True
     position = end = at
@@ -314,12 +314,12 @@ _KEYED = frozenset({"apertus"})
 def closed_block(
     text: str,
     end: int,
-    items: list[Item],
+    items: list[FoundCall],
     *,
     format: str,
     whole: bool = True,
     sure: bool = True,
-) -> Found:
+) -> CallBlock:
     """Return the block of `items` that end at `end`, with its closing tag; mark the items if there is none.
 
     `whole`: no bracket had to be added for the model. `sure`: no further text could change the items.
@@ -332,15 +332,15 @@ def closed_block(
             whole = False
     if not whole:
         items = [unclosed(each) for each in items]
-    return Found(end=end if after is None else after, format=format, items=tuple(items), sure=sure)
+    return CallBlock(end=end if after is None else after, format=format, items=tuple(items), sure=sure)
 
 
 def broken(
-    text: str, start: int, error: UnreadableValueError, name: str, *, format: str, before: Sequence[Item] = ()
-) -> Found:
+    text: str, start: int, error: UnreadableValueError, name: str, *, format: str, before: Sequence[FoundCall] = ()
+) -> CallBlock:
     """Return a block whose call at `start` cannot be read: the items `before` it count, the rest is skipped."""
     closer = None if error.cut else CLOSER.search(text, error.position)
-    return Found(
+    return CallBlock(
         end=closer.end() if closer else len(text),
         format=format,
         items=(*before, unreadable(error, name, start)),
@@ -380,7 +380,7 @@ def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple
     return value, ends.end(), repairs, sure and ends.end() < len(text)
 
 
-def read_named(opening: Opening, written: str, at: int, *, format: str) -> Found:
+def read_named(opening: Opening, written: str, at: int, *, format: str) -> CallBlock:
     """Return the call of the tool `written`, whose object of arguments begins at `at`."""
     text, start = opening.text, opening.start
     try:

@@ -13,7 +13,7 @@ from functools import partial
 from chatops.dialects.formats.base import (
     NOT_HERE,
     NOT_YET,
-    Found,
+    CallBlock,
     Opening,
     ParseOutcome,
     ReadCalls,
@@ -57,7 +57,7 @@ def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
     doubled = again.match(text, tag.end())
     at = skip_space(text, doubled.end() if doubled else tag.end())
     if at == len(text):
-        return Found(end=len(text), format=format, items=(empty_call(opening.start),), sure=False)
+        return CallBlock(end=len(text), format=format, items=(empty_call(opening.start),), sure=False)
     return read_body(opening, at, format=format, word=word)
 
 
@@ -80,7 +80,7 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
     if _OPENS.match(text, at):
         return _inner(opening, at, format, word)
     if char in "<]" and len(text) - at < _LONGEST_TAG_END and _TAG_BEGINS.match(text, at):
-        return Found(end=len(text), format=format, items=(cut_off("", opening.start),), sure=False)
+        return CallBlock(end=len(text), format=format, items=(cut_off("", opening.start),), sure=False)
     return _named(opening, at, format, word)
 
 
@@ -93,7 +93,9 @@ def _named(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
         return read_python(opening, at, format=_PYTHON_FORMATS.get(word, format))
     if begun := _BEGINS.match(text, at):
         if opening.offered.begins_a_name(begun[0].rstrip()):
-            return Found(end=len(text), format=format, items=(cut_off(begun[0].strip(), opening.start),), sure=False)
+            return CallBlock(
+                end=len(text), format=format, items=(cut_off(begun[0].strip(), opening.start),), sure=False
+            )
         if len(begun[0]) < _LONGEST_NAME:
             return NOT_YET
     return _prose(opening, at, format, word)
@@ -103,7 +105,7 @@ _PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|pyt
 _PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
 
 
-def _after_a_word(opening: Opening, at: int, format: str) -> Found | None:
+def _after_a_word(opening: Opening, at: int, format: str) -> CallBlock | None:
     """Return an object that names a tool, after a word that is not a tool's name, such as `json`."""
     word = _WORD.match(opening.text, at)
     if word is None or opening.offered.named(word[0]) is not None or not name_in(opening.text, word.end()):
@@ -117,10 +119,10 @@ def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     if word == "tool_call" and _TAGGED.match(text, at):
         inner = Opening(text=text, start=at, after=at, offered=opening.offered)
         found = read_tagged(inner, format="qwen3_xml")
-        if isinstance(found, Found):
-            return Found(end=found.end, format=found.format, items=found.items, sure=found.sure)
+        if isinstance(found, CallBlock):
+            return CallBlock(end=found.end, format=found.format, items=found.items, sure=found.sure)
         return _prose(opening, at, "qwen3_xml", word) if found.sure else NOT_YET
-    return Found(end=at, format=format, wraps=True)
+    return CallBlock(end=at, format=format, wraps=True)
 
 
 def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
@@ -134,7 +136,7 @@ def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
         message=NO_CALL,
         start=opening.start,
     )
-    return Found(end=closer.end(), format=format, items=(trouble,))
+    return CallBlock(end=closer.end(), format=format, items=(trouble,))
 
 
 def _closing(word: str) -> re.Pattern[str]:
@@ -189,7 +191,7 @@ def _read_dsml(opening: Opening) -> ParseOutcome:
     inner = _DSML_WRAPPER.match(text, tag.end())
     if inner is None:
         return NOT_YET if skip_space(text, tag.end() + 1) == len(text) else NOT_HERE
-    return Found(end=inner.end(), format=_DSML_FORMATS[kind], wraps=True)
+    return CallBlock(end=inner.end(), format=_DSML_FORMATS[kind], wraps=True)
 
 
 _CODE_ENDS = re.compile(r"<\|action_end\|>|<\|im_end\|>")
@@ -209,7 +211,7 @@ def _read_action(opening: Opening) -> ParseOutcome:
     end = _CODE_ENDS.search(text, found.end())
     code = text[found.end() : end.start() if end else len(text)].strip()
     item = code_call(code, opening.offered, opening.start, len(text))
-    return Found(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
+    return CallBlock(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
 
 
 _BARS = ("｜", "|")

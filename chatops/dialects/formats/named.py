@@ -12,7 +12,7 @@ from chatops.dialects.formats.base import (
     NAME,
     NOT_HERE,
     NOT_YET,
-    Found,
+    CallBlock,
     Opening,
     ParseOutcome,
     closer_may_come,
@@ -56,9 +56,9 @@ def read_token_calls(opening: Opening) -> ParseOutcome:
     at = skip_space(text, opening.after + 1)
     rest = text[at : at + 1]
     if rest == "<":
-        return Found(end=at, format="", wraps=True) if len(text) > at + 1 else NOT_YET
+        return CallBlock(end=at, format="", wraps=True) if len(text) > at + 1 else NOT_YET
     if not rest:
-        return Found(end=len(text), format="", items=(empty_call(opening.start),), sure=False)
+        return CallBlock(end=len(text), format="", items=(empty_call(opening.start),), sure=False)
     return _read_call(opening, at)
 
 
@@ -68,7 +68,7 @@ def _read_call(opening: Opening, at: int) -> ParseOutcome:
     if found is None:
         if not _BEGINS.match(text, at):
             return NOT_HERE
-        return Found(end=len(text), format="", items=(cut_off(text[at : at + 80].strip(), start),), sure=False)
+        return CallBlock(end=len(text), format="", items=(cut_off(text[at : at + 80].strip(), start),), sure=False)
     before, at = found["name"].strip(), found.end()
     if found["kimi"]:
         name = _KIMI_ID.fullmatch(before)
@@ -80,7 +80,7 @@ def _read_call(opening: Opening, at: int) -> ParseOutcome:
         return read_named(opening, before, at, format="deepseek_v31")
     line = _NAME_LINE.match(text, at)
     if line is None:
-        return Found(
+        return CallBlock(
             end=len(text), format="deepseek_v3", items=(cut_off(text[at : at + 80].strip(), start),), sure=False
         )
     return read_named(opening, line["name"], line.end(), format="deepseek_v3")
@@ -89,7 +89,7 @@ def _read_call(opening: Opening, at: int) -> ParseOutcome:
 def _step(opening: Opening, at: int) -> ParseOutcome:
     inner = Opening(text=opening.text, start=at, after=at, offered=opening.offered)
     found = read_tagged(inner, format="step3")
-    if isinstance(found, Found):
+    if isinstance(found, CallBlock):
         return found
     return NOT_HERE if found.sure else NOT_YET
 
@@ -108,7 +108,7 @@ def read_mistral(opening: Opening) -> ParseOutcome:
     if not _MISTRAL_BEGINS.match(text, at):
         return NOT_HERE
     if "[" in text[at:] or opening.offered.begins_a_name(text[at:].strip()):
-        return Found(end=len(text), format="mistral_v11", items=(cut_off("", start),), sure=False)
+        return CallBlock(end=len(text), format="mistral_v11", items=(cut_off("", start),), sure=False)
     return NOT_YET
 
 
@@ -119,7 +119,7 @@ def read_plamo(opening: Opening) -> ParseOutcome:
     if named:
         return read_named(opening, named["name"], named.end(), format="plamo3")
     if len(text) - opening.start < _PLAMO_LONGEST:
-        return Found(end=len(text), format="plamo3", items=(cut_off("", opening.start),), sure=False)
+        return CallBlock(end=len(text), format="plamo3", items=(cut_off("", opening.start),), sure=False)
     return NOT_HERE
 
 
@@ -155,17 +155,17 @@ def read_action(opening: Opening) -> ParseOutcome:
     return _react(opening, written, named.end())
 
 
-def _react(opening: Opening, written: str, at: int) -> Found:
+def _react(opening: Opening, written: str, at: int) -> CallBlock:
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
-        return Found(end=len(text), format="react", items=(unreadable(error, written, start),), sure=False)
+        return CallBlock(end=len(text), format="react", items=(unreadable(error, written, start),), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
     invented = _OBSERVATION.match(text, end)
     if invented is None and _OBSERVATION_BEGINS.match(text, end):
         sure = False
-    return Found(end=end, format="react", items=(item,), sure=sure, rest_is_invented=invented is not None)
+    return CallBlock(end=end, format="react", items=(item,), sure=sure, rest_is_invented=invented is not None)
 
 
 def _command_r(opening: Opening, at: int) -> ParseOutcome:
@@ -173,7 +173,7 @@ def _command_r(opening: Opening, at: int) -> ParseOutcome:
     found = read_objects(text, opening.start, at, opening.offered, format="commandr_action")
     end = _FENCE_ENDS.match(text, found.end)
     sure = found.sure and (end is not None or not closer_may_come(text, found.end))
-    return Found(end=end.end() if end else found.end, format=found.format, items=found.items, sure=sure)
+    return CallBlock(end=end.end() if end else found.end, format=found.format, items=found.items, sure=sure)
 
 
 def read_prompt(opening: Opening) -> ParseOutcome:
@@ -183,13 +183,13 @@ def read_prompt(opening: Opening) -> ParseOutcome:
     if named is None or named.end() == len(text):
         return NOT_YET if _PROMPT_BEGINS.match(text, opening.after) else NOT_HERE
     if named["name"] == _TO_EVERYONE:
-        return Found(end=named.end(), format="functionary_v32", wraps=True)
+        return CallBlock(end=named.end(), format="functionary_v32", wraps=True)
     if text[named.end()] != "{":
         return NOT_HERE
     try:
         arguments, end, repairs, sure = read_arguments(text, named.end())
     except UnreadableValueError as error:
         trouble = unreadable(error, named["name"], start)
-        return Found(end=len(text), format="functionary_v32", items=(trouble,), sure=False)
+        return CallBlock(end=len(text), format="functionary_v32", items=(trouble,), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(named["name"], arguments)
-    return Found(end=end, format="functionary_v32", items=(item,), sure=sure)
+    return CallBlock(end=end, format="functionary_v32", items=(item,), sure=sure)

@@ -16,8 +16,8 @@ from chatops.dialects.formats.base import (
     NOT_HERE,
     NOT_YET,
     Call,
-    Found,
-    Item,
+    CallBlock,
+    FoundCall,
     Opening,
     ParseOutcome,
     UnusableCall,
@@ -58,7 +58,7 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
         if closer is None:
             return NOT_YET if len(text) - opening.after < _PROSE else NOT_HERE
         trouble = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
-        return Found(end=closer.end(), format=format, items=(trouble,))
+        return CallBlock(end=closer.end(), format=format, items=(trouble,))
     written = named["name"]
     name = offered.named(written)
     reader = _GemmaReader(text, offered.schema(name) if name else {})
@@ -66,13 +66,13 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
         arguments, end = reader.pairs(named.end(), reader.schema, 0)
     except UnreadableValueError as error:
         closer = None if error.cut else CLOSER.search(text, error.position)
-        return Found(
+        return CallBlock(
             end=closer.end() if closer else len(text),
             format=format,
             items=(unreadable(error, written, start),),
             sure=closer is not None,
         )
-    item: Item
+    item: FoundCall
     if name is None:
         item = unknown_tool(written, offered, start)
     else:
@@ -212,7 +212,7 @@ def read_minimax(opening: Opening) -> ParseOutcome:
     """Read the text after the mark: the wrapper of calls, or a call."""
     text, start = opening.text, opening.start
     if wrapper := _WRAPPER.match(text, opening.after):
-        return Found(end=wrapper.end(), format="minimax_m3", wraps=True)
+        return CallBlock(end=wrapper.end(), format="minimax_m3", wraps=True)
     call = _CALL.match(text, opening.after)
     if call is None:
         begun = _WRAPPER_BEGINS.match(text, opening.after) or _CALL_BEGINS.match(text, opening.after)
@@ -224,7 +224,7 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         arguments, end = reader.arguments(call.end(), opening.offered.schema(name) if name else {})
     except UnreadableValueError as error:
         if error.cut:
-            return Found(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
+            return CallBlock(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
         closer = _CALL_ENDS.search(text, error.position)
         trouble = UnusableCall(
             kind=DiagnosticKind.UNREADABLE,
@@ -234,15 +234,15 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         )
         if name is None:
             trouble = unknown_tool(written, opening.offered, start)
-        return Found(
+        return CallBlock(
             end=closer.end() if closer else len(text), format="minimax_m3", items=(trouble,), sure=closer is not None
         )
-    item: Item
+    item: FoundCall
     if name is None:
         item = unknown_tool(written, opening.offered, start)
     else:
         item = Call(name=name, arguments=arguments, start=start, end=end, repairs=tuple(dict.fromkeys(reader.repairs)))
-    return Found(end=end, format="minimax_m3", items=(item,))
+    return CallBlock(end=end, format="minimax_m3", items=(item,))
 
 
 class _MinimaxReader:

@@ -13,8 +13,8 @@ from chatops.dialects.formats.base import (
     END_OF_TEXT,
     NOT_YET,
     Call,
-    Found,
-    Item,
+    CallBlock,
+    FoundCall,
     OfferedTools,
     Opening,
     ParseOutcome,
@@ -119,7 +119,7 @@ _CODE_TOOLS = ("python_exec", "code_interpreter")
 _CODE = "code"
 
 
-def read_python(opening: Opening, at: int, *, format: str) -> Found:
+def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
     """Return the calls written as Python that begin at `at`, in brackets or not."""
     text, start = opening.text, opening.start
     try:
@@ -137,7 +137,7 @@ def read_python(opening: Opening, at: int, *, format: str) -> Found:
     )
 
 
-def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[Item]:
+def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[FoundCall]:
     """Return an item for each call that was read as Python."""
     return [
         CallBuilder(offered, call.start, call.end, call.repairs).call(tool_of(call.name, offered), call.arguments)
@@ -165,17 +165,17 @@ def read_python_tag(opening: Opening) -> ParseOutcome:
     if text[at] == "{":
         return read_objects(text, start, at, opening.offered, format="llama3_python_tag")
     if _TAGGED_CALL.match(text, at):
-        return Found(end=at, format="llama3_python_tag", wraps=True)
+        return CallBlock(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
     calls = _calls_in(text if end == len(text) else text[:end], at, opening.offered)
     if calls is None:
-        items: tuple[Item, ...] = (code_call(text[at:end].rstrip(), opening.offered, start, end),)
-        return Found(end=end, format="llama3_python_tag", items=items, sure=ended is not None)
+        items: tuple[FoundCall, ...] = (code_call(text[at:end].rstrip(), opening.offered, start, end),)
+        return CallBlock(end=end, format="llama3_python_tag", items=items, sure=ended is not None)
     built_in = any(call.name.endswith(_BUILT_IN) for call in calls)
     format = "llama3_builtin" if built_in else "llama3_python_tag"
     found = tuple(python_items(calls, opening.offered))
-    return Found(end=end, format=format, items=found, sure=ended is not None)
+    return CallBlock(end=end, format=format, items=found, sure=ended is not None)
 
 
 def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...] | None:
@@ -191,7 +191,7 @@ def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, 
     return None
 
 
-def code_call(code: str, offered: OfferedTools, start: int, end: int) -> Item:
+def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCall:
     """Return the call that runs `code`, if a tool on offer does that; the model named no tool, so the user is asked."""
     name = next((found for each in _CODE_TOOLS if (found := offered.named(each))), None)
     if name is None:

@@ -19,8 +19,8 @@ from chatops.dialects.formats.base import (
     NOT_YET,
     QUOTED_CALL,
     Call,
-    Found,
-    Item,
+    CallBlock,
+    FoundCall,
     OfferedTools,
     Opening,
     ParseOutcome,
@@ -87,7 +87,7 @@ class ArgumentCollector:
                 kind=DiagnosticKind.UNREADABLE, message=message, start=self._start, name=self.written
             )
 
-    def item(self, end: int) -> Item:
+    def item(self, end: int) -> FoundCall:
         """Return the call, which ends at `end`, or the error that was recorded."""
         if self.name is None:
             return unknown_tool(self.written, self._offered, self._start)
@@ -155,7 +155,7 @@ class _Reading:
         """Add a parameter. `is_text` is the type that its tag states, None if it states none."""
         self.call.put(key, lambda schema: _value(raw, schema, is_text))
 
-    def item(self, end: int) -> Item:
+    def item(self, end: int) -> FoundCall:
         """Return the call, or its error."""
         self._unpack()
         return self.call.item(end)
@@ -210,7 +210,7 @@ def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
     return _read(reading, opening.start, at, format)
 
 
-def _read_glued(opening: Opening, glued: re.Match[str]) -> Found:
+def _read_glued(opening: Opening, glued: re.Match[str]) -> CallBlock:
     text, start = opening.text, opening.start
     format = "llama3_function_tag"
     try:
@@ -227,7 +227,7 @@ def _may_still_open(text: str, start: int) -> bool:
     return len(text) - start < _MAY_STILL_OPEN and ">" not in rest and "<" not in rest
 
 
-def _read(reading: _Reading, start: int, at: int, format: str) -> Found:
+def _read(reading: _Reading, start: int, at: int, format: str) -> CallBlock:
     text = reading.text
     while True:
         at = skip_space(text, at)
@@ -237,12 +237,12 @@ def _read(reading: _Reading, start: int, at: int, format: str) -> Found:
                 return _cut(reading, start, format)
         elif end := _CLOSES_CALL.match(text, at):
             item = reading.item(end.end())
-            return Found(end=end.end(), format=format, items=(item,), sure=reading.sure)
+            return CallBlock(end=end.end(), format=format, items=(item,), sure=reading.sure)
         elif skipped := _ARGUMENTS_TAG.match(text, at):
             at = skipped.end()
         elif CLOSER.match(text, at) or (reading.call.arguments and _NEXT_CALL.match(text, at)):
             item = with_repair(reading.item(at), _LOST_CALL_END)
-            return Found(end=at, format=format, items=(item,), sure=reading.sure)
+            return CallBlock(end=at, format=format, items=(item,), sure=reading.sure)
         elif at == len(text) or closer_may_come(text, at):
             return _cut(reading, start, format)
         else:
@@ -250,12 +250,12 @@ def _read(reading: _Reading, start: int, at: int, format: str) -> Found:
             outside = text[at : min(at + 40, end.start() if end else len(text))]
             reading.call.refuse(f"has text outside its parameters: {outside!r}")
             item = reading.item(at)
-            return Found(end=end.end() if end else len(text), format=format, items=(item,), sure=end is not None)
+            return CallBlock(end=end.end() if end else len(text), format=format, items=(item,), sure=end is not None)
 
 
-def _cut(reading: _Reading, start: int, format: str) -> Found:
+def _cut(reading: _Reading, start: int, format: str) -> CallBlock:
     trouble = cut_off(reading.call.written, start)
-    return Found(end=len(reading.text), format=format, items=(trouble,), sure=False)
+    return CallBlock(end=len(reading.text), format=format, items=(trouble,), sure=False)
 
 
 def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
@@ -334,7 +334,7 @@ _LOST_VALUE_END = "the closing tag of a value is missing"
 _LOST_PAIRS_END = "the closing tag of the call is missing"
 
 
-def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
+def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
     """Return the call whose name is at `at`, after the opening tag; None if the text after the name does not fit."""
     text, start, offered = opening.text, opening.start, opening.offered
     named = NAMED.match(text, at)
@@ -352,11 +352,11 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> Found | None:
     pairs = _Pairs(text, call)
     end = pairs.read(at)
     if end < 0:
-        return Found(end=len(text), format=format, items=(cut_off(written, start),), sure=False)
+        return CallBlock(end=len(text), format=format, items=(cut_off(written, start),), sure=False)
     item = call.item(end)
     if closed := _CALL_ENDS.match(text, end):
-        return Found(end=closed.end(), format=format, items=(item,), sure=pairs.ended)
-    return Found(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.ended)
+        return CallBlock(end=closed.end(), format=format, items=(item,), sure=pairs.ended)
+    return CallBlock(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.ended)
 
 
 class _Pairs:

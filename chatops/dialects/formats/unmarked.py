@@ -13,8 +13,8 @@ from dataclasses import replace
 from chatops.dialects.formats.base import (
     END_OF_TEXT,
     Call,
-    Found,
-    Item,
+    CallBlock,
+    FoundCall,
     OfferedTools,
     Opening,
     only_closers_follow,
@@ -72,7 +72,7 @@ def begins(text: str, at: int, offered: OfferedTools) -> bool | None:
     return None if _NAME_AND_OBJECT_BEGINS.match(text, word.end()) else False
 
 
-def read_whole_message(text: str, at: int, offered: OfferedTools) -> Found | int:
+def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Return the calls that make up the message from `at` to its end, or the index up to which it is data.
 
     A call that was clearly meant for a tool on offer but cannot be read becomes trouble; its text stays text.
@@ -85,9 +85,9 @@ def read_whole_message(text: str, at: int, offered: OfferedTools) -> Found | int
     return _python(text, at, offered)
 
 
-def _objects(text: str, at: int, offered: OfferedTools) -> Found | int:
+def _objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read objects one after another, or a list of them."""
-    items: list[Item] = []
+    items: list[FoundCall] = []
     format = ""
     end = at
     while text[at : at + 1] in ("{", "["):
@@ -103,17 +103,17 @@ def _objects(text: str, at: int, offered: OfferedTools) -> Found | int:
         if calls is None:
             return len(text) if only_closers_follow(text, at) else end
         items += [unclosed(each) for each in calls] if read.unclosed else calls
-    return Found(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
+    return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
 
 
 def _broken(
-    text: str, at: int, error: UnreadableValueError, items: list[Item], format: str, offered: OfferedTools
-) -> Found | int:
+    text: str, at: int, error: UnreadableValueError, items: list[FoundCall], format: str, offered: OfferedTools
+) -> CallBlock | int:
     """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
     if offered.named(name) is None and not any(isinstance(each, Call) for each in items):
         return len(text) if _DATA.match(text, at) else at
-    return Found(end=len(text), format=format or "llama3_json", items=(*items, unreadable(error, name, at)))
+    return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unreadable(error, name, at)))
 
 
 def _format(value: JsonValue) -> str:
@@ -127,9 +127,9 @@ def _format(value: JsonValue) -> str:
     return "llama3_json" if key == "name" else "bare_json_alt"
 
 
-def _named_objects(text: str, at: int, offered: OfferedTools) -> Found | int:
+def _named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read `NAME` with its arguments on the next line, and more of them after `>>>`."""
-    items: list[Item] = []
+    items: list[FoundCall] = []
     start = at
     while True:
         word = _WORD.match(text, at)
@@ -146,10 +146,10 @@ def _named_objects(text: str, at: int, offered: OfferedTools) -> Found | int:
         at = following.end()
     if not only_closers_follow(text, end):
         return start
-    return Found(end=len(text), format="functionary_v32", items=tuple(items))
+    return CallBlock(end=len(text), format="functionary_v32", items=tuple(items))
 
 
-def _python(text: str, at: int, offered: OfferedTools) -> Found | int:
+def _python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read `[f(a=1)]`, one call without brackets, or several, which could also be an example."""
     bracketed = text[at] == "["
     try:
@@ -160,7 +160,7 @@ def _python(text: str, at: int, offered: OfferedTools) -> Found | int:
             return at
         if offered.named(named["name"]) is None:
             return len(text)
-        return Found(end=len(text), format="pythonic", items=(unreadable(error, named["name"], at),))
+        return CallBlock(end=len(text), format="pythonic", items=(unreadable(error, named["name"], at),))
     if not calls or not only_closers_follow(text, end):
         return end if bracketed else at
     if not any(offered.named(tool_of(call.name, offered)) for call in calls) and not _looks_meant(calls, bracketed):
@@ -168,7 +168,7 @@ def _python(text: str, at: int, offered: OfferedTools) -> Found | int:
     items = python_items(calls, offered)
     if not bracketed and len(items) > 1:
         items = [with_low_confidence(each) for each in items]
-    return Found(end=len(text), format="pythonic", items=tuple(items))
+    return CallBlock(end=len(text), format="pythonic", items=tuple(items))
 
 
 def _looks_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
@@ -193,7 +193,7 @@ def begins_like_a_call(text: str, fence: Fence) -> bool | None:
     return fence.language in PYTHON_LANGUAGES and (text[at].isalpha() or text[at] == "_")
 
 
-def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) -> Found | None:
+def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) -> CallBlock | None:
     """Return the calls in a fence; None if it holds anything else.
 
     `fence.ends` may be missing: a message may stop after the last call. With `alone`, nothing else is in the message,
@@ -211,7 +211,7 @@ def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) 
         items = [unclosed(each) for each in items]
     if not (alone and closed):
         items = [with_low_confidence(each) for each in items]
-    return Found(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
+    return CallBlock(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
 
 
 def _without_end_of_text(text: str) -> int:
@@ -222,9 +222,9 @@ def _without_end_of_text(text: str) -> int:
     return len(text)
 
 
-def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
+def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
     at = skip_space(text, fence.body)
-    items: list[Item] = []
+    items: list[FoundCall] = []
     while text[at : at + 1] in ("{", "["):
         try:
             read = read_value(text, at, close_open=True)
@@ -238,24 +238,24 @@ def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[Item
     return items if at == len(text) else None
 
 
-def _in_tags(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
+def _in_tags(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
     """Return calls with their own tags that were put into a fence."""
     at = skip_space(text, fence.body)
-    items: list[Item] = []
+    items: list[FoundCall] = []
     while tag := _TAGGED.match(text, at):
         opening = Opening(text=text, start=at, after=tag.end(1) if tag[1] else tag.end(2), offered=offered)
         if tag[1]:
             found = read_marked(opening, format="hermes", word=tag[1].lower())
         else:
             found = read_tagged(opening, format="qwen3_xml")
-        if not isinstance(found, Found):
+        if not isinstance(found, CallBlock):
             return None
         items += found.items
         at = skip_space(text, found.end)
     return items if at == len(text) else None
 
 
-def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[Item] | None:
+def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
     if fence.language not in PYTHON_LANGUAGES or not _PYTHON.match(text, skip_space(text, fence.body)):
         return None
     try:
