@@ -7,16 +7,14 @@ it.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TextIO
-from unicodedata import combining, east_asian_width
+from typing import TYPE_CHECKING, TextIO
 from weakref import WeakSet
 
-from chatops.domain.canonical import JsonValue
 from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
-from chatops.headless.json_values import dumps
+
+if TYPE_CHECKING:
+    from chatops.domain.canonical import JsonValue
 
 WIDEST = 60
 """Maximum characters of a cell. The last column is never cut."""
@@ -32,15 +30,15 @@ def lost(stream: TextIO) -> bool:
     return stream in _LOST
 
 
-@dataclass(slots=True, kw_only=True)
 class Screen:
     """Writes requested output to stdout and messages to stderr."""
 
-    out: TextIO
-    err: TextIO
-    closed: bool = field(default=False, init=False)
-    """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
-    _said: set[str] = field(default_factory=set, init=False)
+    def __init__(self, *, out: TextIO, err: TextIO) -> None:
+        self.out = out
+        self.err = err
+        self.closed = False
+        """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
+        self._said: set[str] = set()
 
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""
@@ -54,8 +52,10 @@ class Screen:
         """Print machine-readable text, safe by its encoding, to stdout."""
         self._print(self.out, text)
 
-    def json(self, value: JsonValue) -> None:
+    def json(self, value: "JsonValue") -> None:
         """Print a JSON value, indented, to stdout."""
+        from chatops.headless.json_values import dumps
+
         self.line(dumps(value, indent=2))
 
     def say(self, text: str) -> None:
@@ -113,6 +113,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def when(seconds: float) -> str:
     """Return a time of the store in the user's time zone, to the second."""
+    from datetime import datetime
+
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -128,4 +130,6 @@ def _padded(text: str, width: int) -> str:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
+    from unicodedata import combining, east_asian_width
+
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
