@@ -61,7 +61,7 @@ def test_the_installed_program_imports_nothing_of_the_folder(tmp_path: Path, pat
 
 
 def imported_by_the_script() -> set[str]:
-    """Return the modules that the script of some versions of pip imports before the package: `re`, and what it needs."""
+    """Return the modules that the script of some pip versions imports before the package: `re` and what it needs."""
     script = "import re, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
