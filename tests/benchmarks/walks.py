@@ -93,8 +93,11 @@ def probe(report: Path, arguments: list[str], *, at_once: bool) -> int:
 def hermes() -> set[str]:
     """Return the files from a Hermes call in text to the parsed call."""
     from chatops.dialects import read_calls
+    from chatops.domain.canonical import JsonValue
 
-    tools = {"run_shell": {"type": "object", "properties": {"command": {"type": "string"}}}}
+    tools: dict[str, dict[str, JsonValue]] = {
+        "run_shell": {"type": "object", "properties": {"command": {"type": "string"}}}
+    }
     read_calls(HERMES, tools)
     with walking() as walk:
         reading = read_calls(HERMES, tools)
@@ -106,7 +109,7 @@ def role() -> set[str]:
     """Return the files from the registry's text to the verdict on a call of its role."""
     import json
 
-    from chatops.config.registry import read_registry
+    from chatops.config.registry_read import read_registry
     from chatops.domain.model import ModelTarget
     from chatops.domain.tools import CallFacts, ToolSpec
     from chatops.policy.resolve import Person, resolve_grant
