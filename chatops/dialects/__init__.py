@@ -53,7 +53,9 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # A type checker would accept any name otherwise.
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATE:
+            return getattr(import_module(_LATE[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,7 @@ repetition, one with any change, and text that comes in large pieces are not sto
 
 from typing import assert_never
 
-from chatops.dialects import ContentSegment, ReclassifiedSegment
-from chatops.dialects import Piece as ReadPiece
-from chatops.dialects import ReasoningChunk as ThoughtPiece
+from chatops.dialects import ContentSegment, ReasoningSegment, ReclassifiedSegment, Segment
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
 from chatops.domain.usage import Usage
@@ -199,7 +197,7 @@ class Assembler:
         self.finish_reason = self.finish_reason or "stop"
 
     def take(self) -> list[TextChunk | ReasoningChunk]:
-        """Return the pieces that are certain and new, with adjacent pieces of one kind joined.
+        """Return the chunks that are certain and new, with adjacent chunks of one kind joined.
 
         The text is read here, once per network read, and not once per token.
         """
@@ -208,7 +206,7 @@ class Assembler:
         return _merged(made)
 
     def close(self) -> list[TextChunk | ReasoningChunk]:
-        """Return the pieces that were held back while their meaning was open."""
+        """Return the chunks that were held back while their meaning was open."""
         self._waiting.append(self._joiners["text"].close())
         self._read_waiting()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
@@ -262,12 +260,12 @@ class Assembler:
             text, self._waiting = "".join(self._waiting), []
             self._pass_on(self._reader.feed(text))
 
-    def _pass_on(self, read: list[ReadPiece]) -> None:
-        for piece in read:
-            match piece:
+    def _pass_on(self, read: list[Segment]) -> None:
+        for segment in read:
+            match segment:
                 case ContentSegment(text=text):
                     self._add_text(text)
-                case ThoughtPiece(text=text):
+                case ReasoningSegment(text=text):
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case ReclassifiedSegment(text=text):
@@ -276,7 +274,7 @@ class Assembler:
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case _:
-                    assert_never(piece)
+                    assert_never(segment)
 
     def _add_text(self, text: str) -> None:
         if text:
@@ -295,12 +293,12 @@ class Assembler:
             raise ReplyTooLargeError
 
 
-def _merged(pieces: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk]:
+def _merged(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk]:
     out: list[TextChunk | ReasoningChunk] = []
     run: list[str] = []
-    for index, piece in enumerate(pieces):
-        run.append(piece.text)
-        if index + 1 == len(pieces) or type(pieces[index + 1]) is not type(piece):
-            out.append(type(piece)(text="".join(run)))
+    for index, chunk in enumerate(chunks):
+        run.append(chunk.text)
+        if index + 1 == len(chunks) or type(chunks[index + 1]) is not type(chunk):
+            out.append(type(chunk)(text="".join(run)))
             run = []
     return out
