@@ -25,6 +25,7 @@ from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.diff import unified
 from chatops.tools.function import tool
+from chatops.tools.gitignore import GitIgnore
 from chatops.tools.output import is_binary, visible
 
 MAX_LINES = 2_000
@@ -146,10 +147,17 @@ def file_list(
     facts: CallFacts,
     path: Annotated[str, Field(description="Path of the folder, relative to the workspace.")] = ".",
 ) -> str:
-    """List a folder in the workspace: folders first, then files with their size in bytes."""
-    with opened_folder(Path(facts.paths[0]), context=context) as folder:
-        entries, counted = _entries(folder)
-    shown = [text for _, _, text in entries]
+    """List a folder in the workspace: folders first, then files with their size in bytes. Marks what git ignores."""
+    target = Path(facts.paths[0])
+    with opened_folder(target, context=context) as folder:
+        chosen, counted = _entries(folder)
+        described = [_described(folder, name) for _, name in chosen]
+    below = target.relative_to(context.workspace).as_posix()
+    ignored = GitIgnore(context.workspace, start=below)
+    shown = [
+        f"{text} (ignored)" if ignored.ignores(os.path.normpath(f"{below}/{name}") + ("" if is_file else "/")) else text
+        for (is_file, name), text in zip(chosen, described, strict=True)
+    ]
     if not shown:
         return "[the folder is empty]"
     if counted > len(shown):
@@ -158,7 +166,8 @@ def file_list(
     return "\n".join(shown)
 
 
-def _entries(folder: int) -> tuple[list[tuple[bool, str, str]], int]:
+def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
+    """Return the first entries, folders before files, and how many there are."""
     counted = 0
 
     def each() -> Any:
@@ -170,8 +179,7 @@ def _entries(folder: int) -> tuple[list[tuple[bool, str, str]], int]:
                 if counted >= _MAX_COUNTED:
                     return
 
-    chosen = heapq.nsmallest(MAX_ENTRIES, each())
-    return [(is_file, name, _described(folder, name)) for is_file, name in chosen], counted
+    return heapq.nsmallest(MAX_ENTRIES, each()), counted
 
 
 def _described(folder: int, name: str) -> str:

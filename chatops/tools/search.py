@@ -2,6 +2,10 @@
 
 Python's regular expressions can take exponential time. The process is killed after a time limit, and the matches found
 until then are kept.
+
+Why not RE2 (`google-re2`), which is linear, in this process: it has no lookaround and no backreferences, which models
+write; it needs a compiled wheel for each Python and platform; and reading up to 256 MB here would hold up the screen. A
+process also ends at once when the call is cancelled.
 """
 
 import json
@@ -17,10 +21,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+import chatops
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
-from chatops.policy.secrets import CAREFUL_NAMES, CAREFUL_PLACES, ENV_TEMPLATES, PACKAGE_FOLDERS, SECRET_NAMES
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_secrets, locate, with_place, world_problem
@@ -72,7 +76,8 @@ async def file_search(
     facts: CallFacts,
     path: Annotated[str, Field(description="File or folder to search, relative to the workspace.")] = ".",
 ) -> ToolResult:
-    """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git and binary files."""
+    """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git,
+    binary files, and files that .gitignore names unless they are in the folder given as path."""
     literal = not _is_expression(pattern)
     job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
@@ -101,16 +106,12 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
     relative = target.relative_to(context.workspace)
     single = target.is_file()
     return {
+        "path": [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))],
         "root": str(context.workspace),
         "below": str(relative.parent if single else relative),
         "file": relative.name if single else "",
         "pattern": pattern,
         "literal": literal,
-        "secret": sorted(SECRET_NAMES),
-        "careful": CAREFUL_NAMES,
-        "places": sorted("/".join(place) for place in CAREFUL_PLACES),
-        "harmless": sorted(ENV_TEMPLATES),
-        "packages": sorted(PACKAGE_FOLDERS),
         "protected": [str(path) for path in (*context.protected, *home_secrets())],
         "matches": MAX_MATCHES,
         "bytes": MAX_BYTES,
@@ -154,6 +155,8 @@ def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
         notes.append(f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder")
     if left["protected"]:
         notes.append(f"{left['protected']} protected files or folders were not searched")
+    if left["ignored"]:
+        notes.append(f"{left['ignored']} files or folders that .gitignore names were not searched")
     if left["linked"]:
         notes.append(f"{left['linked']} files with several hard links were not searched")
     return notes

@@ -1,10 +1,11 @@
 """The workspace's files for @ completion: one bounded walk that leaves out hidden and ignored files."""
 
-import fnmatch
 import os
 import time
 from collections import deque
 from pathlib import Path
+
+from chatops.tools.gitignore import GitIgnore
 
 MAX_FILES = 5_000
 MAX_DEPTH = 12
@@ -17,7 +18,7 @@ def workspace_files(root: Path, *, seconds: float = MAX_SECONDS) -> tuple[str, .
 
     Links are not followed, unreadable folders are skipped, and names that cannot be shown on one line are left out.
     """
-    ignored = _ignored(root)
+    ignored = GitIgnore(root)
     until = time.monotonic() + seconds
     found: list[str] = []
     waiting = deque([("", 0)])
@@ -25,7 +26,7 @@ def workspace_files(root: Path, *, seconds: float = MAX_SECONDS) -> tuple[str, .
         folder, depth = waiting.popleft()
         for name, is_folder in _entries(root / folder):
             path = f"{folder}{name}"
-            if name.startswith(".") or not name.isprintable() or _matches(name, path, ignored):
+            if name.startswith(".") or not name.isprintable() or ignored.ignores(f"{path}/" if is_folder else path):
                 continue
             if not is_folder:
                 found.append(path)
@@ -42,17 +43,3 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
             )
     except OSError:
         return []
-
-
-def _ignored(root: Path) -> tuple[str, ...]:
-    """Return the plain patterns of the top .gitignore. Negations are ignored: at worst, fewer files are offered."""
-    try:
-        text = (root / ".gitignore").read_text(encoding="utf-8", errors="replace")[:100_000]
-    except OSError:
-        return ()
-    lines = (entry.strip() for entry in text.splitlines())
-    return tuple(entry.strip("/") for entry in lines if entry and not entry.startswith(("#", "!")))
-
-
-def _matches(name: str, path: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(path if "/" in pattern else name, pattern) for pattern in patterns)

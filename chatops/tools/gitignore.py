@@ -1,0 +1,103 @@
+"""Which files of a folder git ignores, by the ``.gitignore`` files in it and below.
+
+`pathspec` turns the patterns into regular expressions. They come with the workspace, so a stranger may have written
+them, and the six stars of ``*a*a*a*a*a*b`` keep Python busy for minutes on one long name, without letting another
+thread run. So only patterns with at most `_MOST_STARS` are read, and only for `_SECONDS`. What is left out is not
+ignored, which harms nothing: these rules save time and protect no file.
+
+Only the standard library is imported before there is a ``.gitignore``: the search's own process uses this module.
+"""
+
+import functools
+import os
+import re
+import stat
+import time
+import warnings
+
+_MOST_STARS = 2
+"""Most stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
+_MOST_RULES = 1_000
+_MOST_BYTES = 100_000
+_MOST_PATH = 1_000
+"""Most characters of a path that is matched."""
+_SECONDS = 2.0
+_STARS = re.compile(r"\*+")
+
+_Rule = tuple[bool, bool, re.Pattern[str]]
+"""True if it ignores and False if it excepts; True if it is matched against the name alone; the expression."""
+
+
+class GitIgnore:
+    """The rules below one folder, for a walk from the top down that does not enter ignored folders."""
+
+    def __init__(self, root: str | os.PathLike[str], *, start: str = "") -> None:
+        """Prepare the rules below `root`; `start` is the folder in it, relative to it, at which the walk starts.
+
+        If `start` is ignored itself, the rules above it do not count: whoever names it wants to see what is in it.
+        """
+        self._root = os.fspath(root)
+        self._until = time.monotonic() + _SECONDS
+        self._read = functools.cache(_rules)
+        self._top = ""
+        parts = [part for part in start.split("/") if part not in ("", ".")]
+        folders = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        if any(self.ignores(f"{folder}/") for folder in folders):
+            self._top = folders[-1]
+
+    def ignores(self, path: str) -> bool:
+        """Return True if git ignores `path`, relative to the root; that of a folder ends with a slash."""
+        if len(path) > _MOST_PATH:
+            return False
+        folder, _, name = path.rstrip("/").rpartition("/")
+        name += "/" if path.endswith("/") else ""
+        while True:
+            below = path[len(folder) + 1 :] if folder else path
+            for ignored, by_name, expression in self._read(os.path.join(self._root, folder)):
+                if time.monotonic() > self._until:
+                    return False
+                if expression.match(name if by_name else below):
+                    return ignored
+            if folder == self._top:
+                return False
+            folder = folder.rpartition("/")[0]
+
+
+def _rules(folder: str) -> tuple[_Rule, ...]:
+    """Return the rules of the ``.gitignore`` in `folder`, the last one first, because it decides."""
+    text = _text(os.path.join(folder, ".gitignore"))
+    if not text:
+        return ()
+    # Slow to import, and needed only where there is such a file.
+    from pathspec import lookup_pattern
+
+    pattern_of = lookup_pattern("gitignore")
+    rules: list[_Rule] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for line in text.splitlines()[:_MOST_RULES]:
+            written = line.lstrip("!")
+            if len(_STARS.findall(written.removeprefix("**/"))) > _MOST_STARS:
+                continue
+            # A walk from the top down does not enter what a/* ignores, so it is the same and spares the folder itself.
+            line = line.rstrip().removesuffix("*") if line.rstrip().endswith("/**") else line
+            try:
+                pattern = pattern_of(line)
+            except (ValueError, re.error):
+                continue
+            expression = getattr(pattern, "regex", None)
+            if expression is not None and pattern.include is not None:
+                rules.append((pattern.include, "/" not in written.rstrip().rstrip("/"), expression))
+    return tuple(reversed(rules))
+
+
+def _text(file: str) -> str:
+    """Return the text of a regular file; empty if there is none. A pipe of that name must not stop the walk."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as handle:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return handle.read(_MOST_BYTES).decode("utf-8", "replace")
