@@ -1,10 +1,25 @@
-"""Convert the bytes of a web page to text, without scripts, styles and markup."""
+"""Convert the bytes of a web page to text.
+
+With `markdownify` (the extra ``[web]``) a page becomes Markdown, with tables, code blocks and absolute links. Without
+it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and megabytes of
+HTML are no problem for it, and tables are lines of cells.
+
+Both run in an isolated subprocess, because a page can be written so that parsing it takes hours.
+"""
 
 import codecs
+import importlib
+import importlib.util
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urljoin
 
 from chatops.domain.canonical import JsonValue
+
+Reader = Callable[[str, str], JsonValue]
+"""Returns the title and the text of a page, given its HTML and its URL."""
 
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "canvas"})
 _BLOCKS = frozenset(
@@ -13,6 +28,7 @@ _BLOCKS = frozenset(
 )
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
+_MAX_LINK = 500
 _FOR_NAMES = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 
@@ -35,19 +51,57 @@ def decoded(data: bytes, *, charset: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def read_page(html: str) -> JsonValue:
-    """Return `text_of` as JSON for an isolated subprocess: a page can be written so that parsing takes hours."""
-    return list(text_of(html))
+def readers() -> tuple[Reader, ...]:
+    """Return the readers to try, best first."""
+    installed = importlib.util.find_spec("markdownify") is not None
+    return (read_markdown, read_text) if installed else (read_text,)
 
 
-def text_of(html: str) -> tuple[str, str]:
-    """Return the title and the text of a page; links keep their address, headings their level."""
+def read_markdown(html: str, url: str) -> JsonValue:
+    """Return title and text as Markdown.
+
+    Raises RecursionError for a page that is nested too deeply.
+    """
+    # Optional dependencies, so they are imported here.
+    soup: Any = importlib.import_module("bs4").BeautifulSoup(html, "html.parser")
+    converter: Any = importlib.import_module("markdownify").MarkdownConverter
+    title = soup.title.get_text() if soup.title else ""
+    for tag in soup(list(_SILENT)):
+        if not tag.decomposed:
+            tag.decompose()
+    for image in soup("img"):
+        image.replace_with(image.get("alt") or "")
+    for link in soup("a"):
+        link["href"] = _absolute(link.get("href") or "", url)
+        if not link["href"]:
+            link.unwrap()
+    text = converter(heading_style="ATX", bullets="-", escape_asterisks=False, escape_underscores=False).convert_soup(
+        soup
+    )
+    return [_title(title), re.sub(r"\n{3,}", "\n\n", text).strip()]
+
+
+def read_text(html: str, url: str) -> JsonValue:
+    """Return title and text; links keep their address, headings their level."""
     reader = _Reader()
     reader.feed(html)
     reader.close()
     lines = [" ".join(line.split()) for line in "".join(reader.pieces).split("\n")]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    return " ".join("".join(reader.title).split())[:300], text
+    return [_title("".join(reader.title)), text]
+
+
+def _title(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def _absolute(address: str, url: str) -> str:
+    """Return the address of a link, resolved; empty if it leads nowhere on the web or is too long to be of use."""
+    try:
+        found = urljoin(url, address)
+    except ValueError:
+        return ""
+    return found if found.startswith(("http://", "https://")) and len(found) <= _MAX_LINK else ""
 
 
 class _Reader(HTMLParser):

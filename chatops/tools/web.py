@@ -7,6 +7,7 @@ cookie is kept.
 """
 
 import asyncio
+import functools
 import zlib
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.isolated import IsolatedCallError, run_isolated
 from chatops.tools.output import cap, is_binary, visible
-from chatops.tools.page import decoded, read_page
+from chatops.tools.page import decoded, readers
 from chatops.tools.threads import in_thread
 
 if TYPE_CHECKING:
@@ -275,8 +276,13 @@ async def _read(html: str, *, target: Target) -> tuple[str, str]:
 
     Raises ToolFailedError for a page that takes too long to parse.
     """
-    try:
-        title, text = cast(list[str], await in_thread(lambda: run_isolated(read_page, html=html)))
-    except IsolatedCallError as error:
-        raise ToolFailedError(f"The page at {target.origin} could not be read as HTML: {error}.") from error
-    return title, text
+    fault: IsolatedCallError | None = None
+    for reader in readers():
+        try:
+            title, text = cast(
+                list[str], await in_thread(functools.partial(run_isolated, reader, html=html, url=target.url))
+            )
+            return title, text
+        except IsolatedCallError as error:
+            fault = error
+    raise ToolFailedError(f"The page at {target.origin} could not be read as HTML: {fault}.") from fault

@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from chatops.domain.tools import Outcome
 from chatops.tools import isolated
 from chatops.tools.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
-from chatops.tools.page import decoded, text_of
+from chatops.tools.page import decoded, read_text
 from chatops.tools.web import WebSettings, web_tools
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
 from tests.tools.webserver import Server, answer, redirect, serving
@@ -55,18 +56,43 @@ def fetcher(settings: WebSettings) -> FunctionTool:
     return web_tools(settings)[0]
 
 
-async def test_a_page_becomes_text(server: Server, tmp_path: Path) -> None:
-    page = """<!doctype html><html><head><title>A  page</title><style>x{}</style></head><body><script>evil()</script>
-    <h1>Head</h1><p>One <b>two</b> &amp; <a href="https://example.org/x">three</a></p><ul><li>a<li>b</ul></body></html>"""
-    server.answers["/p"] = answer(page)
+PAGE = """<!doctype html><html><head><title>A  page</title><style>x{}</style></head><body><script>evil()</script>
+<h1>Head</h1><p>One <b>two</b> &amp; <a href="https://example.org/x">three</a> <a href="/y">snake_case</a></p>
+<ul><li>a</li><li>b</li></ul><img src="data:," alt="A picture"><a href="javascript:x()">four</a>
+<pre>def f():
+    return 1</pre><table><tr><th>n</th><th>m</th></tr><tr><td>1</td><td>2</td></tr></table></body></html>"""
+
+
+async def test_a_page_becomes_text(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    server.answers["/p"] = answer(PAGE)
     result = await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p?q=1#frag"})
     assert result.content == (
         f"URL: http://stub.test:{server.port}/p?q=1\nTitle: A page\n\n"
-        "# Head\n\nOne two & three (https://example.org/x)\n\n- a\n- b"
+        "# Head\n\nOne two & three (https://example.org/x) snake_case (/y)\n\n- a\n\n- b\n\n"
+        "four\ndef f():\nreturn 1\n\n| n | m\n\n| 1 | 2"
     )
     [asked] = server.asked
     assert (asked.path, asked.headers["host"]) == ("/p?q=1", f"stub.test:{server.port}")
     assert not {"cookie", "authorization", "referer"} & asked.headers.keys()
+
+
+async def test_a_page_becomes_markdown_with_the_extra(server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("markdownify")
+    server.answers["/p"] = answer(PAGE)
+    result = await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p?q=1#frag"})
+    assert result.content == (
+        f"URL: http://stub.test:{server.port}/p?q=1\nTitle: A page\n\n"
+        f"# Head\n\nOne **two** & [three](https://example.org/x) [snake_case](http://stub.test:{server.port}/y)\n\n"
+        "- a\n- b\n\nA picturefour\n\n```\ndef f():\n    return 1\n```\n\n| n | m |\n| --- | --- |\n| 1 | 2 |"
+    )
+
+
+async def test_a_page_that_is_no_markdown_is_read_as_text(server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("markdownify")
+    server.answers["/p"] = answer("<!doctype html>" + "<div>" * 5_000 + "deep")
+    result = await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
+    assert result.content.endswith("\n\ndeep")
 
 
 async def test_the_name_is_resolved_once_and_that_address_is_dialled(server: Server, tmp_path: Path) -> None:
@@ -300,7 +326,7 @@ def test_a_url_is_read_or_refused_and_reads_the_same_again(text: str) -> None:
 @given(st.text(max_size=300))
 @example("<![x[ a ]> b")
 def test_any_page_can_be_read(html: str) -> None:
-    title, text = text_of(f"<p>{html}")
+    title, text = cast(list[str], read_text(f"<p>{html}", "https://example.org/"))
     assert len(title) <= 300
     assert "\n\n\n" not in text
 
