@@ -12,17 +12,19 @@ import os
 import re
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from chatops.domain import endings
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ToolResult
 from chatops.tools.base import ToolContext
+from chatops.tools.confine import locate, with_place, world_problem
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
@@ -95,7 +97,35 @@ class SandboxFailures:
         return (context.session_id, facts.command, facts.cwd)
 
 
-def unfit(text: str) -> str:
+def inspect_program(
+    text: str, *, field: str, cwd: str, facts: CallFacts, context: ToolContext, failures: SandboxFailures
+) -> tuple[CallFacts, Level | None]:
+    """Return the facts of a call that runs `text`, the argument `field`, in the folder `cwd`, and its sandbox level.
+
+    The level is None if the call cannot run. May run the sandbox's probe: call it in a thread.
+    """
+    if problem := _unfit(text):
+        return replace(facts, problems=(Problem(path=field, message=problem),)), None
+    place = locate(cwd, context=context, field="cwd")
+    facts = replace(with_place(facts, place), paths=(), caution="")
+    if not place.usable:
+        return facts, None
+    if place.info is None or not stat.S_ISDIR(place.info.st_mode):
+        return world_problem(facts, "is not a folder", field="cwd", given=cwd), None
+    level = failures.level(text, cwd=place.path, context=context)
+    facts = replace(
+        facts,
+        refusal=level.refusal,
+        cwd=str(place.path),
+        command=text,
+        sandbox=level.words,
+        network=level.network,
+        by_hand=level.by_hand,
+    )
+    return facts, level
+
+
+def _unfit(text: str) -> str:
     """Return why `text` cannot be passed to a program as one argument; empty if it can."""
     if not text.strip():
         return "is empty"

@@ -22,7 +22,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
+from chatops.tools.confine import existing, locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.diff import unified
 from chatops.tools.function import tool
 from chatops.tools.gitignore import GitIgnore
@@ -47,16 +47,13 @@ ABSENT = "absent"
 
 
 def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    place = locate(arguments["path"], context=context)
-    facts = with_place(facts, place)
-    if not place.usable:
-        return facts
-    if place.info is None:
-        return world_problem(facts, "no such file; use file_list to see which files exist", given=arguments["path"])
-    if stat.S_ISDIR(place.info.st_mode):
-        return world_problem(facts, "is a folder; use file_list", given=arguments["path"])
-    if not stat.S_ISREG(place.info.st_mode):
-        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=arguments["path"])
+    raw: str = arguments["path"]
+    missing = "no such file; use file_list to see which files exist"
+    facts, mode = existing(raw, facts=facts, context=context, missing=missing)
+    if stat.S_ISDIR(mode):
+        return world_problem(facts, "is a folder; use file_list", given=raw)
+    if mode and not stat.S_ISREG(mode):
+        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=raw)
     return facts
 
 
@@ -123,14 +120,10 @@ def _page(text: str, *, offset: int, last: int, number: int, total: str, size: i
 
 
 def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    place = locate(arguments["path"], context=context)
-    facts = with_place(facts, place)
-    if not place.usable:
-        return facts
-    if place.info is None:
-        return world_problem(facts, "no such folder", given=arguments["path"])
-    if not stat.S_ISDIR(place.info.st_mode):
-        return world_problem(facts, "is not a folder; use file_read", given=arguments["path"])
+    raw: str = arguments["path"]
+    facts, mode = existing(raw, facts=facts, context=context, missing="no such folder")
+    if mode and not stat.S_ISDIR(mode):
+        return world_problem(facts, "is not a folder; use file_read", given=raw)
     return facts
 
 

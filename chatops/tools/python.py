@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, with_place
-from chatops.tools.execution import SandboxFailures, run_confined, search_path, seconds_left, unfit
+from chatops.tools.execution import SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.sandbox import Level, ShellSettings, shows
 
@@ -56,26 +55,17 @@ def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
 def _inspect(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
-    code: str = arguments["code"]
-    problem = unfit(code)
-    if problem:
-        return replace(facts, problems=(Problem(path="code", message=problem),))
-    place = locate(".", context=context, field="code")
-    facts = replace(with_place(facts, place), paths=(), caution="")
-    if not place.usable:
+    facts, level = inspect_program(
+        arguments["code"], field="code", cwd=".", facts=facts, context=context, failures=failures
+    )
+    if level is None:
         return facts
-    level = failures.level(code, cwd=place.path, context=context)
     program = _python(level, settings=failures.settings, workspace=context.workspace)
     return replace(
         facts,
-        refusal=level.refusal or ("" if program else _NO_PYTHON),
-        cwd=str(place.path),
-        command=code,
+        refusal=facts.refusal or ("" if program else _NO_PYTHON),
         caution=_caution(program, workspace=context.workspace),
         interpreter=(program, *OPTIONS) if program else (),
-        sandbox=level.words,
-        network=level.network,
-        by_hand=level.by_hand,
     )
 
 

@@ -27,7 +27,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_secrets, locate, with_place, world_problem
+from chatops.tools.confine import existing, home_secrets, world_problem
 from chatops.tools.function import tool
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import visible
@@ -48,14 +48,10 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     if not pattern or len(pattern) > MAX_PATTERN or "\0" in pattern:
         message = f"must have 1 to {MAX_PATTERN:,} characters and no NUL"
         return replace(facts, problems=(Problem(path="pattern", message=message, given=visible(pattern)),))
-    place = locate(arguments["path"], context=context)
-    facts = with_place(facts, place)
-    if not place.usable:
-        return facts
-    if place.info is None:
-        return world_problem(facts, "no such file or folder", given=arguments["path"])
-    if not stat.S_ISDIR(place.info.st_mode) and not stat.S_ISREG(place.info.st_mode):
-        return world_problem(facts, "is neither a file nor a folder", given=arguments["path"])
+    raw: str = arguments["path"]
+    facts, mode = existing(raw, facts=facts, context=context, missing="no such file or folder")
+    if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        return world_problem(facts, "is neither a file nor a folder", given=raw)
     return facts
 
 

@@ -17,13 +17,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.policy.argv import simple_words
 from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets, locate, refused, with_place, world_problem
-from chatops.tools.execution import MAX_TEXT, SandboxFailures, run_confined, search_path, seconds_left, unfit
+from chatops.tools.confine import home_folders, home_secrets, locate, refused
+from chatops.tools.execution import MAX_TEXT, SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
 from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
@@ -87,32 +87,21 @@ def _inspect(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
     command: str = arguments["command"]
-    problem = unfit(command)
-    if problem:
-        return replace(facts, problems=(Problem(path="command", message=problem),))
-    place = locate(arguments["cwd"] or ".", context=context, field="cwd")
-    facts = replace(with_place(facts, place), paths=(), caution="")
-    if not place.usable:
+    facts, level = inspect_program(
+        command, field="command", cwd=arguments["cwd"] or ".", facts=facts, context=context, failures=failures
+    )
+    if level is None:
         return facts
-    if place.info is None or not stat.S_ISDIR(place.info.st_mode):
-        return world_problem(facts, "is not a folder", field="cwd", given=arguments["cwd"] or ".")
-    level = failures.level(command, cwd=place.path, context=context)
-    argv = _direct(command, path=search_path(level), cwd=place.path)
-    caution = _caution(argv, path=search_path(level), context=context, cwd=place.path)
-    targets = _targets(argv, cwd=place.path)
+    cwd = Path(facts.cwd)
+    argv = _direct(command, path=search_path(level), cwd=cwd)
+    targets = _targets(argv, cwd=cwd)
     return replace(
         facts,
-        refusal=level.refusal,
-        cwd=str(place.path),
-        command=command,
-        caution=caution,
+        caution=_caution(argv, path=search_path(level), context=context, cwd=cwd),
         argv=argv,
-        reveals=_reveals(argv, targets=targets, contained=bool(level.program), context=context, cwd=place.path),
+        reveals=_reveals(argv, targets=targets, contained=bool(level.program), context=context, cwd=cwd),
         paths=targets,
-        hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=place.path, context=context),
-        sandbox=level.words,
-        network=level.network,
-        by_hand=level.by_hand,
+        hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=cwd, context=context),
     )
 
 
