@@ -83,7 +83,7 @@ def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem,
     except Exception as error:
         # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.
         log.warning("a schema cannot be used: %s", error)
-        return (Problem(path="", message="the schema is invalid, so nothing can be checked against it"),)
+        return (Problem(path="", message="the schema cannot be used, so nothing can be checked against it"),)
 
 
 def _told(error: "SchemaError", noun: str) -> Iterator[Problem]:

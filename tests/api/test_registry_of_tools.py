@@ -67,7 +67,7 @@ def test_a_step_that_is_not_there_is_an_error(step: Any, word: str) -> None:
     ("name", "parameters", "steps", "word"),
     [
         ("search", TEXT, None, "already"),
-        ("a b", TEXT, None, "no name for a tool"),
+        ("a b", TEXT, None, "not a valid tool name"),
         ("a", {"type": "objct"}, None, "does not compile"),
         ("a", {"properties": {"x": {"$ref": "https://example.org/s"}}}, None, "only what is inside"),
         ("a", {"properties": {"x": object()}}, None, "no JSON"),

@@ -93,7 +93,7 @@ def test_credentials_of_the_home_are_refused_when_it_is_the_workspace(
     "raw", [".git/hooks/pre-commit", ".git/config", ".GIT/config", "sub/.git/x", ".git", ".g\u200bit/config", "git~1/x"]
 )
 def test_git_is_not_written_to(ws: Path, raw: str) -> None:
-    assert ".git decides" in locate(raw, context=context_for(ws), write=True).refusal
+    assert ".git decide" in locate(raw, context=context_for(ws), write=True).refusal
 
 
 def test_reading_git_is_fine_and_its_config_asks(ws: Path) -> None:

@@ -48,13 +48,13 @@ async def test_a_folder_a_file_and_case(ws: Path) -> None:
         "[4 protected files or folders were not searched]",
     ]
     assert await found(ws, pattern="os", path="a.py") == ["a.py:1: import os"]
-    assert await found(ws, pattern="nowhere", path="sub") == ["[no match]"]
+    assert await found(ws, pattern="nowhere", path="sub") == ["[no matches]"]
 
 
 async def test_what_is_no_expression_is_searched_as_it_is(ws: Path) -> None:
     lines = await found(ws, pattern="b(c")
     assert lines[0] == "we[ird].txt:1: a+b(c"
-    assert "not a regular expression" in lines[-1]
+    assert "not a valid regular expression" in lines[-1]
 
 
 async def test_links_are_not_followed_and_second_names_not_read(
@@ -67,14 +67,14 @@ async def test_links_are_not_followed_and_second_names_not_read(
     os.link(outside / "s.txt", ws / "hard.txt")
     os.mkfifo(ws / "pipe")
     lines = await found(ws, pattern="needle-outside")
-    assert lines[0] == "[no match]"
+    assert lines[0] == "[no matches]"
     assert any("1 files with several hard links" in line for line in lines)
 
 
 async def test_protected_paths_of_the_app_are_not_searched(ws: Path) -> None:
     context = context_for(ws, protected=(ws / "sub",))
     content = (await done(file_search, context, {"pattern": "a needle"})).content
-    assert content.startswith("[no match]")
+    assert content.startswith("[no matches]")
 
 
 async def test_an_exponential_expression_is_stopped_and_keeps_what_it_found(ws: Path) -> None:
@@ -95,7 +95,7 @@ async def test_matches_are_bounded(ws: Path) -> None:
 
 async def test_a_pattern_is_never_an_option_of_anything(ws: Path) -> None:
     lines = await found(ws, pattern=f"--pre=touch {ws}/PWNED")
-    assert lines[0] == "[no match]"
+    assert lines[0] == "[no matches]"
     assert not (ws / "PWNED").exists()
 
 

@@ -73,7 +73,7 @@ async def test_a_file_that_went_away_after_the_check_is_a_failure(tmp_path: Path
     path = put(tmp_path / "a.txt", "x")
     facts = await inspected(file_read, context_for(tmp_path), {"path": "a.txt"})
     path.unlink()
-    with pytest.raises(ToolFailedError, match="gone"):
+    with pytest.raises(ToolFailedError, match="no longer exists"):
         await file_read.run(facts, context_for(tmp_path))
 
 
@@ -138,7 +138,7 @@ async def test_an_edit_replaces_the_only_occurrence(tmp_path: Path) -> None:
         ("nothing", "x", "does not occur", True),
         ("a", "x", "occurs 2 times", True),
         ("", "x", "is empty", False),
-        ("b", "b", "same as old", False),
+        ("b", "b", "identical to old", False),
         ("b\nc", "x", "CR LF", True),
     ],
 )
@@ -180,7 +180,7 @@ async def test_after_a_crash_the_content_tells_what_happened(tmp_path: Path) -> 
     path.write_text("other", encoding="utf-8")
     unknown = await file_edit.reconcile(facts, context)
     assert (unknown.result, unknown.repeat) == (None, False)
-    assert "neither as it was before nor as it was to become" in unknown.found
+    assert "neither the content before the call nor the content after it" in unknown.found
     path.unlink()
     gone = await file_edit.reconcile(facts, context)
     assert (gone.result, gone.repeat) == (None, False)

@@ -177,7 +177,7 @@ async def test_a_required_sandbox_that_is_not_there_refuses(tmp_path: Path, monk
         required = await inspected(python(SandboxMode.REQUIRE), context_for(tmp_path), {"code": "pass"})
         assert "bubblewrap is not installed" in required.refusal
         stale = replace(sandboxed, sandbox="bubblewrap: as it was approved")
-        with pytest.raises(ToolFailedError, match="no longer what was approved"):
+        with pytest.raises(ToolFailedError, match="sandbox has changed since the approval"):
             await python(SandboxMode.AUTO).run(stale, context_for(tmp_path))
     finally:
         probe.cache_clear()
@@ -207,7 +207,7 @@ async def test_without_a_python_the_call_is_refused_and_not_asked_about(
     monkeypatch.setattr("chatops.tools.python.shutil.which", lambda name, path: None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
     facts = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "pass"})
-    assert "no python3" in facts.refusal
+    assert "No python3 was found" in facts.refusal
     with pytest.raises(ToolFailedError):
         await python(SandboxMode.AUTO).run(facts, context_for(tmp_path))
 

@@ -57,15 +57,15 @@ def said(text: str, *, schema: str = FOREIGN) -> dict[str, str]:
     ("text", "path", "says"),
     [
         ('{"size":1}', "path", "is required but missing"),
-        ('{"size":1,"path":3}', "path", "has to be string"),
+        ('{"size":1,"path":3}', "path", "must be string"),
         ('{"size":"x","path":"a"}', "size", "must be integer or null"),
         ('{"size":1,"path":"a","pth":"b"}', "pth", "is not an argument of this tool; did you mean 'path'?"),
-        ('{"size":1,"path":"a","zzz":"b"}', "zzz", "known are depth, edits, kind, path, size, unit"),
+        ('{"size":1,"path":"a","zzz":"b"}', "zzz", "valid names: depth, edits, kind, path, size, unit"),
         ('{"size":1,"path":"a","kind":"fil"}', "kind", "must be one of file, folder, 3; did you mean 'file'?"),
         ('{"size":1,"path":"a","unit":"cm"}', "unit", "must be one of m"),
         ('{"size":1,"path":"a","depth":0}', "depth", "less than the minimum of 1"),
         ('{"size":1,"path":"a","depth":"x"}', "depth", "must be integer or null"),
-        ('{"size":1,"path":"a","edits":[{"old":"a","new":1}]}', "edits[0].new", "has to be string"),
+        ('{"size":1,"path":"a","edits":[{"old":"a","new":1}]}', "edits[0].new", "must be string"),
     ],
 )
 def test_a_problem_names_the_field_and_the_nearest_right_word(text: str, path: str, says: str) -> None:
@@ -177,7 +177,7 @@ def test_other_values_than_arguments_can_be_compared_too() -> None:
     [problem] = problems_here(["a", 3], schema='{"items":{"type":"string"}}', noun="key")
     assert problem.path == "[1]"
     [problem] = problems_here({"b": 1}, schema='{"additionalProperties":false}', noun="item of the answer")
-    assert problem.message == "is not an item of the answer; known are none"
+    assert problem.message == "is not an item of the answer; valid names: none"
 
 
 # Both validators over the tools that exist: what one says, the other says.

@@ -42,7 +42,7 @@ def test_the_schema_is_kept_whole_and_asks_for_an_object() -> None:
         ("[1]", "", "one JSON object"),
         ("{", "", "cut off"),
         ("{x", "", "cut off"),
-        ("x", "", "not JSON"),
+        ("x", "", "not valid JSON"),
     ],
 )
 async def test_arguments_that_do_not_fit_never_reach_the_function(
@@ -124,5 +124,5 @@ def test_a_result_of_any_kind_becomes_text_and_an_error_a_failure(
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, "a\n"])
 def test_a_name_that_no_server_takes_is_said_to_be_none(name: str) -> None:
-    assert "no name for a tool" in tool_name_fault(name)
+    assert "not a valid tool name" in tool_name_fault(name)
     assert tool_name_fault("get_weather-2") == ""

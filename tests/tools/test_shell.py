@@ -223,7 +223,7 @@ async def test_a_sandbox_that_went_away_after_the_approval_stops_the_command(
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
     try:
-        with pytest.raises(Exception, match="no longer what was approved"):
+        with pytest.raises(Exception, match="sandbox has changed since the approval"):
             await tool.run(facts, context_for(tmp_path))
     finally:
         probe.cache_clear()

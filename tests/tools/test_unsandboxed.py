@@ -64,7 +64,7 @@ async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: 
         await done(tool, context, {"command": "touch made"})
     outside = await inspected(tool, context, {"command": "touch made"})
     restarted = tools(SandboxMode.AUTO)["shell_exec"]
-    with pytest.raises(ToolFailedError, match="no longer what was approved"):
+    with pytest.raises(ToolFailedError, match="sandbox has changed since the approval"):
         await restarted.run(outside, context)
     assert not (tmp_path / "made").exists()
 

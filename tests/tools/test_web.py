@@ -70,7 +70,7 @@ async def test_a_page_becomes_text(server: Server, tmp_path: Path, monkeypatch: 
     assert result.content == (
         f"URL: http://stub.test:{server.port}/p?q=1\nTitle: A page\n\n"
         "# Head\n\nOne two & three (https://example.org/x) snake_case (/y)\n\n- a\n\n- b\n\n"
-        "four\ndef f():\nreturn 1\n\n| n | m\n\n| 1 | 2"
+        "four\n\ndef f():\nreturn 1\n\n| n | m\n\n| 1 | 2"
     )
     [asked] = server.asked
     assert (asked.path, asked.headers["host"]) == ("/p?q=1", f"stub.test:{server.port}")
@@ -252,8 +252,8 @@ async def test_a_server_that_says_nothing_is_not_waited_for(server: Server, tmp_
     [
         (answer(b"\x89PNG\0", kind="image/png"), "not text: image/png, 5 bytes"),
         (answer(b"x\0y", kind="text/plain"), "not text"),
-        (answer(b"junk", more="Content-Encoding: br\r\n"), "compressed as br"),
-        (answer(b"junk", more="Content-Encoding: gzip\r\n"), "broken way"),
+        (answer(b"junk", more="Content-Encoding: br\r\n"), "unsupported compression: br"),
+        (answer(b"junk", more="Content-Encoding: gzip\r\n"), "could not be decompressed"),
         (b"not http at all\r\n\r\n", "could not be fetched"),
     ],
 )
