@@ -28,6 +28,7 @@ from chatops.tui.textual_internals import AppHooks, wait_until_mounted
 if TYPE_CHECKING:
     from textual.driver import Driver
 
+    from chatops.tui.dialogs.guarded import GuardedDialog
     from chatops.tui.host import Opener
 
 TWICE_S = 2.0
@@ -116,14 +117,12 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.run_worker(self._open(), group="open")
 
     async def _open(self) -> None:
-        if not self.is_headless:
-            await self._chat.wait_for_first_keys()
-        await self._chat.furnish()
+        await self._chat.prepare(at_once=self.is_headless)
         try:
             opened = await self._opener()
         except ChatopsError as error:
             self.failure = error
-            if self._chat.has_text or self.is_headless:
+            if self._chat.unkept or self.is_headless:
                 # Keep the screen, because what was typed would be lost with it.
                 self._chat.failed_to_open(error)
             else:
@@ -137,7 +136,6 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self._chat.say(self._traits.notice)
         if self._settings_problem:
             self._chat.say(self._settings_problem)
-        self._chat.warm_up()
 
     async def action_interrupt(self) -> None:
         """Copy the selection (ctrl+c). With none, stop or clear the first time and quit the second."""
@@ -149,7 +147,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
-        if again and not self._chat.has_text:
+        if again and not self._chat.unkept:
             self._chat.take_back_interrupt()
             await self.action_quit()
             return
@@ -205,6 +203,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
+
+    def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
+        """Show the help over a dialog (F1)."""
+        self._chat.show_help(first=message.key_group)
 
     def shows_notices(self, notices: Sequence[Notification]) -> bool:
         """Show each notice once: above the message field, or as a toast if another screen is on top."""

@@ -9,7 +9,7 @@ from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo
 from chatops.tui.host import RunRow, WorkflowRow
-from chatops.tui.workflow.clock import kept, recalled
+from chatops.tui.workflow.view import kept, recalled
 from chatops.wiring.app import App
 from chatops.wiring.words import TO_REVIEW, run_state
 

@@ -1,7 +1,7 @@
 """Dispatches typed commands. Text that starts with a slash or an exclamation mark never reaches a model."""
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.face import AlreadyShownError, Face
+from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, sentence
 
 
 def is_command(text: str) -> bool:
@@ -9,27 +9,24 @@ def is_command(text: str) -> bool:
     return text.startswith(("/", "!"))
 
 
-async def run_command(face: Face, text: str) -> bool:
-    """Run a typed command. Return False if nothing was done and the user should get the text back."""
+async def run_command(context: Context, text: str) -> Replies:
+    """Run a typed command. The replies end with `ScreenAction.GIVE_BACK` if nothing was done."""
     # The table imports every handler, which is not needed before the first command.
     from chatops.tui.commands.table import find_command, unknown_command
 
     if text.startswith("!"):
-        face.say("Running a command yourself comes in a later version. Ask for it: the model's calls are asked about.")
-        return False
+        return _refused("Running a command yourself is not in this version. Ask the model to run it.")
     name, _, argument = text[1:].partition(" ")
     command = find_command(name.strip())
     if command is None:
-        face.say(unknown_command(name.strip()))
-        return False
+        return _refused(unknown_command(name.strip()))
     if command.run is None:
-        face.say(f"/{command.name} ({command.help}) is not in this version.")
-        return False
+        return _refused(f"/{command.name} ({command.help}) is not in this version.")
     try:
-        await command.run(face, argument.strip())
-    except AlreadyShownError:
-        return False
+        return await command.run(context, argument.strip())
     except ChatopsError as error:
-        face.say(f"{error} {error.advice}".strip())
-        return False
-    return True
+        return _refused(sentence(error))
+
+
+def _refused(text: str) -> Replies:
+    return (Notify(text), ScreenAction.GIVE_BACK)

@@ -1,218 +1,257 @@
-"""Handlers of the slash commands. Each calls the session, the host or the app and has no logic of its own."""
+"""Handlers of the slash commands. Each calls the session or the host and says what the screen shows then."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
-from chatops.tui.commands.face import Face
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    Copy,
+    Notify,
+    Replies,
+    ScreenAction,
+    ShowSession,
+    ShowText,
+    UseTheme,
+)
 from chatops.tui.host import TextTopic
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
+_COPIED = "Copied the last answer, if this terminal lets programs do that."
 
-async def show_help(face: Face, argument: str) -> None:
+
+async def show_help(context: Context, argument: str) -> Replies:
     """Show keys and commands."""
-    face.open_help()
+    return (ScreenAction.HELP,)
 
 
-async def role(face: Face, argument: str) -> None:
+async def role(context: Context, argument: str) -> Replies:
     """Switch the role by name, or let the user choose."""
     if argument:
-        await face.session.owned("The role was not switched").switch_role(argument)
-    else:
-        face.open_roles()
+        await context.session.owned("The role was not switched").switch_role(argument)
+        return ()
+    if context.settings_refused:
+        return (Notify(context.settings_refused),)
+    from chatops.tui.dialogs.choices import role_picker
+
+    # Which tools each role has is computed in a thread, because there may be thousands of roles.
+    rows = await asyncio.to_thread(context.host.roles)
+    current = context.session.snapshot().role
+    return (Choose(role_picker(rows, current=current), role, current),)
 
 
-async def model(face: Face, argument: str) -> None:
+async def model(context: Context, argument: str) -> Replies:
     """Pin a model by name, or let the user choose. ``role`` leaves the choice to the role again."""
     if argument:
-        await choose_model(face, "" if argument == "role" else argument)
-    else:
-        face.open_models()
+        return await _choose_model(context, "" if argument == "role" else argument)
+    if context.settings_refused:
+        return (Notify(context.settings_refused),)
+    from chatops.tui.dialogs.choices import model_picker
+
+    picker = model_picker(context.host.models(), current=context.session.snapshot().model)
+    return (Choose(picker, _choose_model),)
 
 
-async def choose_model(face: Face, name: str) -> None:
+async def _choose_model(context: Context, name: str) -> Replies:
     """Pin a model and say for how long. An empty name leaves the choice to the role again."""
-    await face.session.owned("No model was pinned").pin_model(name or None)
+    await context.session.owned("No model was pinned").pin_model(name or None)
     if not name:
-        face.say("The role chooses the model again.")
-    elif face.session.snapshot().is_demo:
-        face.say(f"{name} answers in this session only.")
-    else:
-        face.say(f"{name} is your default model from now on.")
+        return (Notify("The role chooses the model again."),)
+    if context.session.snapshot().is_demo:
+        return (Notify(f"{name} answers in this session only."),)
+    return (Notify(f"{name} is your default model from now on."),)
 
 
-async def persona(face: Face, argument: str) -> None:
+async def persona(context: Context, argument: str) -> Replies:
     """Switch the persona by name, or let the user choose."""
     if argument:
-        await face.session.owned("The persona was not changed").set_persona(argument)
-        face.say(f"Persona: {argument}, from the next model call on.")
-    else:
-        face.open_personas()
+        await context.session.owned("The persona was not changed").set_persona(argument)
+        return (Notify(f"Persona: {argument}, from the next model call on."),)
+    if context.settings_refused:
+        return (Notify(context.settings_refused),)
+    from chatops.tui.dialogs.choices import name_picker
+
+    host = context.host
+    return (Choose(name_picker("Persona", names=host.personas(), current=host.persona(context.session)), persona),)
 
 
-async def pending(face: Face, argument: str) -> None:
-    """List everything that is pending in this workspace."""
-    face.list_pending()
+async def pending(context: Context, argument: str) -> Replies:
+    """List everything that is pending in this workspace. If that is only this session, open its dialog."""
+    from chatops.tui.dialogs.choices import pending_picker
+
+    current = context.session.snapshot().session_id
+    rows = await context.host.pending()
+    if all(row.id == current for row in rows):
+        return (ScreenAction.DECIDE,)
+    return (Choose(pending_picker(rows, current=current), _decide),)
 
 
-async def reload(face: Face, argument: str) -> None:
+async def _decide(context: Context, session_id: str) -> Replies:
+    """Open the dialog for what is pending in a session."""
+    if session_id == context.session.snapshot().session_id:
+        return (ScreenAction.DECIDE,)
+    return (ShowSession(lambda: context.host.open_session(SessionId(session_id))), ScreenAction.DECIDE)
+
+
+async def reload(context: Context, argument: str) -> Replies:
     """Apply a changed registry. The session shows what that changes."""
-    await face.host.reload_registry()
-    face.say("The registry is in force as its file is now.")
+    await context.host.reload_registry()
+    return (Notify("The registry is in force as its file is now."),)
 
 
-async def take_over(face: Face, argument: str) -> None:
+async def take_over(context: Context, argument: str) -> Replies:
     """Take over a session that is open elsewhere."""
-    face.action_take_over()
+    return (ScreenAction.TAKE_OVER,)
 
 
-async def new(face: Face, argument: str) -> None:
+async def new(context: Context, argument: str) -> Replies:
     """Start an empty session with the same role and pinned model.
 
     After a workflow run, whose steps have their own role and model, the role used here last applies.
     """
-    now = face.session.snapshot()
-    role = now.role if face.run is None else ""
+    session = context.session
+    now = session.snapshot()
+    role = now.role if context.run is None else ""
     # The demo was chosen for one session.
-    model = face.session.settings.model_pin if face.run is None and not now.is_demo else None
-    await face.change_session(face.host.new_session(role=role, model=model))
+    model = session.settings.model_pin if context.run is None and not now.is_demo else None
+    return (ShowSession(lambda: context.host.new_session(role=role, model=model)),)
 
 
-async def sessions(face: Face, argument: str) -> None:
+async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions."""
-    face.open_sessions()
+    from chatops.tui.dialogs.choices import session_picker
+
+    current = context.session.snapshot().session_id
+    return (Choose(session_picker(await context.host.sessions(), current=current), resume, current),)
 
 
-async def resume(face: Face, argument: str) -> None:
+async def resume(context: Context, argument: str) -> Replies:
     """Open a session by id, or let the user choose."""
     if argument:
-        await face.change_session(face.host.open_session(SessionId(argument)))
-    else:
-        face.open_sessions()
+        return (ShowSession(lambda: context.host.open_session(SessionId(argument))),)
+    return await sessions(context, "")
 
 
-async def rename(face: Face, argument: str) -> None:
+async def rename(context: Context, argument: str) -> Replies:
     """Rename this session."""
     title = " ".join(argument.split())
     if not title:
-        face.say("Write the new title after the command: /rename Release notes")
-        return
-    await face.session.owned("The session was not renamed").rename(title)
-    face.say(f"Renamed to {title}.")
+        return (Notify("Write the new title after the command: /rename Release notes"),)
+    await context.session.owned("The session was not renamed").rename(title)
+    return (Notify(f"Renamed to {title}."),)
 
 
-async def fork(face: Face, argument: str) -> None:
+async def fork(context: Context, argument: str) -> Replies:
     """Continue in a copy of the session."""
-    session_id = face.session.snapshot().session_id
+    session_id = context.session.snapshot().session_id
     if not session_id:
-        face.say("There is nothing to copy yet: this conversation is empty.")
-        return
-    await face.change_session(face.host.fork_session(session_id))
-    face.say("This is a copy; the original stays as it was.")
+        return (Notify("There is nothing to copy yet: this conversation is empty."),)
+    copied = Notify("This is a copy; the original stays as it was.")
+    return (ShowSession(lambda: context.host.fork_session(session_id)), copied)
 
 
-async def retry(face: Face, argument: str) -> None:
+async def retry(context: Context, argument: str) -> Replies:
     """Retry a failed turn. In a run, retry what could not be started or saved."""
-    if face.run is not None and not face.run.over:
-        if not await face.run.retry():
-            face.say("Nothing of this run waits to be tried again. A step that has failed: ctrl+g")
-        return
-    if not await face.session.owned("Nothing was retried").retry():
-        face.say("There is no failed turn to try again.")
+    if context.run is not None and not context.run.over:
+        nothing = "Nothing of this run waits to be tried again. A step that has failed: ctrl+g"
+        return () if await context.run.retry() else (Notify(nothing),)
+    return (
+        ()
+        if await context.session.owned("Nothing was retried").retry()
+        else (Notify("There is no failed turn to try again."),)
+    )
 
 
-async def context(face: Face, argument: str) -> None:
+async def show_context(context: Context, argument: str) -> Replies:
     """Show the source of each part of the prompt, and how full the context window is."""
-    face.show_text("Context", text=context_text(face.session))
+    return (ShowText("Context", context_text(context.session)),)
 
 
-async def cost(face: Face, argument: str) -> None:
+async def cost(context: Context, argument: str) -> Replies:
     """Show tokens and cost of this session."""
-    face.show_text("Cost", text=cost_text(face.session))
+    return (ShowText("Cost", cost_text(context.session)),)
 
 
-async def export(face: Face, argument: str) -> None:
+async def export(context: Context, argument: str) -> Replies:
     """Write the session to a file."""
     style, _, path = argument.partition(" ")
     style = style or "md"
     if style not in ("md", "html", "jsonl", "openai"):
-        face.say("/export knows md, html, jsonl and openai: /export md notes.md")
-        return
-    session_id = face.session.snapshot().session_id
+        return (Notify("/export knows md, html, jsonl and openai: /export md notes.md"),)
+    session_id = context.session.snapshot().session_id
     if not session_id:
-        face.say("There is nothing to write yet: this conversation is empty.")
-        return
-    where = await face.host.export_session(session_id, style=style, path=path.strip())
-    face.say(f"Written to {where}.")
+        return (Notify("There is nothing to write yet: this conversation is empty."),)
+    where = await context.host.export_session(session_id, style=style, path=path.strip())
+    return (Notify(f"Written to {where}."),)
 
 
-async def copy(face: Face, argument: str) -> None:
+async def copy(context: Context, argument: str) -> Replies:
     """Copy the last answer to the clipboard."""
-    answers = [message.text for message in face.session.snapshot().messages if isinstance(message, AssistantMessage)]
-    spoken = [text for text in answers if text.strip()]
-    if not spoken:
-        face.say("There is no answer to copy yet.")
-        return
-    face.copy(spoken[-1])
-    face.say("Copied the last answer, if this terminal lets programs do that.")
+    messages = context.session.snapshot().messages
+    answers = [one.text for one in messages if isinstance(one, AssistantMessage) and one.text.strip()]
+    if not answers:
+        return (Notify("There is no answer to copy yet."),)
+    return (Copy(answers[-1]), Notify(_COPIED))
 
 
-async def theme(face: Face, argument: str) -> None:
+async def theme(context: Context, argument: str) -> Replies:
     """Switch the theme by name, or let the user choose."""
-    if argument:
-        face.use_theme(argument)
-    else:
-        face.open_themes()
+    if not argument:
+        from chatops.tui.dialogs.choices import name_picker
+
+        return (Choose(name_picker("Theme", names=sorted(context.themes), current=context.theme), theme),)
+    if argument not in context.themes:
+        return (Notify(f"There is no theme {argument}. /theme lists them."),)
+    return (UseTheme(argument),)
 
 
-async def leave(face: Face, argument: str) -> None:
+async def leave(context: Context, argument: str) -> Replies:
     """Quit."""
-    face.leave()
+    return (ScreenAction.QUIT,)
 
 
-async def permissions(face: Face, argument: str) -> None:
+async def permissions(context: Context, argument: str) -> Replies:
     """Show the remembered permissions.
 
     ``revoke N`` withdraws a permission, ``deny TOOL`` takes a tool from this session.
     """
-    verb, _, number = argument.partition(" ")
+    session = context.session
+    verb, _, rest = argument.partition(" ")
+    rest = rest.strip()
     if verb == "deny":
-        tool = number.strip()
-        if face.session.grant().tool(tool) is None:
-            face.say(f"{tool or 'That'} is not on offer here. /tools shows what is.")
-            return
-        await face.session.owned("Nothing was revoked").revoke_tool(tool)
-        face.say(f"{tool} is taken from this conversation, in every role.")
-        return
+        if session.grant().tool(rest) is None:
+            return (Notify(f"{rest or 'That'} is not on offer here. /tools shows what is."),)
+        await session.owned("Nothing was revoked").revoke_tool(rest)
+        return (Notify(f"{rest} is taken from this conversation, in every role."),)
     if verb == "revoke":
-        if not number.strip().isdigit():
-            face.say("Name it by its number in /permissions: /permissions revoke 2")
-            return
-        face.say(await face.host.revoke(face.session, number=int(number)))
-        return
-    await _text(face, "Permissions", topic="permissions", argument=argument)
+        if not rest.isdigit():
+            return (Notify("Name it by its number in /permissions: /permissions revoke 2"),)
+        return (Notify(await context.host.revoke(session, number=int(rest))),)
+    return await _text(context, "Permissions", topic="permissions", argument=argument)
 
 
-async def tools(face: Face, argument: str) -> None:
+async def tools(context: Context, argument: str) -> Replies:
     """Show what the model may use now."""
-    await _text(face, "Tools", topic="tools", argument=argument)
+    return await _text(context, "Tools", topic="tools", argument=argument)
 
 
-async def policy(face: Face, argument: str) -> None:
+async def policy(context: Context, argument: str) -> Replies:
     """Show the verdict on a call and the layer that gave it."""
-    await _text(face, "Policy", topic="policy", argument=argument)
+    return await _text(context, "Policy", topic="policy", argument=argument)
 
 
-async def doctor(face: Face, argument: str) -> None:
+async def doctor(context: Context, argument: str) -> Replies:
     """Show what is configured and what is missing."""
-    await _text(face, "Doctor", topic="doctor", argument=argument)
+    return await _text(context, "Doctor", topic="doctor", argument=argument)
 
 
-async def _text(face: Face, title: str, *, topic: TextTopic, argument: str) -> None:
-    face.show_text(title, text=await face.host.text(topic, session=face.session, argument=argument))
+async def _text(context: Context, title: str, *, topic: TextTopic, argument: str) -> Replies:
+    return (ShowText(title, await context.host.text(topic, session=context.session, argument=argument)),)
 
 
 def context_text(session: "SessionView") -> str:

@@ -1,4 +1,4 @@
-"""The slash commands as one table, from which help, completion and the palette are made."""
+"""The slash commands as one table, and what is made of it: completion, palette, help."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from chatops.tui.commands import handlers
 from chatops.tui.commands import workflow as workflow_commands
-from chatops.tui.commands.face import Face
+from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
+from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 
-Handler = Callable[[Face, str], Awaitable[None]]
-Offers = Callable[[Face, tuple[str, ...]], Awaitable[Sequence[Completion]]]
+Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
 
 
@@ -47,7 +47,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="rename", args="TITLE", help="give this conversation a title", run=handlers.rename),
     SlashCommand(name="fork", help="go on in a copy of this conversation", run=handlers.fork),
     SlashCommand(name="retry", help="try again after an error", run=handlers.retry),
-    SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.context),
+    SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
     SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(name="copy", help="copy the last answer", run=handlers.copy),
@@ -91,3 +91,18 @@ def unknown_command(name: str) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or alike[:3]
     hint = f" Did you mean {', '.join('/' + other for other in near)}?" if near else " /help lists them."
     return f"There is no command /{name}.{hint} To send it as a message, put a space before it."
+
+
+def help_text(*, first: KeyGroup = "message") -> str:
+    """Return all keys and commands in aligned columns, those of the place `first` before the others."""
+    lines: list[str] = []
+    for place in (first, *(one for one in KEY_GROUPS if one != first)):
+        rows = [(entry.keys, entry.does) for entry in KEYS if entry.where == place]
+        lines += [KEY_GROUPS[place], *_table(rows), ""]
+    lines.append("Commands")
+    lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in visible_commands()])
+    return "\n".join(lines)
+
+
+def _table(rows: list[tuple[str, str]]) -> list[str]:
+    return [f"  {left:<28} {right}" for left, right in rows]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
-from chatops.tui.commands.face import AlreadyShownError, Face
+from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, ShowSession, ShowStep, ShowText
 from chatops.tui.composer.completions import Completion
+from chatops.tui.workflow.text import listing
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -23,37 +24,37 @@ _NO_RUN = "This conversation is no run of a workflow. /workflow lists the workfl
 _LED_ELSEWHERE = "This run is read along with here. F2 goes on with it in this window."
 
 
-async def workflow(face: Face, argument: str) -> None:
+async def workflow(context: Context, argument: str) -> Replies:
     """Dispatch on the first word. Without one, list workflows and runs."""
     verb, rest = _split(argument)
     match verb:
         case "":
-            await _list(face)
+            return (ShowText("Workflows", listing(await context.host.workflows(), await context.host.runs())),)
         case "run":
-            await _run(face, rest)
+            return await _run(context, rest)
         case "show":
-            _show(face, rest)
+            return _show(context, rest)
         case "resume":
-            await _resume(face, rest)
+            return await _resume(context, rest)
         case "cancel":
-            await _cancel(face, rest)
+            return await _cancel(context, rest)
         case _:
             raise ConfigError(f"/workflow knows {', '.join(VERBS)}, and not {verb!r}.", advice="/workflow lists them.")
 
 
-async def offers(face: Face, before: tuple[str, ...]) -> Sequence[Completion]:
+async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
     """Return completions for the word after `before`, which starts with the command itself."""
     match before:
         case (_,):
             return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in VERBS.items()]
         case (_, "run"):
-            rows = [row for row in await face.host.workflows() if not row.problem]
+            rows = [row for row in await context.host.workflows() if not row.problem]
             return [_offer(row.name, f"{row.name} ", row.description) for row in rows]
         case (_, "resume"):
-            runs = await face.host.runs()
+            runs = await context.host.runs()
             return [_offer(row.id, row.id, f"{row.title}  {row.standing}") for row in runs]
-        case (_, "show") if face.board is not None:
-            return [_offer(name, name, "") for name in face.board.step_names()]
+        case (_, "show") if context.steps is not None:
+            return [_offer(name, name, "") for name in context.steps]
         case _:
             return []
 
@@ -62,89 +63,72 @@ def _offer(text: str, insert: str, note: str) -> Completion:
     return Completion(insert=insert, text=sanitize(text, newlines=False), note=sanitize(note, newlines=False))
 
 
-async def _list(face: Face) -> None:
-    from chatops.tui.workflow.text import listing
-
-    face.show_text("Workflows", text=listing(await face.host.workflows(), await face.host.runs()))
-
-
-async def _run(face: Face, rest: str) -> None:
+async def _run(context: Context, rest: str) -> Replies:
     name, query = _split(rest)
     if not name or not query:
         raise ConfigError("Name a workflow and say what you want of it: /workflow run NAME QUERY")
-    before = face.session.snapshot().session_id
+    before = context.session.snapshot().session_id
+    warnings: list[str] = []
     try:
-        session = await face.host.new_run(name, query=query, beside=face.session, warn=face.say)
+        session = await context.host.new_run(name, query=query, beside=context.session, warn=warnings.append)
     except ConfigError as error:
         if "\n" not in str(error):
             raise
-        face.show_text(f"Workflow {name} cannot run", text=f"{error}\n\n{error.advice}")
-        raise AlreadyShownError from None
-    await _change(face, session)
-    if before:
-        face.say(f"The conversation before is kept: /resume {before}")
+        return (ShowText(f"Workflow {name} cannot run", f"{error}\n\n{error.advice}"), ScreenAction.GIVE_BACK)
+
+    async def opened() -> "SessionView":
+        return session
+
+    kept = [Notify(f"The conversation before is kept: /resume {before}")] if before else []
+    return (*map(Notify, warnings), ShowSession(opened), *kept)
 
 
-def _show(face: Face, rest: str) -> None:
-    if face.board is None:
+def _show(context: Context, rest: str) -> Replies:
+    names = context.steps
+    if names is None:
         raise ChatopsError(_NO_RUN)
     if not rest:
-        face.action_steps()
-        return
-    names = face.board.step_names()
+        return (ScreenAction.STEPS,)
     if rest in names:
-        face.show_step(names.index(rest))
-    elif rest.isdecimal() and 1 <= int(rest) <= len(names):
-        face.show_step(int(rest) - 1)
-    else:
-        raise ConfigError(f"This run has no step {rest!r}.", advice=f"Its steps: {', '.join(names)}.")
+        return (ShowStep(names.index(rest)),)
+    if rest.isdecimal() and 1 <= int(rest) <= len(names):
+        return (ShowStep(int(rest) - 1),)
+    raise ConfigError(f"This run has no step {rest!r}.", advice=f"Its steps: {', '.join(names)}.")
 
 
-async def _resume(face: Face, rest: str) -> None:
-    if rest:
-        await face.change_session(face.host.open_session(SessionId(rest)))
-        return
-    run = face.run
-    if run is not None and not run.over:
-        await _go_on(face, run)
-        return
-    left = await face.host.runs()
-    if not left:
-        raise ConfigError("No run of this workspace has been left unfinished.", advice="/workflow lists the workflows.")
-    await face.change_session(face.host.open_session(left[0].id))
+async def _resume(context: Context, rest: str) -> Replies:
+    run, host = context.run, context.host
+    if not rest and run is not None and not run.over:
+        return await _resume_open(run)
+    if not rest:
+        unfinished = await host.runs()
+        if not unfinished:
+            raise ConfigError(
+                "No run of this workspace has been left unfinished.", advice="/workflow lists the workflows."
+            )
+        rest = unfinished[0].id
+    return (ShowSession(lambda: host.open_session(SessionId(rest))),)
 
 
-async def _go_on(face: Face, run: "WorkflowRun") -> None:
+async def _resume_open(run: "WorkflowRun") -> Replies:
     """Continue a run that is open already: retry after an error, or open its pending review or approval."""
     if run.blocked_by is not None:
         await run.retry()
-    elif run.pending_review is not None or run.session.snapshot().pending:
-        face.open_pending()
-    else:
-        face.say("It is under way.")
+        return ()
+    if run.pending_review is not None or run.session.snapshot().pending:
+        return (ScreenAction.DECIDE,)
+    return (Notify("It is under way."),)
 
 
-async def _cancel(face: Face, rest: str) -> None:
-    run = _the_run(face)
+async def _cancel(context: Context, rest: str) -> Replies:
+    run = context.run
+    if run is None:
+        raise ChatopsError(_NO_RUN if context.steps is None else _LED_ELSEWHERE)
     if rest and rest != run.run_id:
         raise ConfigError(
             "/workflow cancel ends the run that is open.", advice=f"Open it first: /workflow resume {rest}"
         )
-    if not await run.cancel():
-        face.say("This run is over already.")
-
-
-def _the_run(face: Face) -> "WorkflowRun":
-    if face.run is None:
-        raise ChatopsError(_NO_RUN if face.board is None else _LED_ELSEWHERE)
-    return face.run
-
-
-async def _change(face: Face, session: "SessionView") -> None:
-    async def opened() -> "SessionView":
-        return session
-
-    await face.change_session(opened())
+    return () if await run.cancel() else (Notify("This run is over already."),)
 
 
 def _split(text: str) -> tuple[str, str]:

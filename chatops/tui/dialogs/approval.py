@@ -4,11 +4,9 @@ The dialog holds no rights and no session state. Answers go to `Session.decide` 
 and the list follows what the session publishes.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.content import Content
 
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
@@ -24,14 +22,21 @@ from chatops.domain.events import (
 from chatops.domain.sanitize import sanitize
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
-from chatops.tui.dialogs.answers import arguments_question, exact_grant, reason_question, rule_question, scope
-from chatops.tui.dialogs.approval_frame import LIST_ROWS, calls, heading, keys, note_rows
-from chatops.tui.dialogs.approval_list import ApprovalList, Item, Mark, mark_of
-from chatops.tui.dialogs.approval_text import describe, line
-from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_of
+from chatops.tui.dialogs.approval_text import (
+    arguments_question,
+    calls,
+    describe,
+    exact_grant,
+    heading,
+    keys,
+    reason_question,
+    rule_question,
+)
+from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView, line
 from chatops.tui.dialogs.question import Question
-from chatops.tui.keys import legend
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -47,25 +52,9 @@ class ApprovalScreen(GuardedDialog):
     DECIDING: ClassVar[frozenset[str]] = frozenset("asredDARum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
-    def __init__(
-        self,
-        session: "SessionView",
-        *,
-        clock: Callable[[], float],
-        typed_at: float | None,
-        typed_ahead: Callable[[str], None],
-        pasted: Callable[[str], None],
-        parting: Callable[[str], None] | None = None,
-    ) -> None:
-        """Create the dialog.
-
-        `parting` shows errors that happen after it closed. The other arguments are those of `GuardedDialog`.
-        """
-        super().__init__(
-            clock=clock, typed_at=typed_at, typed_ahead=typed_ahead, pasted=pasted, classes="approval-screen"
-        )
+    def __init__(self, session: "SessionView", composer: Composer) -> None:
+        super().__init__(composer)
         self._session = session
-        self._parting = parting
         self._calls = ApprovalList()
         self._calls.refresh(session.snapshot().pending)
         self._unfolded = False
@@ -94,8 +83,8 @@ class ApprovalScreen(GuardedDialog):
                 self._refresh()
             case ToolStarted() | ToolFinished():
                 item = self._calls.find(event.id)
-                if item is not None and item.mark is Mark.CHECKING:
-                    item.mark = Mark.APPROVED if isinstance(event, ToolStarted) else Mark.DONE
+                if item is not None and item.mark is CallMark.CHECKING:
+                    item.mark = CallMark.APPROVED if isinstance(event, ToolStarted) else CallMark.DONE
                 self._refresh()
             case TurnFinished():
                 self._close()
@@ -118,18 +107,18 @@ class ApprovalScreen(GuardedDialog):
         elif not self._guard.armed and self._calls.show_first_waiting():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.arm()
-        if shown is not None and waited and shown.mark is Mark.ELSEWHERE and self._calls.open:
+        if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._tell_who(shown), group="who decided")
         self._go_on()
 
-    async def _was_second(self, item: Item) -> None:
+    async def _was_second(self, item: ListedCall) -> None:
         """Show who answered first, if this answer came second and the other one is known."""
         if await self._who_answered(item):
-            item.mark = Mark.ELSEWHERE
+            item.mark = CallMark.ELSEWHERE
             await self._tell_who(item)
 
-    async def _who_answered(self, item: Item) -> str:
+    async def _who_answered(self, item: ListedCall) -> str:
         try:
             answer = await self._session.decision_on(item.pending.call.id)
         except ChatopsError:
@@ -137,18 +126,13 @@ class ApprovalScreen(GuardedDialog):
         name = sanitize(item.pending.call.name, newlines=False)
         return f"Answered elsewhere: {name} was {describe_decision(answer)}." if answer is not None else ""
 
-    async def _tell_who(self, item: Item) -> None:
+    async def _tell_who(self, item: ListedCall) -> None:
         """Show who answered first, where and when."""
         who = await self._who_answered(item)
-        if self.can_draw:
-            if who:
-                self.say(who)
-        elif not self._calls.open:
-            self._say_at_the_end(who or "Decided elsewhere: nothing waits here any more.")
-
-    def _say_at_the_end(self, text: str) -> None:
-        if self._parting is not None:
-            self._parting(text)
+        if self.can_draw and who:
+            self.say(who)
+        elif not self.can_draw and not self._calls.open:
+            self.say_anywhere(who or "Decided elsewhere: nothing waits here any more.")
 
     def _go_on(self) -> None:
         """Show the next undecided call, or close the dialog if there is nothing left to do."""
@@ -164,7 +148,7 @@ class ApprovalScreen(GuardedDialog):
         if not self.is_attached or self._finished:
             return
         for item in self._calls.items:
-            if item.mark is Mark.ELSEWHERE:
+            if item.mark is CallMark.ELSEWHERE:
                 self.app.run_worker(self._tell_who(item), group="who decided")
         self.finish()
 
@@ -212,7 +196,7 @@ class ApprovalScreen(GuardedDialog):
         else:
             self._answer_asked(item, key)
 
-    def _answer_asked(self, item: Item, key: str) -> None:
+    def _answer_asked(self, item: ListedCall, key: str) -> None:
         match key:
             case "a":
                 self._send(item, Approved())
@@ -229,7 +213,7 @@ class ApprovalScreen(GuardedDialog):
             case _:
                 self.say("That key is for calls whose outcome is unknown.")
 
-    def _answer_unknown(self, item: Item, key: str) -> None:
+    def _answer_unknown(self, item: ListedCall, key: str) -> None:
         match key:
             case "R":
                 self._send(item, Approved())
@@ -253,44 +237,38 @@ class ApprovalScreen(GuardedDialog):
         for item in self._calls.approvable():
             self._send(item, Approved())
 
-    def _send(self, item: Item, decision: Decision) -> None:
-        item.mark = Mark.SENDING
+    def _send(self, item: ListedCall, decision: Decision) -> None:
+        item.mark = CallMark.SENDING
         self._note = ""
         self.show_frame()
         # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the answer is
         # stored.
         self.app.run_worker(self._decide(item, item.pending, decision), group="decide")
 
-    async def _decide(self, item: Item, asked: PendingCall, decision: Decision) -> None:
+    async def _decide(self, item: ListedCall, asked: PendingCall, decision: Decision) -> None:
         try:
             taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
         except ChatopsError as error:
             if item.pending is asked:
-                item.mark = Mark.UNDECIDED
-            self._failed(sanitize(f"{error} {error.advice}".strip()))
+                item.mark = CallMark.UNDECIDED
+            self.say_anywhere(sanitize(f"{error} {error.advice}".strip()))
             return
-        if item.pending.digest == asked.digest and item.mark is Mark.SENDING:
-            item.mark = mark_of(decision) if taken else Mark.UNDECIDED
+        if item.pending.digest == asked.digest and item.mark is CallMark.SENDING:
+            item.mark = mark_of(decision) if taken else CallMark.UNDECIDED
             if not taken:
                 self._note = "It no longer waits for that."
                 await self._was_second(item)
         if self.is_attached:
             self._refresh()
 
-    def _failed(self, text: str) -> None:
-        if self.is_attached:
-            self.say(text)
-        else:
-            self._say_at_the_end(text)
-
-    def _ask_rule(self, item: Item) -> None:
+    def _ask_rule(self, item: ListedCall) -> None:
         question = rule_question(item.pending)
         if question is None:
             self.say("No rule for this one: its arguments hold invisible characters.")
         else:
             self._question(item, question)
 
-    def _question(self, item: Item, question: Question[Decision]) -> None:
+    def _question(self, item: ListedCall, question: Question[Decision]) -> None:
         """Ask for a text. Its answer is dropped if the call has changed meanwhile."""
         asked = item.pending
 
@@ -302,48 +280,28 @@ class ApprovalScreen(GuardedDialog):
 
     # Drawing
 
-    @property
-    def _lists_calls(self) -> bool:
-        return len(self._calls.items) > 1 and not self.has_class("-narrow")
-
     def _show(self) -> None:
         item = self._calls.current
         if item is None or not self.can_draw:
             return
         pending = item.pending
-        description = describe(pending, scope=scope(pending), unfolded=self._unfolded)
+        description = describe(pending, unfolded=self._unfolded)
         self.payload.show(description, key=f"{pending.call.id} {pending.digest}", seen=item.seen)
         self.show_frame()
         self.call_after_refresh(self.show_frame)
 
-    def show_frame(self) -> None:
-        """Draw everything around the payload."""
+    def frame(self) -> DialogFrame | None:
+        """Return heading, list of calls and keys for the shown call."""
         item = self._calls.current
-        if not self.can_draw or item is None:
-            return
+        if item is None:
+            return None
         narrow = self.has_class("-narrow")
-        self.put("#approval-title", heading(self._calls, narrow=narrow))
-        self.put("#approval-calls", calls(self._calls), shown=self._lists_calls)
-        self.put("#approval-note", self._note, shown=bool(self._note))
-        text = self._keys_text(item)
-        self.put("#approval-keys", text)
-        self.fit_payload(around=self._around(keys=text.plain.count("\n") + 1))
-        small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is approved."
-        self.put("#approval-small", small, shown=self.too_small)
-
-    def _around(self, *, keys: int) -> int:
-        """Return how many lines of the dialog are outside the payload."""
-        listed = min(LIST_ROWS, len(self._calls.items))
-        noted = note_rows(self._note, window=self.size.width)
-        return 2 + 1 + (listed + 1 if self._lists_calls else 0) + noted + keys + 1 + 1
-
-    def _keys_text(self, item: Item) -> Content:
-        if item.waits and not self._guard.armed:
-            return Content("A moment: keys act after a short pause.")
-        if self.too_small:
-            return legend("Esc later")
-        left = self.payload.lines_below
-        return legend(keys(self._calls, item, left=left, narrow=self.has_class("-narrow")))
+        return DialogFrame(
+            title=heading(self._calls, narrow=narrow),
+            calls=calls(self._calls) if len(self._calls.items) > 1 else None,
+            keys=keys(self._calls, item, left=self.payload.lines_below, narrow=narrow),
+            waits=item.waits,
+        )
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -9,7 +9,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId
 
 
-class Mark(StrEnum):
+class CallMark(StrEnum):
     """The state of one call. The value is the text that is shown."""
 
     UNDECIDED = "undecided"
@@ -21,56 +21,56 @@ class Mark(StrEnum):
     ELSEWHERE = "decided elsewhere"
 
 
-def mark_of(decision: Decision) -> Mark:
+def mark_of(decision: Decision) -> CallMark:
     """Return the mark for a decision."""
     match decision:
         case Approved():
-            return Mark.APPROVED
+            return CallMark.APPROVED
         case Edited():
-            return Mark.CHECKING
+            return CallMark.CHECKING
         case Rejected():
-            return Mark.DENIED
+            return CallMark.DENIED
         case MarkedDone():
-            return Mark.DONE
+            return CallMark.DONE
 
 
 @dataclass(slots=True)
-class Item:
+class ListedCall:
     """One call of the list. `seen`: the end of the call has been on screen, for this exact digest."""
 
     pending: PendingCall
-    mark: Mark = Mark.UNDECIDED
+    mark: CallMark = CallMark.UNDECIDED
     seen: bool = False
 
     @property
     def waits(self) -> bool:
         """True while the call still needs an answer from this dialog."""
-        return self.mark is Mark.UNDECIDED
+        return self.mark is CallMark.UNDECIDED
 
 
 @dataclass(slots=True)
 class ApprovalList:
     """All calls since the dialog opened, in order and including decided ones, and which one is shown."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[ListedCall] = field(default_factory=list)
     index: int = 0
 
     @property
-    def current(self) -> Item | None:
+    def current(self) -> ListedCall | None:
         """The shown call."""
         return self.items[self.index] if self.items else None
 
     @property
-    def waiting(self) -> list[Item]:
+    def waiting(self) -> list[ListedCall]:
         """The calls without an answer."""
         return [item for item in self.items if item.waits]
 
     @property
     def open(self) -> bool:
         """True while answers are to be given, are being sent, or are being checked."""
-        return any(item.mark in (Mark.UNDECIDED, Mark.SENDING, Mark.CHECKING) for item in self.items)
+        return any(item.mark in (CallMark.UNDECIDED, CallMark.SENDING, CallMark.CHECKING) for item in self.items)
 
-    def find(self, call_id: CallId) -> Item | None:
+    def find(self, call_id: CallId) -> ListedCall | None:
         """Return the item of a call, or None."""
         return next((item for item in self.items if item.pending.call.id == call_id), None)
 
@@ -86,16 +86,16 @@ class ApprovalList:
         for call in pending:
             item = self.find(call.call.id)
             if item is None:
-                self.items.append(Item(call))
+                self.items.append(ListedCall(call))
             elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
-                item.pending, item.mark, item.seen = call, Mark.UNDECIDED, False
+                item.pending, item.mark, item.seen = call, CallMark.UNDECIDED, False
                 changed = True
             else:
                 # The rights may have changed since; what would run has not.
                 item.pending = call
         for item in self.items:
             if item.waits and item.pending.call.id not in waiting:
-                item.mark = Mark.ELSEWHERE
+                item.mark = CallMark.ELSEWHERE
         # Sort in the order the model made the calls, not the order their checks ended. The shown call stays shown.
         self.items.sort(key=lambda item: _place(item.pending.call.id))
         self.index = next((at for at, item in enumerate(self.items) if item is shown), self.index)
@@ -121,11 +121,11 @@ class ApprovalList:
         self.show_next_waiting()
         return self.index != shown
 
-    def unseen(self) -> list[Item]:
+    def unseen(self) -> list[ListedCall]:
         """Return the undecided calls whose end has not been on screen."""
         return [item for item in self.waiting if not item.seen]
 
-    def approvable(self) -> list[Item]:
+    def approvable(self) -> list[ListedCall]:
         """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
         return [item for item in self.waiting if not item.pending.in_doubt and item.pending.denial is None]
 

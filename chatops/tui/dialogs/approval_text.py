@@ -1,46 +1,35 @@
-"""The text of a pending call in a dialog, as rows: everything that would run, never shortened.
+"""Texts of the approval dialog: the pending call as rows, heading and keys, and the questions that need a text first.
 
-Every value passes through `reveal`, which makes control and invisible characters visible. Lines are split at line feeds
-only, so that no other character can fake a line end. The model's own words come last and are not part of the payload.
+A call's rows hold everything that would run, never shortened. Every value passes through `reveal`, which makes control
+and invisible characters visible. Lines are split at line feeds only, so that no other character can fake a line end.
+The model's own words come last and are not part of the payload.
 """
 
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+
+from textual.content import Content
 
 from chatops.domain.canonical import json_or_text
+from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, Decision, Edited, ExactArguments, Rejected
 from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.sanitize import reveal, show_path
-from chatops.domain.tools import CallFacts
+from chatops.domain.sanitize import sanitize, show_path
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
+from chatops.policy.patterns import Tools, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
+from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
+from chatops.tui.dialogs.payload import Description, Row, RowTone, line
+from chatops.tui.dialogs.question import Question
 
-Tone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One logical line. A `label` is put in a column of its own. `exact` rows wrap at cells, not words."""
-
-    text: str = ""
-    tone: Tone = "plain"
-    label: str = ""
-    exact: bool = False
+LIST_ROWS = 4
+"""Maximum lines of the list of calls."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """The rows of a call. The first `payload` rows must have been on screen before an approval."""
-
-    rows: tuple[Row, ...]
-    payload: int
-
-
-def describe(pending: PendingCall, *, scope: str, unfolded: bool) -> Description:
-    """Return everything the user has to see. `scope` is the rule that `s` would grant."""
-    payload = (*_head(pending), *_command(pending.facts), *_labels(pending, scope), *_output(pending))
+def describe(pending: PendingCall, *, unfolded: bool) -> Description:
+    """Return everything the user has to see."""
+    payload = (*_head(pending), *_command(pending.facts), *_labels(pending), *_output(pending))
     payload = (*payload, *_change(pending.facts), *_arguments(pending.facts))
     return Description(rows=(*payload, *_said(pending, unfolded=unfolded)), payload=len(payload))
 
@@ -52,12 +41,7 @@ def title(pending: PendingCall) -> str:
     return f"{line(pending.call.name)}  {line(about)}"
 
 
-def line(text: str) -> str:
-    """Return untrusted text on one line with nothing hidden."""
-    return reveal(text, newlines=False)
-
-
-def _exact(text: str, tone: Tone = "code") -> Iterator[Row]:
+def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
     for part in text.split("\n"):
         yield Row(text=line(part), tone=tone, exact=True)
 
@@ -91,7 +75,7 @@ def _command(facts: CallFacts) -> Iterator[Row]:
         yield from _exact(facts.command)
 
 
-def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
+def _labels(pending: PendingCall) -> Iterator[Row]:
     facts = pending.facts
     yield Row()
     if pending.interruption is not None:
@@ -112,8 +96,8 @@ def _labels(pending: PendingCall, scope: str) -> Iterator[Row]:
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
-    if scope and not pending.in_doubt and pending.denial is None:
-        granted = f"{line(scope)}  (this session, as {line(pending.role)})"
+    if not pending.in_doubt and pending.denial is None:
+        granted = f"{line(_scope(pending))}  (this session, as {line(pending.role)})"
         yield Row(label="s allows", text=granted, exact=True)
 
 
@@ -137,7 +121,7 @@ def _change(facts: CallFacts) -> Iterator[Row]:
         yield from _exact(part, _diff_tone(part))
 
 
-def _diff_tone(part: str) -> Tone:
+def _diff_tone(part: str) -> RowTone:
     if part.startswith(("+++", "---", "@@")):
         return "hunk"
     if part.startswith("+"):
@@ -177,3 +161,162 @@ def _said(pending: PendingCall, *, unfolded: bool) -> Iterator[Row]:
     if unfolded:
         for part in pending.said.split("\n"):
             yield Row(text=line(part), tone="quiet")
+
+
+# Around the call
+
+
+def heading(approvals: ApprovalList, *, narrow: bool) -> str:
+    """Return the dialog's heading: which call is shown, of how many."""
+    items, index = approvals.items, approvals.index
+    if len(items) == 1 and items[0].pending.in_doubt:
+        return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
+    if len(items) == 1:
+        tool = line(items[0].pending.call.name)
+        return f"Approve {tool}?" if items[0].pending.denial is None else f"Not permitted now: {tool}"
+    if narrow:
+        return f"{index + 1}/{len(items)} {items[index].mark.value}"
+    return f"{index + 1} of {len(items)} calls, {len(approvals.waiting)} undecided"
+
+
+def calls(approvals: ApprovalList) -> Content:
+    """Return up to `LIST_ROWS` lines around the shown call, each with its mark as a word."""
+    items, index = approvals.items, approvals.index
+    first = max(0, min(index - LIST_ROWS + 2, len(items) - LIST_ROWS))
+    lines = []
+    for at in range(first, min(len(items), first + LIST_ROWS)):
+        pointer = ">" if at == index else " "
+        text = f"{pointer} {at + 1}  {items[at].mark.value:<17} {title(items[at].pending)}"
+        lines.append(Content.styled(text, "bold" if at == index else ""))
+    return Content("\n").join(lines)
+
+
+def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) -> str:
+    """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
+    if not item.waits:
+        return "Tab next call   Esc close"
+    return _short(item, left) if narrow else _long(approvals, item, left)
+
+
+def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
+    more = f"{left} more line{'s' if left != 1 else ''} below"
+    deny = "d deny   D deny with a reason   Esc later"
+    if item.pending.in_doubt and item.pending.denial is not None:
+        return "u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
+    if item.pending.denial is not None:
+        rest = "   A approve the rest" if approvals.approvable() else ""
+        return f"e edit   {deny}{rest}"
+    if item.pending.in_doubt:
+        again = "R run it again" if item.seen else f"R scrolls, {more}"
+        return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
+    if not item.seen:
+        return f"a scrolls, {more}   e edit\n{deny}"
+    rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
+    return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"
+
+
+def _short(item: ListedCall, left: int) -> str:
+    if item.pending.in_doubt and item.pending.denial is not None:
+        return "m done\nu unknown  Esc"
+    if item.pending.denial is not None:
+        return "e d D Esc"
+    if item.pending.in_doubt:
+        return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
+    return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"
+
+
+# Answers that need a text first
+
+
+def exact_grant(pending: PendingCall) -> ArgumentPattern:
+    """Return the pattern that `s` remembers: this exact call and nothing wider."""
+    return suggest_exact(pending.call.name, pending.facts)
+
+
+def _scope(pending: PendingCall) -> str:
+    """Return what `s` would remember, in rule syntax. Exact arguments are shown elsewhere already."""
+    pattern = exact_grant(pending)
+    if isinstance(pattern, ExactArguments):
+        return f"{pending.call.name} with exactly these arguments"
+    return show_rule(pending.call.name, pattern)
+
+
+def rule_question(pending: PendingCall) -> Question[Decision] | None:
+    """Return the question that lets the user edit a rule before it is remembered.
+
+    Returns None if the pattern has unprintable characters and could not be shown faithfully.
+    """
+    tool, facts = pending.call.name, pending.facts
+    text = show_rule(tool, suggest_rule(tool, facts))
+    if not text.isprintable():
+        return None
+
+    def check(text: str) -> Decision:
+        named, pattern = parse_rule(text.strip(), tools=_tools(pending))
+        if named != tool:
+            raise ValueError(f"The rule has to be about {tool}.")
+        if isinstance(pattern, AnyArguments) and facts.command:
+            raise ValueError(f"This would let the model run anything. Name the command: {tool}:git status *")
+        if not matches(pattern, facts):
+            raise ValueError("This rule would not cover the call you are looking at.")
+        return Approved(remember=pattern)
+
+    role = line(pending.role)
+    return Question[Decision](
+        "Make a rule",
+        explain=f"Calls that match are approved without asking, in this session, as {role}. Edit it if needed.",
+        text=text,
+        check=check,
+        done="approves and remembers",
+    )
+
+
+def _tools(pending: PendingCall) -> Tools:
+    """Return the tool of a call with the capabilities that the facts of the call show."""
+    facts, known = pending.facts, BUILT_IN_TOOLS.get(pending.call.name)
+    shown = Capabilities(command="command" if facts.command else "", url="url" if facts.hosts else "")
+    return {pending.call.name: known or shown}
+
+
+def arguments_question(pending: PendingCall) -> Question[Decision]:
+    """Return the question for edited arguments. Only a JSON object is accepted."""
+
+    def check(text: str) -> Decision:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"Not JSON yet: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError("Arguments are a JSON object: { … }.")
+        return Edited(arguments=text)
+
+    return Question[Decision](
+        f"Edit the arguments of {line(pending.call.name)}",
+        explain="They are checked anew, and you are asked again before anything runs.",
+        text=_pretty(pending.facts.arguments),
+        check=check,
+        done="checks them",
+        lines=True,
+    )
+
+
+def reason_question(pending: PendingCall) -> Question[Decision]:
+    """Return the question for the reason of a denial, which the model is given."""
+    tool = line(pending.call.name)
+    return Question[Decision](
+        f"Not {tool} again, its outcome is unknown" if pending.in_doubt else f"Deny {tool}",
+        explain="Tell the model why, or what to do instead. The turn goes on.",
+        text="",
+        check=lambda text: Rejected(reason=text.strip()),
+        done="tells the model" if pending.in_doubt else "denies",
+        enter_answers=True,
+    )
+
+
+def _pretty(arguments: str) -> str:
+    """Return the arguments to edit, with unprintable characters as JSON escapes, which mean the same."""
+    value = json_or_text(arguments)
+    if isinstance(value, str):
+        return sanitize(arguments)
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

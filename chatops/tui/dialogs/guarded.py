@@ -5,26 +5,41 @@ field. After the pause, a key without a meaning restarts the pause, because it m
 """
 
 import math
+import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
-from chatops.tui.dialogs.guard import GRACE_S, STROKE_S, KeyGuard
+from chatops.domain.sanitize import sanitize
+from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import KeyGroup
-from chatops.tui.screens import windows
+from chatops.tui.keys import KeyGroup, legend
 from chatops.tui.textual_internals import toast_rows
 
+GRACE_S = 0.5
+"""Seconds without a key before a dialog accepts one."""
+STROKE_S = 0.08
+"""Seconds in which no other key may follow an answering key.
+
+Text pasted into a terminal that does not mark pastes, or sent by a script, follows its first character at once.
+"""
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
+NOTE_ROWS = 4
+"""Maximum lines of a note, as in ``dialogs.tcss``."""
+_MAX_WIDTH = 110
+_SIDES = 4
+"""Cells taken by a dialog's border and padding."""
 
 
 @runtime_checkable
@@ -35,8 +50,50 @@ class ShowsLate(Protocol):
         """Return for how many seconds the user can have seen what was drawn last."""
 
 
+@dataclass(slots=True)
+class KeyGuard:
+    """Armed once `GRACE_S` seconds have passed since the dialog appeared and since the last key meant for elsewhere.
+
+    `clock` returns monotonic seconds. It is an argument so that tests need not wait.
+    """
+
+    clock: Callable[[], float]
+    armed_at: float = 0.0
+
+    def rearm(self) -> None:
+        """Start a new grace period now."""
+        self.armed_at = self.clock() + GRACE_S
+
+    def typed_elsewhere(self, at: float) -> None:
+        """Account for a key typed at `at`, before the dialog was shown."""
+        self.armed_at = max(self.armed_at, at + GRACE_S)
+
+    @property
+    def armed(self) -> bool:
+        """True if a key acts now."""
+        return self.clock() >= self.armed_at
+
+    @property
+    def left(self) -> float:
+        """Seconds until a key acts."""
+        return max(0.0, self.armed_at - self.clock())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogFrame:
+    """The texts around the payload."""
+
+    title: str
+    keys: str
+    """The key legend."""
+    waits: bool = True
+    """False if the subject has its answer, so that keys need no pause."""
+    calls: Content | None = None
+    """The list of calls, if there are several."""
+
+
 class GuardedDialog(Modal[None]):
-    """Title, payload, a line for notes, keys. Subclasses define the texts and what keys do."""
+    """Title, payload, a line for notes, keys. A subclass defines `frame` and `answer`."""
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = ""
@@ -46,27 +103,21 @@ class GuardedDialog(Modal[None]):
     """Characters that act at once. All others wait `STROKE_S` seconds, because they may start a paste."""
 
     KEY_GROUP: ClassVar[KeyGroup] = "dialog"
-    """The place whose keys F1 lists first."""
+    """The keys that F1 lists first."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        typed_at: float | None,
-        typed_ahead: Callable[[str], None],
-        pasted: Callable[[str], None],
-        classes: str,
-    ) -> None:
-        """Create the dialog.
+    class HelpWanted(Message):
+        """Posted on F1. The help lists `key_group` first."""
 
-        `typed_at` is when the last key was typed elsewhere. Keys and pastes not meant for the dialog are passed to
-        `typed_ahead` and `pasted`, so that nothing typed is lost.
-        """
-        super().__init__(classes=classes)
-        self._guard = KeyGuard(clock)
-        self._typed_at = typed_at
-        self._typed_ahead = typed_ahead
-        self._pasted = pasted
+        def __init__(self, key_group: KeyGroup) -> None:
+            super().__init__()
+            self.key_group = key_group
+
+    def __init__(self, composer: Composer) -> None:
+        """Create the dialog. Keys and pastes not meant for it go to `composer`, so that nothing typed is lost."""
+        super().__init__()
+        self._composer = composer
+        self._guard = KeyGuard(composer.clock)
+        self._typed_at = composer.typed_at
         self._typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
         self._note = ""
@@ -90,8 +141,8 @@ class GuardedDialog(Modal[None]):
             yield Static("", id="approval-keys", markup=False)
         yield Static("", id="approval-small", markup=False)
 
-    def show_frame(self) -> None:
-        """Draw everything around the payload."""
+    def frame(self) -> DialogFrame | None:
+        """Return the texts around the payload, or None if there is nothing to show."""
         raise NotImplementedError
 
     def answer(self, key: str, *, typed: bool) -> None:
@@ -122,7 +173,7 @@ class GuardedDialog(Modal[None]):
             self.dismiss(None)
             return
         if event.key == "f1":
-            windows.push_help(self.app, first=self.KEY_GROUP)
+            self.post_message(self.HelpWanted(self.KEY_GROUP))
             return
         self.answer(typed or event.key, typed=bool(typed))
 
@@ -179,7 +230,7 @@ class GuardedDialog(Modal[None]):
         """Put a paste into the message field. A paste never answers."""
         event.stop()
         self._take_back()
-        self._pasted(event.text)
+        self._composer.insert_paste(event.text)
         self._typing = True
         self._note = "Pasted into the message."
         self.arm()
@@ -192,7 +243,7 @@ class GuardedDialog(Modal[None]):
     def too_early(self, character: str | None) -> None:
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
         if character and self._typing:
-            self._typed_ahead(character)
+            self._composer.append_typed(character)
             self._note = "You were typing: it is in the message. The keys here act after a pause."
         self.arm_again()
 
@@ -292,7 +343,36 @@ class GuardedDialog(Modal[None]):
         self.set_class(self.size.width < 50 or self.size.height < 16, "-narrow")
         self.set_class(self.too_small, "-too-small")
 
-    def fit_payload(self, *, around: int) -> None:
+    def show_frame(self) -> None:
+        """Draw everything around the payload."""
+        frame = self.frame() if self.can_draw else None
+        if frame is None:
+            return
+        listed = frame.calls is not None and not self.has_class("-narrow")
+        keys = self._legend(frame)
+        self._put("#approval-title", frame.title)
+        self._put("#approval-calls", frame.calls or "", shown=listed)
+        self._put("#approval-note", self._note, shown=bool(self._note))
+        self._put("#approval-keys", keys)
+        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None and listed else 0
+        self._fit_payload(around=6 + rows + self._note_rows + keys.plain.count("\n"))
+        small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
+        self._put("#approval-small", small, shown=self.too_small)
+
+    def _legend(self, frame: DialogFrame) -> Content:
+        if frame.waits and not self._guard.armed:
+            return Content("A moment: keys act after a short pause.")
+        return legend("Esc later" if self.too_small else frame.keys)
+
+    @property
+    def _note_rows(self) -> int:
+        """Lines of the note, with the empty line above; 0 without one."""
+        if not self._note:
+            return 0
+        width = min(self.size.width, _MAX_WIDTH) - _SIDES
+        return 1 + min(NOTE_ROWS, len(textwrap.wrap(self._note, max(1, width))))
+
+    def _fit_payload(self, *, around: int) -> None:
         """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
         view, self._fitted_below = self.payload, self._said_above
         if self.has_class("-narrow"):
@@ -300,7 +380,7 @@ class GuardedDialog(Modal[None]):
             return
         view.styles.height = max(1, min(view.total_lines, self.size.height - self._fitted_below - around))
 
-    def put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
+    def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
         """Show a text in one of the frame's widgets."""
         part = self.query_one(where, Static)
         part.update(text if isinstance(text, Content) else Content(text))
@@ -310,6 +390,13 @@ class GuardedDialog(Modal[None]):
         """Show a note inside the dialog."""
         self._note = text
         self.show_frame()
+
+    def say_anywhere(self, text: str) -> None:
+        """Show a note inside the dialog, or a notice if it is closed already."""
+        if self.can_draw:
+            self.say(text)
+        else:
+            self.app.notify(sanitize(text), markup=False, timeout=6)
 
     def finish(self) -> None:
         """Close the dialog and any question on top of it, which has lost its subject."""

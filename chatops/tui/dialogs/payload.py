@@ -5,7 +5,7 @@ The view knows if the end of the payload has been on screen. An approval require
 
 import textwrap
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -17,11 +17,36 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from chatops.domain.charset import exact
-from chatops.tui.dialogs.approval_text import Description, Row, Tone
+from chatops.domain.sanitize import reveal
 
 LABEL_WIDTH = 13
 GUTTER = 2
-_TONES: tuple[Tone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
+
+RowTone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
+_TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One logical line. A `label` is put in a column of its own. `exact` rows wrap at cells, not words."""
+
+    text: str = ""
+    tone: RowTone = "plain"
+    label: str = ""
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The rows of a call. The first `payload` rows must have been on screen before an approval."""
+
+    rows: tuple[Row, ...]
+    payload: int
+
+
+def line(text: str) -> str:
+    """Return untrusted text on one line with nothing hidden."""
+    return reveal(text, newlines=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +55,7 @@ class _Line:
 
     left: str
     text: str
-    tone: Tone
+    tone: RowTone
 
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:

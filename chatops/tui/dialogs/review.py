@@ -4,21 +4,19 @@ The dialog holds no rules. Reviews go to `WorkflowRun.review` with step and atte
 if they still apply.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.content import Content
 
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
-from chatops.tui.dialogs.approval_frame import note_rows
-from chatops.tui.dialogs.guarded import MIN_HEIGHT, MIN_WIDTH, GuardedDialog
+from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.review_text import describe_review, may_skip, review_keys, review_title, words_question
-from chatops.tui.keys import KeyGroup, legend
+from chatops.tui.keys import KeyGroup
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
@@ -30,27 +28,11 @@ class ReviewScreen(GuardedDialog):
     DECIDING: ClassVar[frozenset[str]] = frozenset("aresX")
     KEY_GROUP: ClassVar[KeyGroup] = "review"
 
-    def __init__(
-        self,
-        run: "WorkflowRun",
-        wanted: AwaitingReview,
-        *,
-        clock: Callable[[], float],
-        typed_at: float | None,
-        typed_ahead: Callable[[str], None],
-        pasted: Callable[[str], None],
-        parting: Callable[[str], None],
-    ) -> None:
-        """Create the dialog.
-
-        `wanted` is the review the run waits for. `parting` shows errors that happen after the dialog has closed.
-        """
-        super().__init__(
-            clock=clock, typed_at=typed_at, typed_ahead=typed_ahead, pasted=pasted, classes="review-screen"
-        )
+    def __init__(self, run: "WorkflowRun", wanted: AwaitingReview, composer: Composer) -> None:
+        """Create the dialog. `wanted` is the review the run waits for."""
+        super().__init__(composer)
         self._run = run
         self._wanted = wanted
-        self._parting = parting
         self._sending = False
 
     def on_mount(self) -> None:
@@ -128,49 +110,29 @@ class ReviewScreen(GuardedDialog):
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
         except AlreadyDecidedError as error:
             # The run has continued and the dialog may close: show the error outside it.
-            self._parting(sanitize(str(error)))
+            self.app.notify(sanitize(str(error)), markup=False, timeout=6)
             self.follow()
             return
         except ChatopsError as error:
             self._sending = False
-            self._failed(sanitize(f"{error} {error.advice}".strip()))
+            self.say_anywhere(sanitize(f"{error} {error.advice}".strip()))
             return
         if self._run.pending_review == wanted and not taken:
             self._sending = False
-            self._failed("The run does not take that now.")
+            self.say_anywhere("The run does not take that now.")
             return
         self.follow()
 
-    def _failed(self, text: str) -> None:
-        if self.can_draw:
-            self.say(text)
-        else:
-            self._parting(text)
-
     # Drawing
 
-    def show_frame(self) -> None:
-        """Draw title, note and keys around the answer."""
-        if not self.can_draw:
-            return
-        narrow = self.has_class("-narrow")
-        self.put("#approval-title", review_title(self._run.state, self._wanted))
-        self.put("#approval-calls", "", shown=False)
-        self.put("#approval-note", self._note, shown=bool(self._note))
-        text = self._keys_text(narrow=narrow)
-        self.put("#approval-keys", text)
-        noted = note_rows(self._note, window=self.size.width)
-        self.fit_payload(around=2 + 1 + noted + text.plain.count("\n") + 1 + 1 + 1)
-        small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
-        self.put("#approval-small", small, shown=self.too_small)
-
-    def _keys_text(self, *, narrow: bool) -> Content:
-        if not self._guard.armed:
-            return Content("A moment: keys act after a short pause.")
-        if self.too_small:
-            return legend("Esc later")
+    def frame(self) -> DialogFrame:
+        """Return title and keys."""
         left = 0 if self.payload.end_seen else self.payload.lines_below
-        return legend(review_keys(self._run.state, self._wanted, left=left, narrow=narrow))
+        narrow = self.has_class("-narrow")
+        return DialogFrame(
+            title=review_title(self._run.state, self._wanted),
+            keys=review_keys(self._run.state, self._wanted, left=left, narrow=narrow),
+        )
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

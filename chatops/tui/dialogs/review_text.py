@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from chatops.engine.workflow.inputs import Review, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
-from chatops.tui.dialogs.approval_text import Description, Row, line
+from chatops.tui.dialogs.payload import Description, Row, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.workflow.text import attempts_text, readable
 

@@ -1,72 +1,108 @@
-"""The chat screen: turns keys into calls of the session and its events into drawing, nothing else."""
+"""The chat screen: turns keys into calls of the session and its events into drawing, nothing else.
 
+It owns the message field, the transcript and the status line. A presenter holds what concerns one of them: drawing,
+sending, dialogs, a workflow run, a followed session. Presenters never call the chat screen. They return values, or post
+one of those in `messages`. Commands return replies, which `_perform` carries out.
+"""
+
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, assert_never
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.message import Message
 from textual.notifications import Notification
+from textual.screen import Screen
 from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
+from chatops.tui.commands.dispatch import is_command, run_command
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    Copy,
+    Notify,
+    Replies,
+    Reply,
+    ScreenAction,
+    ShowSession,
+    ShowStep,
+    ShowText,
+    UseTheme,
+    sentence,
+)
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
-from chatops.tui.screens import banner_text, windows
-from chatops.tui.screens.asking import SETTLE_S, Asking
-from chatops.tui.screens.chat_sending import ChatSending
+from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.keys import KeyGroup, legend
+from chatops.tui.screens.banner import most_urgent
+from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
+from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
+from chatops.tui.screens.sending import SendingPresenter
+from chatops.tui.screens.shown import Shown
+from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.banner import Banner, Notices, QueuedMessages
 from chatops.tui.status.status_line import StatusLine
-from chatops.tui.textual_internals import report_error
+from chatops.tui.textual_internals import LateClickHook
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
 # imported right after it.
 if TYPE_CHECKING:
-    from chatops.domain.events import Published
-    from chatops.runtime.view import SessionView, Snapshot
+    from chatops.runtime.view import SessionView
+    from chatops.tui.commands.completion import Completer
     from chatops.tui.host import Opened
-    from chatops.tui.screens.reading_desk import ReadingDesk
-    from chatops.tui.screens.run_board import RunBoard
-    from chatops.tui.screens.run_desk import RunDesk
-    from chatops.tui.transcript.blocks import Op
-    from chatops.tui.transcript.projector import Projector
+    from chatops.tui.screens.drafts import Drafts
+    from chatops.tui.screens.run import RunPresenter
+    from chatops.tui.transcript.viewport import Viewport
+    from chatops.tui.workflow.panel import WorkflowPanel
+
+FIRST_KEYS_S = 0.1
+"""Seconds after the first paint before anything else is imported, so that first keys show at once."""
+SHOWN_S = 0.2
+"""Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 
 
-class ChatScreen(ChatSending):
-    """Transcript, banner, message field, status line. Implements the `Face` that slash commands use."""
+class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
+    """Transcript, banner, message field, status line."""
 
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
+        Binding("ctrl+r", "roles", "role", id="role"),
         Binding("ctrl+g", "pending", "waiting calls", id="pending"),
+        Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
+        Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
+        Binding("f1", "help", "help", id="help"),
         Binding("f2", "take_over", "take over", id="take-over"),
     ]
 
-    class Batch(Message):
-        """Events of a session, on their way from its bus to the screen."""
-
-        def __init__(self, session: "SessionView", published: "list[Published]") -> None:
-            super().__init__()
-            self.session = session
-            self.published = published
-
     def __init__(self, *, clock: Callable[[], float], keep_unsent: Callable[[Sequence[str]], bool]) -> None:
-        super().__init__(keep_unsent)
-        self.clock = clock
-        self._unsubscribe: Callable[[], None] = lambda: None
-        self._projector: Projector | None = None
-        self._reading: ReadingDesk | None = None
-        self._asking = Asking(self)
+        super().__init__()
+        self.composer = Composer(clock=clock, id="composer")
+        """The message field."""
+        self._drawing = TranscriptPresenter(self)
+        self._sending = SendingPresenter(self.composer, keep_unsent=keep_unsent)
+        self._dialogs = DecisionDialogs(self, self.composer)
+        self._switcher = SessionSwitcher(
+            self,
+            self.composer,
+            drawing=self._drawing,
+            sending=self._sending,
+            dialogs=self._dialogs,
+            start=lambda work: self._start(work, group="run"),
+        )
+        self._completer: Completer | None = None
         self._update_due = False
+        self._failed = False
+        """True if no session could be opened."""
         self._elsewhere = ""
-        self._changing = False
-        """True while another session is being opened."""
+        """What is pending in other sessions, as found at the start."""
         self._pending_asked = False
-        """True if ctrl+g was pressed meanwhile."""
-        self._going = False
-        """True while the session is being exchanged for one that follows it."""
-        self._cleared = ""
-        """The text that ctrl+c has cleared from the message field."""
+        """True if ctrl+g was pressed while a session was being opened."""
         self.leaves_draft = False
         """Set on closing: True if something was typed and not sent."""
         self.left = ""
@@ -80,194 +116,148 @@ class ChatScreen(ChatSending):
         yield Completions(id="completions")
         yield Notices(id="notices")
         yield Banner(id="banner")
-        yield Composer(clock=self.clock, id="composer")
+        yield self.composer
         yield StatusLine(id="status")
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
         self.query_one(StatusLine).say("opening the conversation")
 
-    def show_notices(self, notices: Sequence[Notification]) -> None:
-        """Show the notices above the message field, where they cover nothing."""
-        if self.is_attached:
-            self.query_one(Notices).show(notices)
-
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
         self.set_timer(SETTLE_S / 5, self.update_now)
 
-    # Session
+    # Values
+
+    @property
+    def _shown(self) -> Shown | None:
+        return self._switcher.shown
+
+    @property
+    def opened(self) -> bool:
+        """True once a session is open."""
+        return self._shown is not None
+
+    @property
+    def session(self) -> "SessionView":
+        """The open session. Raises ChatopsError if it is still being opened."""
+        return self.context.session
+
+    @property
+    def session_id(self) -> str:
+        """The id of the open session; empty if there is none, or none that is stored."""
+        return self._shown.session.session_id if self._shown is not None else ""
+
+    @property
+    def context(self) -> Context:
+        """The session and the host for a command."""
+        themes, theme, shown = tuple(self.app.available_themes), self.app.theme, self._shown
+        if shown is None:
+            return Context(opened=None, themes=themes, theme=theme)
+        run, own = shown.any_run, shown.own_run
+        return Context(
+            opened=(shown.session, shown.host),
+            run=shown.run,
+            steps=run.step_names if run is not None else None,
+            settings_refused=own.settings_refused() if own is not None else "",
+            themes=themes,
+            theme=theme,
+        )
+
+    @property
+    def drafts(self) -> "Drafts":
+        """The text typed and not sent yet."""
+        return self._sending.drafts
+
+    @property
+    def unkept(self) -> str:
+        """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
+        return self._sending.unkept
+
+    # Opening the first session
+
+    async def prepare(self, *, at_once: bool) -> None:
+        """Mount the transcript. Wait `FIRST_KEYS_S` before that, unless `at_once` or a message is sent."""
+        if not at_once:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sending.outbox.used.wait(), FIRST_KEYS_S)
+        await self._drawing.mount()
 
     def opened_with(self, opened: "Opened") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
-        self._host = opened.host
         self.composer.set_history(opened.host.history())
-        self._follow(opened.session)
+        self._switcher.show(opened.session, opened.host)
         self.drafts.recall()
         self._elsewhere = opened.waiting
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.say(notice)
-        self.send_what_waited()
+        if self._sending.outbox.texts:
+            self._start(self._submit_unsent, group="submit")
         if opened.pick:
             self.open_sessions()
         else:
             self._show_pending_if_asked()
+        self._drawing.warm_up()
 
-    def _follow(self, session: "SessionView") -> None:
-        self._unsubscribe()
-        self._session = session
-        self._asking.forget()
-        windows.close_dialogs(self.app)
-        from chatops.tui.transcript.frame_buffer import FrameBuffer
+    def failed_to_open(self, error: ChatopsError) -> None:
+        """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
+        self._failed = True
+        self.query_one(Banner).say(sentence(error), tone="error")
+        self.query_one(StatusLine).say("no conversation, ctrl+q quits")
+        self._sending.return_all()
+        self._list_sent()
 
-        buffer = FrameBuffer(lambda batch: self._forward(session, batch))
-        stop = session.subscribe(buffer)
-
-        def unsubscribe() -> None:
-            stop()
-            buffer.drop()
-
-        self._unsubscribe = unsubscribe
-        self._desk = self._desk_for(session)
-        self._reading = self._reading_of(session)
-        self._draw_stored(session)
-        self._elsewhere = ""
-        self.update_now()
-        if (desk := self._desk or self._reading) is not None:
-            # Start only now, when its events have a subscriber.
-            self.run_worker(desk.show(), group="run")
-
-    def _desk_for(self, session: "SessionView") -> "RunDesk | None":
-        run = self.host.run_of(session)
-        if run is None:
-            return None
-        from chatops.tui.screens.run_desk import RunDesk
-
-        return RunDesk(self, run)
-
-    def _reading_of(self, session: "SessionView") -> "ReadingDesk | None":
-        from chatops.runtime.follower import SessionFollower
-
-        if not isinstance(session, SessionFollower):
-            return None
-        from chatops.tui.screens.reading_desk import ReadingDesk
-
-        return ReadingDesk(self, session)
-
-    @property
-    def reads_along(self) -> bool:
-        """True if another process owns the open session."""
-        return self._reading is not None
-
-    @property
-    def board(self) -> "RunBoard | None":
-        """The workflow run shown beside the session, whether it runs here or elsewhere."""
-        desk = self._desk or self._reading
-        return desk.board if desk is not None else None
-
-    def redraw(self, ops: "list[Op]") -> None:
-        """Apply operations to the transcript."""
-        if self._transcript is not None:
-            self._transcript.apply(ops)
-
-    def _forward(self, session: "SessionView", batch: "list[Published]") -> None:
-        self.post_message(self.Batch(session, batch))
+    # Switching sessions
 
     async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
-        self._changing = True
+        self._elsewhere = ""
         try:
-            following = await opening
-            self.drafts.keep()
-            self.composer.take_text()
-            await self._show_instead(following)
-            self.drafts.recall()
+            await self._switcher.change(opening)
         finally:
-            self._changing = False
             self._show_pending_if_asked()
-
-    async def exchange(self, opening: "Awaitable[SessionView]") -> None:
-        """Reopen the same session in another mode: owned by this process, or followed.
-
-        Typed text stays in the message field. A draft typed in the owning process is added to it.
-        """
-        following = await opening
-        if self.reads_along:
-            # Store the current text, so that `recall` recognises it as the same.
-            self.drafts.keep()
-        await self._show_instead(following)
-        if self.reads_along:
-            self.drafts.keep()
-        else:
-            self.drafts.recall()
-
-    async def _show_instead(self, following: "SessionView") -> None:
-        leaving = self._leaving(self.session)
-        self._follow(following)
-        await leaving()
-
-    def _leaving(self, session: "SessionView") -> "Callable[[], Awaitable[None]]":
-        desk = self._desk or self._reading
-        return session.aclose if desk is None else desk.leave
-
-    async def _read_on(self, gone: ChatopsError) -> None:
-        """Follow the session after another process has taken its lease."""
-        self.say(f"{gone} {gone.advice}".strip())
-        try:
-            await self.exchange(self.host.follow_session(self.session.session_id))
-        except ChatopsError as error:
-            self.say(f"{error} {error.advice}".strip())
 
     async def close(self) -> None:
         """Store the draft and close the session."""
         self.leaves_draft = self.opened and bool(self.composer.text)
         self.left = "" if self.opened else self.unkept
-        self.drafts.keep()
-        self._unsubscribe()
-        if self._session is not None:
-            await self._leaving(self._session)()
+        await self._switcher.close()
+
+    # Taking over a followed session
+
+    def action_take_over(self) -> None:
+        """Take over a session that is open elsewhere (F2). A second time, seize it."""
+        if self._shown is None:
+            return
+        if self._shown.follower is not None:
+            self._start(self._shown.follower.take_over, group="take over", exclusive=True)
+        else:
+            self.say("This conversation is open here already.")
+
+    @on(FollowedChanged)
+    def followed_changed(self, message: FollowedChanged) -> None:
+        """Draw what has changed in the followed session, and open it here once its lease was obtained."""
+        self._switcher.followed_changed(message.reader)
+        self.refresh_soon()
 
     # Events to drawing
 
     @on(Batch)
     def draw_batch(self, message: Batch) -> None:
         """Draw a batch of events. A batch of a session that is no longer shown is dropped."""
-        if message.session is not self._session:
+        if self._shown is None or message.session is not self._shown.session:
             return
-        self._draw_events(message)
+        events = self._drawing.draw(message)
         self.query_one(StatusLine).follow(message.published)
-        from chatops.tui.transcript.frame_buffer import is_delta
-
-        dialog = windows.open_approval(self.app)
-        for published in message.published:
-            if is_delta(published.event):
-                continue
-            if dialog is not None:
-                dialog.feed(published.event)
-            self.refresh_soon()
-        if self._desk is not None:
-            self._desk.feed([published.event for published in message.published])
-
-    def _draw_events(self, message: Batch) -> None:
-        if self._transcript is None or self._projector is None:
+        if not events:
             return
-        try:
-            self._transcript.apply(self._projector.feed_all(message.published))
-        except Exception as error:
-            # The events are also stored, so a bug in drawing must not leave a gap on the screen.
-            self._draw_stored(message.session)
-            report_error(self.app, error)
+        self._dialogs.feed(events)
+        if self._shown.own_run is not None:
+            self._shown.own_run.feed(events)
+        self.refresh_soon()
 
-    def _draw_stored(self, session: "SessionView") -> None:
-        """Draw the session's current state. Later events are added to it."""
-        from chatops.tui.transcript.projector import Projector
-
-        projector = self._projector = Projector()
-        blocks = projector.load(session.snapshot(), self._desk.run_turns if self._desk is not None else None)
-        if self._transcript is not None:
-            self._transcript.set_blocks(blocks if self._reading is None else self._reading.blocks())
-
+    @on(Changed)
     def refresh_soon(self) -> None:
         """Schedule one update of everything but the transcript."""
         if not self._update_due:
@@ -277,98 +267,229 @@ class ChatScreen(ChatSending):
     def update_now(self) -> None:
         """Update status line, banner and dialog from the session's current state."""
         self._update_due = False
-        if self._session is None or not self.is_attached:
+        shown = self._shown
+        if shown is None or not self.is_attached:
             return
-        if (gone := self._session.taken_over) is not None:
-            if not self._going:
-                self._going = True
-                self.run_worker(self._read_on(gone), group="read on")
+        if self._switcher.replace_lost():
             return
-        self._going = False
         from chatops.domain.events import TurnStatus
 
-        snapshot = self._session.snapshot()
-        running = snapshot.status is TurnStatus.RUNNING and not self.reads_along
-        self.query_one(StatusLine).show(snapshot, sandbox=self.host.sandbox(), running=running)
-        self.show_queue()
-        if self._projector is not None and snapshot.permitted:
-            self.redraw(self._projector.permit(snapshot.permitted))
-        if self.board is not None:
-            self.board.update()
-        failed = snapshot.status is TurnStatus.FAILED and not self.reads_along
-        failed = failed and not (self._desk is not None and self._desk.owns_last_turn)
-        troubled = self._session.blocked_by is not None or (self.run is not None and self.run.blocked_by is not None)
+        snapshot, own = shown.session.snapshot(), shown.own_run
+        running = snapshot.status is TurnStatus.RUNNING and not shown.follows
+        self.query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running)
+        self._list_sent()
+        self._drawing.draw_permitted(snapshot)
+        if shown.any_run is not None:
+            shown.any_run.update()
+        failed = snapshot.status is TurnStatus.FAILED and not shown.follows
+        failed = failed and not (own is not None and own.owns_last_turn)
+        troubled = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self.composer.retry_offered = failed or troubled
-        self.show_banner(snapshot, failed=failed)
-        self._asking.offer(snapshot)
-
-    def show_banner(self, snapshot: "Snapshot", *, failed: bool) -> None:
-        """Show the most urgent thing that needs the user, or hide the banner."""
-        text, tone = self._banner(snapshot, failed=failed)
+        dialog = self._dialogs.any_open
+        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._elsewhere)
         self.query_one(Banner).say(text, tone=tone, standing=snapshot.concern)
+        self._dialogs.offer(snapshot)
 
-    def _banner(self, snapshot: "Snapshot", *, failed: bool) -> banner_text.Said:
-        if self._reading is not None:
-            return self._reading.banner(snapshot)
-        if self._desk is not None and (hindered := self._desk.hindrance()):
-            return hindered, "error" if self._desk.run.blocked_by else "quiet"
-        if trouble := self.host.workspace_trouble():
-            return banner_text.no_tool_works(trouble)
-        if snapshot.pending and windows.open_approval(self.app) is None:
-            return banner_text.calls_waiting(snapshot.pending)
-        if self._desk is not None and (asked := self._desk.banner()):
-            return asked, "waiting"
-        if failed:
-            return banner_text.turn_failed()
-        if snapshot.registry:
-            return banner_text.of_registry(snapshot.registry)
-        if self._elsewhere and not snapshot.messages:
-            return banner_text.waits_elsewhere(self._elsewhere)
-        begun = bool(snapshot.messages) or snapshot.status is not None
-        return banner_text.NOTHING if begun else banner_text.greeting(snapshot)
+    def _list_sent(self) -> None:
+        if self.is_attached:
+            self._sending.list_in(self.query_one(QueuedMessages))
 
-    # Keys to calls
+    # Sending
 
-    @on(Composer.Stop)
-    async def stop(self, message: Composer.Stop) -> None:
-        """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
+    @on(Composer.Submitted)
+    def submitted(self, message: Composer.Submitted) -> None:
+        """Submit a message or a slash command. Before a session is open, keep it until then."""
         message.stop()
-        self.clear_selection()
-        if self._session is not None and not await self._session.cancel():
-            self.update_now()
+        if self._failed:
+            self.say("There is no conversation to send it to. ctrl+q quits; the message says why.")
+            self._sending.give_back(message.text)
+        elif self._sending.accepts():
+            self._start(self._submit(message.text), group="submit")
+        else:
+            self._sending.outbox.add(message.text)
+            self.set_timer(SHOWN_S, self._list_sent)
 
-    async def interrupt(self) -> str:
-        """Handle the first ctrl+c: stop a running turn, else move the text to the history. Return what was done."""
-        self._cleared = ""
-        if self._session is not None and self._answering(self._session) and await self._session.cancel():
-            return "Stopped."
-        if self.composer.text:
-            text = self.composer.take_text()
-            self._cleared = text
-            self.composer.add_history(text)
-            if self._host is not None:
-                self._host.remember(text)
-            return "The text is in the history (Up)."
-        return ""
+    def _submit(self, text: str) -> Callable[[], Awaitable[None]]:
+        self.composer.add_history(text)
+        self.context.host.remember(text)
+        return partial(self._command if is_command(text) else self._send, text)
 
-    def take_back_interrupt(self) -> None:
-        """Restore the text that the first ctrl+c cleared. The second one quits, so the text becomes a draft."""
-        if self._cleared and not self.composer.text:
-            self.composer.put(self._cleared)
+    async def _submit_unsent(self) -> None:
+        await self._sending.outbox.submit_all(lambda text: self._submit(text)())
 
-    def _answering(self, session: "SessionView") -> bool:
-        from chatops.domain.events import TurnStatus
+    async def _send(self, text: str) -> None:
+        # A user who sends a message wants to see the reply.
+        self._drawing.follow_end()
+        self.set_timer(SHOWN_S, self._list_sent)
+        try:
+            await self._sending.send(text)
+        except ChatopsError as error:
+            self.say(sentence(error))
+            self._sending.give_back(text)
 
-        return session.snapshot().status is TurnStatus.RUNNING
+    @on(Composer.TakeBack)
+    def take_back(self, message: Composer.TakeBack) -> None:
+        """Take the newest queued message back into the composer (Up with nothing typed)."""
+        message.stop()
+        self._start(self._sending.take_back, group="take back")
+
+    @on(Composer.ResumeQueue)
+    def resume_queue(self, message: Composer.ResumeQueue) -> None:
+        """Resume a queue that is on hold (Enter with nothing typed)."""
+        message.stop()
+        self._start(self._sending.resume_queue, group="submit")
+
+    @on(Composer.Retry)
+    def retry(self, message: Composer.Retry) -> None:
+        """Retry a failed turn (R)."""
+        message.stop()
+        self._drawing.follow_end()
+        self.run_command("/retry")
+
+    # Commands
+
+    def run_command(self, text: str) -> None:
+        """Run a slash command chosen elsewhere, as in the palette."""
+        self._start(partial(self._command, text), group="submit")
+
+    async def _command(self, text: str) -> None:
+        if not await self._perform(await run_command(self.context, text)):
+            self._sending.give_back(text)
+
+    async def _perform(self, replies: Replies) -> bool:
+        """Carry out the replies of a command. Return False if nothing was done, or could be done."""
+        try:
+            for reply in replies:
+                if reply is ScreenAction.GIVE_BACK:
+                    return False
+                await self._perform_one(reply)
+        except ChatopsError as error:
+            self.say(sentence(error))
+            return False
+        return True
+
+    async def _perform_one(self, reply: Reply) -> None:
+        match reply:
+            case Notify():
+                self.say(reply.text)
+            case ShowText():
+                self._show_text(reply.title, reply.text)
+            case ShowSession():
+                await self.change_session(reply.open())
+            case ShowStep():
+                self._show_step(reply.index)
+            case UseTheme():
+                self.app.theme = reply.name
+                await self.context.host.keep_theme(reply.name)
+            case Copy():
+                self.app.copy_to_clipboard(reply.text)
+            case Choose():
+                self._choose(reply)
+            case ScreenAction():
+                self._do(reply)
+            case _:
+                assert_never(reply)
+
+    def _do(self, what: ScreenAction) -> None:
+        actions = {
+            ScreenAction.HELP: self.show_help,
+            ScreenAction.TAKE_OVER: self.action_take_over,
+            ScreenAction.DECIDE: self.open_pending,
+            ScreenAction.STEPS: self.action_steps,
+            ScreenAction.QUIT: self._quit,
+        }
+        actions[what]()
+
+    def _quit(self) -> None:
+        self.app.run_worker(self.app.action_quit(), group="quit")
+
+    def _choose(self, reply: Choose) -> None:
+        async def chosen(key: str) -> None:
+            await self._perform(await reply.chosen(self.context, key))
+
+        def closed(key: str | None) -> None:
+            if key is not None and key != reply.current:
+                self._start(partial(chosen, key), group="picked")
+
+        self.app.push_screen(reply.picker, closed)
+
+    def _start(self, work: Callable[[], Awaitable[None]], *, group: str, exclusive: bool = False) -> None:
+        """Run `work` in the background, then update the screen. A ChatopsError becomes a notice."""
+
+        async def guarded() -> None:
+            try:
+                await work()
+            except ChatopsError as error:
+                self.say(sentence(error))
+            self.refresh_soon()
+
+        self.run_worker(guarded(), group=group, exclusive=exclusive)
+
+    # What is shown over the screen
+
+    def say(self, text: str) -> None:
+        """Show a notice for 6 seconds."""
+        self.app.notify(sanitize(text), markup=False, timeout=6)
+
+    def show_notices(self, notices: Sequence[Notification]) -> None:
+        """Show the notices above the message field, where they cover nothing."""
+        if self.is_attached:
+            self.query_one(Notices).show(notices)
+
+    def _show_text(self, title: str, text: str) -> None:
+        from chatops.tui.dialogs.text import TextScreen
+
+        self.app.push_screen(TextScreen(title, text=text))
+
+    def show_help(self, *, first: KeyGroup = "message") -> None:
+        """Show keys and commands, those of the place `first` before the others."""
+        from chatops.tui.commands.table import help_text
+
+        self._show_text("Help", help_text(first=first))
+
+    def action_help(self) -> None:
+        """Show the help (F1)."""
+        self.show_help()
+
+    def action_roles(self) -> None:
+        """Choose a role (ctrl+r)."""
+        if self.opened and self.is_active:
+            self._start(partial(self._command, "/role"), group="picker", exclusive=True)
+
+    def open_sessions(self) -> None:
+        """Let the user choose a session."""
+        self._start(partial(self._command, "/sessions"), group="sessions", exclusive=True)
+
+    def action_fold_panel(self) -> None:
+        """Fold the run's panel to one line, or open it (ctrl+t)."""
+        if (run := self._any_run) is not None:
+            run.toggle()
+
+    def action_steps(self) -> None:
+        """List the steps of the run and their outputs (ctrl+l)."""
+
+        async def chosen(context: Context, key: str) -> Replies:
+            return (ShowStep(int(key)),)
+
+        if (run := self._any_run) is not None and self.is_active:
+            self._choose(Choose(run.step_picker(), chosen))
+
+    def _show_step(self, index: int) -> None:
+        if (run := self._any_run) is not None:
+            self._show_text(*run.step_text(index))
+
+    @property
+    def _any_run(self) -> "RunPresenter | None":
+        return self._shown.any_run if self._shown is not None else None
 
     def action_pending(self) -> None:
         """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
-        if not self.opened or self._changing:
+        if not self.opened or self._switcher.changing:
             self._pending_asked = True
-        elif not self._asking.waits_here:
-            self.run_worker(self._asking.open_elsewhere(), group="sessions", exclusive=True)
-        else:
+        elif self._dialogs.waits_here:
             self.open_pending()
+        else:
+            self._start(self._open_pending_elsewhere, group="sessions", exclusive=True)
 
     def _show_pending_if_asked(self) -> None:
         """Act on ctrl+g that was pressed while the session was being opened."""
@@ -376,13 +497,115 @@ class ChatScreen(ChatSending):
         if asked:
             self.action_pending()
 
-    def action_take_over(self) -> None:
-        """Take over a session that is open elsewhere (F2)."""
-        if self._reading is not None:
-            self._reading.take_over()
-        elif self.opened:
-            self.say("This conversation is open here already.")
-
     def open_pending(self) -> None:
         """Open the dialog for what needs the user's decision. At most one dialog is open."""
-        self._asking.open()
+        if refused := self._dialogs.open():
+            self.say(refused)
+
+    async def _open_pending_elsewhere(self) -> None:
+        """Go to the session of this workspace that has something to decide."""
+        context = self.context
+        waiting = await context.host.waiting()
+        if waiting is None or waiting == context.session.snapshot().session_id:
+            self.say("Nothing is pending.")
+            return
+        await self.change_session(context.host.open_session(waiting))
+        if self._dialogs.waits_here:
+            # It does not open by itself over a draft.
+            self.open_pending()
+
+    # Stopping
+
+    @on(Composer.Stop)
+    async def stop(self, message: Composer.Stop) -> None:
+        """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
+        message.stop()
+        self.clear_selection()
+        if self._shown is not None and not await self._shown.session.cancel():
+            self.update_now()
+
+    async def interrupt(self) -> str:
+        """Handle the first ctrl+c: stop a running turn, else move the text to the history. Return what was done."""
+        from chatops.domain.events import TurnStatus
+
+        self._sending.aside = ""
+        session = self._shown.session if self._shown is not None else None
+        if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
+            return "Stopped."
+        return "The text is in the history (Up)." if self._sending.set_aside() else ""
+
+    def take_back_interrupt(self) -> None:
+        """Restore the text that the first ctrl+c cleared. The second one quits, so the text becomes a draft."""
+        self._sending.restore()
+
+    @on(Composer.Leave)
+    def leave_by_key(self, message: Composer.Leave) -> None:
+        """Quit on ctrl+d with nothing typed."""
+        message.stop()
+        self._quit()
+
+    # Keys and clicks that belong to another widget
+
+    @on(Composer.Scroll)
+    @on(Composer.Card)
+    def transcript_key(self, message: Composer.Scroll | Composer.Card) -> None:
+        """Scroll the transcript, or select and open tool cards, while the message field keeps the focus."""
+        message.stop()
+        self._drawing.press(message.key)
+
+    @on(Composer.Completing)
+    def completing(self, message: Composer.Completing) -> None:
+        """Offer, choose or close completions."""
+        message.stop()
+        self.drafts.changed()
+        if not message.key:
+            self.clear_selection()
+        if self._completer is None:
+            if not message.key and not any(sign in self.composer.text for sign in "/@"):
+                return
+            # Import the matcher and the command table only when a sign that needs them is typed.
+            from chatops.tui.commands.completion import Completer
+
+            self._completer = Completer(self.composer, self.query_one(Completions), lambda: self.context)
+        self._completer.handle(message.key)
+
+    def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
+        """Show how many blocks arrived below the view."""
+        message.stop()
+        line = self.query_one("#unseen", Static)
+        line.update(legend(f"↓ {message.count} new   ctrl+End shows the end"))
+        line.display = message.count > 0
+
+    def on_click(self, event: events.Click) -> None:
+        """Scroll to the end after a click on the line that counts new blocks."""
+        if event.widget is not None and event.widget.id == "unseen":
+            self._drawing.follow_end()
+
+    def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
+        """Show the output of the clicked step."""
+        message.stop()
+        self._show_step(message.step)
+
+    def on_workflow_panel_clicked(self, message: "WorkflowPanel.Clicked") -> None:
+        """Fold or open the panel after a click outside its steps."""
+        message.stop()
+        self.action_fold_panel()
+
+    def on_key(self, event: events.Key) -> None:
+        """Send a letter or Esc that no field took to the message field.
+
+        It was typed after a click moved the focus away, or before any widget had the focus.
+        """
+        if event.key == "escape":
+            event.stop()
+            self.composer.focus()
+            self.composer.post_message(Composer.Stop())
+        elif event.is_printable and event.character:
+            event.stop()
+            self.composer.focus()
+            self.composer.append_typed(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Insert a paste that no field took into the message field."""
+        event.stop()
+        self.composer.insert_paste(event.text)

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from chatops.tui.composer.composer import Composer
+
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
     from chatops.runtime.view import SessionView
     from chatops.tui.host import Host
-    from chatops.tui.screens.chat_face import ChatFace
 
 KEEP_S = 0.5
 """Seconds of typing that may be lost."""
@@ -22,8 +23,10 @@ _BETWEEN = "\n\n"
 class Drafts:
     """The draft of the open session. A draft of a session not stored yet moves with it when it is."""
 
-    def __init__(self, chat: "ChatFace") -> None:
-        self._chat = chat
+    def __init__(self, composer: Composer) -> None:
+        self._composer = composer
+        self._open: tuple[Host, SessionView] | None = None
+        self._followed = False
         self._due = False
         self._under: tuple[SessionId, bool] | None = None
         """The session a draft is stored under, and True if it is only followed here."""
@@ -37,62 +40,60 @@ class Drafts:
         """The messages sent and not stored yet, oldest first."""
         return [text for _, text in self._sending]
 
+    def show(self, host: "Host", session: "SessionView", *, followed: bool) -> None:
+        """Keep what is typed as the draft of this session from now on. `followed`: another process owns it."""
+        self._open, self._followed = (host, session), followed
+
     def recall(self) -> None:
         """Put stored drafts of the open session before the typed text, except those it already contains."""
-        chat, reading = self._chat, self._chat.reads_along
-        session_id, typed = chat.session.session_id, chat.composer.full_text
+        if self._open is None:
+            return
+        (host, session), reading = self._open, self._followed
+        session_id, typed = session.session_id, self._composer.full_text
         places = (True,) if reading else (False, True)
-        kept = [chat.host.draft(session_id, reading=place) for place in places]
+        kept = [host.draft(session_id, reading=place) for place in places]
         texts = [text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _holds(typed, text))]
         if texts:
-            chat.composer.put(_together(*texts, typed))
+            self._composer.put(_together(*texts, typed))
         self._under = (session_id, reading) if any(kept) else None
         if not reading and kept[-1]:
             self.keep()
-            chat.host.keep_draft(session_id, reading=True, text="")
+            host.keep_draft(session_id, reading=True, text="")
 
     def changed(self) -> None:
         """Store the draft soon, after something was typed or deleted."""
         if not self._due:
             self._due = True
-            self._chat.set_timer(KEEP_S, self.keep)
+            self._composer.set_timer(KEEP_S, self.keep)
 
     @contextmanager
     def until_stored(self, text: str) -> Iterator[None]:
-        """Treat `text` as part of the draft within this block, until the session has stored it."""
-        session, reading = self._chat.session, self._chat.reads_along
+        """Treat `text` as part of the open session's draft within this block, until the session has stored it."""
+        assert self._open is not None
+        (host, session), reading = self._open, self._followed
         self._sending.append((session, text))
         try:
             yield
         finally:
             self._sending.remove((session, text))
         self.keep()
-        if session is not self._chat.session:
-            self._forget(text, session.session_id, reading=reading)
-
-    def _forget(self, text: str, session_id: "SessionId", *, reading: bool) -> None:
-        """Remove a sent text from the draft of a session that was left while the text was being stored."""
-        kept = self._chat.host.draft(session_id, reading=reading)
-        if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
-            self._chat.host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
+        if session is not self._open[1]:
+            _forget(text, host, session.session_id, reading=reading)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
-        self._chat.composer.put(_together(text, self._chat.composer.full_text))
+        self._composer.put(_together(text, self._composer.full_text))
         self.keep()
 
-    def leave(self, text: str, session: "SessionView") -> None:
-        """Add `text` to the draft of a session that is no longer shown."""
-        leave_behind(text, self._chat.host, session)
-
     def keep(self) -> None:
-        """Store the current draft. Sent messages are no longer part of it."""
+        """Store the current draft. QueuedMessages messages are no longer part of it."""
         self._due = False
-        if not self._chat.opened or self.taking_back:
+        if self._open is None or self.taking_back:
             return
-        sent = [text for session, text in self._sending if session is self._chat.session]
-        text = _together(*sent, self._chat.composer.full_text)
-        host, session_id, reading = self._chat.host, self._chat.session.session_id, self._chat.reads_along
+        host, shown = self._open
+        sent = [text for session, text in self._sending if session is shown]
+        text = _together(*sent, self._composer.full_text)
+        session_id, reading = shown.session_id, self._followed
         before, now = self._under, (session_id, reading)
         # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
         # new owner.
@@ -111,6 +112,13 @@ def leave_behind(text: str, host: "Host", session: "SessionView") -> None:
     kept = host.draft(session_id, reading=reading)
     if text and not _holds(kept, text):
         host.keep_draft(session_id, reading=reading, text=_together(kept, text))
+
+
+def _forget(text: str, host: "Host", session_id: "SessionId", *, reading: bool) -> None:
+    """Remove a sent text from the draft of a session that was left while the text was being stored."""
+    kept = host.draft(session_id, reading=reading)
+    if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
+        host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
 
 
 def _holds(whole: str, text: str) -> bool:

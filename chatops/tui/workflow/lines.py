@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
-from chatops.tui.workflow.view import Check, Mark, RunView, StepView
+from chatops.tui.workflow.view import Check, RunView, StepMark, StepView
 
-Tone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
+SpanTone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
 HINTS = ("ctrl+l outputs, ctrl+t folds", "ctrl+t folds")
 """The longest hint that fits is shown."""
 _LONGEST_REASON = 400
@@ -23,7 +23,7 @@ class Span:
     """A part of a line. A click on it selects the step with the index `step`."""
 
     text: str
-    tone: Tone = "plain"
+    tone: SpanTone = "plain"
     step: int | None = None
 
 
@@ -33,7 +33,7 @@ Line = tuple[Span, ...]
 def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
     """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
-    parts = [view.word] if step is None or view.trouble or view.mark is not Mark.RUNNING else []
+    parts = [view.word] if step is None or view.trouble or view.mark is not StepMark.RUNNING else []
     if step is not None:
         parts.insert(0, f"{step.number}/{len(view.steps)} {one_line(step.name)}")
         parts += _progress(step)
@@ -167,9 +167,9 @@ def _validations(step: StepView) -> str:
 
 def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[Line]:
     """Return why the step, or its last attempt, was not accepted."""
-    if not step.detail or step.mark is Mark.DONE:
+    if not step.detail or step.mark is StepMark.DONE:
         return []
-    tone: Tone = "bad" if step.mark is Mark.FAILED else "muted"
+    tone: SpanTone = "bad" if step.mark is StepMark.FAILED else "muted"
     text = one_line(step.detail[:_LONGEST_REASON])
     parts = textwrap.wrap(text, max(1, width - 4)) or [""]
     if len(parts) > most:
@@ -187,7 +187,7 @@ def _checks(label: str, checks: Sequence[Check], *, width: int, signs: Symbols) 
 
 def _check(check: Check, signs: Symbols, *, label: str = "") -> Iterator[Span]:
     yield Span(f"{_sign(check.mark, signs)} ", _tone(check.mark))
-    yield Span(f"{label}{one_line(check.name)}", "muted" if check.mark is Mark.WAITING else "plain")
+    yield Span(f"{label}{one_line(check.name)}", "muted" if check.mark is StepMark.WAITING else "plain")
     if check.about:
         yield Span(f" {one_line(check.about)}", "muted")
 
@@ -199,33 +199,33 @@ def _trouble(view: RunView, *, width: int) -> list[Line]:
     return [(Span(part, "bad"),) for part in parts[:3]]
 
 
-def _sign(mark: Mark, signs: Symbols) -> str:
+def _sign(mark: StepMark, signs: Symbols) -> str:
     match mark:
-        case Mark.WAITING:
+        case StepMark.WAITING:
             return signs.dot
-        case Mark.RUNNING:
+        case StepMark.RUNNING:
             return signs.folded
-        case Mark.ASKING:
+        case StepMark.ASKING:
             return signs.waiting
-        case Mark.DONE:
+        case StepMark.DONE:
             return signs.done
-        case Mark.FAILED:
+        case StepMark.FAILED:
             return signs.failed
-        case Mark.SKIPPED:
+        case StepMark.SKIPPED:
             return signs.minus
 
 
-def _tone(mark: Mark) -> Tone:
+def _tone(mark: StepMark) -> SpanTone:
     match mark:
-        case Mark.WAITING | Mark.SKIPPED:
+        case StepMark.WAITING | StepMark.SKIPPED:
             return "muted"
-        case Mark.RUNNING:
+        case StepMark.RUNNING:
             return "strong"
-        case Mark.ASKING:
+        case StepMark.ASKING:
             return "warn"
-        case Mark.DONE:
+        case StepMark.DONE:
             return "good"
-        case Mark.FAILED:
+        case StepMark.FAILED:
             return "bad"
 
 

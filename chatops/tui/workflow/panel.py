@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.theme import Symbols, symbols_for
-from chatops.tui.workflow.lines import Line, Tone, above, beside, folded
+from chatops.tui.workflow.lines import Line, SpanTone, above, beside, folded
 from chatops.tui.workflow.view import RunView
 
 WIDE, TALL = 118, 22
@@ -147,7 +147,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
     def _styled(self, line: Line) -> list[Content]:
         return [Content.styled(span.text, self._style(span.tone)) for span in line]
 
-    def _style(self, tone: Tone) -> Style:
+    def _style(self, tone: SpanTone) -> Style:
         return self.get_visual_style(f"workflow--{tone}")
 
     def on_resize(self) -> None:

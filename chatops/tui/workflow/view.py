@@ -3,6 +3,7 @@
 Nothing is collected from events, so a run that was reopened is drawn like one that was watched from the start.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,7 +29,7 @@ from chatops.engine.workflow.state import (
 from chatops.policy.workflow import PatternGate, StepSpec
 
 
-class Mark(StrEnum):
+class StepMark(StrEnum):
     """The state of a run, a step, a validation or a gate."""
 
     WAITING = "waiting"
@@ -46,7 +47,7 @@ class Check:
     """A validation or a gate of the present attempt."""
 
     name: str
-    mark: Mark
+    mark: StepMark
     about: str = ""
     """The subject of a validation: ``id="a"``."""
 
@@ -57,7 +58,7 @@ class StepView:
 
     number: int
     name: str
-    mark: Mark
+    mark: StepMark
     word: str = ""
     """The word beside the mark, such as ``to review``, ``waits for you`` or ``failed``."""
     attempt: int = 0
@@ -80,12 +81,12 @@ class StepView:
     @property
     def passed(self) -> int:
         """Number of validations that have passed."""
-        return sum(1 for one in self.validations if one.mark is Mark.DONE)
+        return sum(1 for one in self.validations if one.mark is StepMark.DONE)
 
     @property
     def failing(self) -> tuple[Check, ...]:
         """Validations that were called and do not hold."""
-        return tuple(one for one in self.validations if one.mark is Mark.FAILED)
+        return tuple(one for one in self.validations if one.mark is StepMark.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class RunView:
 
     workflow: str
     word: str
-    mark: Mark
+    mark: StepMark
     steps: tuple[StepView, ...]
     at: int | None
     tokens: int | None = None
@@ -106,25 +107,25 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class CurrentStep:
     """The state of the step that the run is at."""
 
-    mark: Mark
+    mark: StepMark
     word: str
     working: bool
 
 
 _ASKED = {
-    ReviewReason.REVIEW: At(mark=Mark.ASKING, word="to review", working=False),
-    ReviewReason.FAILED: At(mark=Mark.FAILED, word="failed", working=False),
-    ReviewReason.UNANSWERED: At(mark=Mark.ASKING, word="no model could be asked", working=False),
-    ReviewReason.STOPPED: At(mark=Mark.ASKING, word="stopped", working=False),
+    ReviewReason.REVIEW: CurrentStep(mark=StepMark.ASKING, word="to review", working=False),
+    ReviewReason.FAILED: CurrentStep(mark=StepMark.FAILED, word="failed", working=False),
+    ReviewReason.UNANSWERED: CurrentStep(mark=StepMark.ASKING, word="no model could be asked", working=False),
+    ReviewReason.STOPPED: CurrentStep(mark=StepMark.ASKING, word="stopped", working=False),
 }
 _STANDS = {
-    Stand.PASSED: Mark.DONE,
-    Stand.FAILED: Mark.FAILED,
-    Stand.STALE: Mark.FAILED,
-    Stand.NEVER: Mark.WAITING,
+    Stand.PASSED: StepMark.DONE,
+    Stand.FAILED: StepMark.FAILED,
+    Stand.STALE: StepMark.FAILED,
+    Stand.NEVER: StepMark.WAITING,
 }
 
 
@@ -135,13 +136,13 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
     """
     phase = run.phase
     present = _present(phase, turn)
-    at = standing_at(phase, turn)
+    at = current_step(phase, turn)
     steps = tuple(
         replace(_step(run, index, present, at), seconds=_seconds(seconds, index))
         for index in range(len(run.spec.steps))
     )
     if trouble and not isinstance(phase, RunFinished):
-        at = At(mark=Mark.FAILED, word="does not go on", working=False)
+        at = CurrentStep(mark=StepMark.FAILED, word="does not go on", working=False)
     return RunView(
         workflow=run.spec.name,
         word=at.word or at.mark.value,
@@ -155,19 +156,19 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
     )
 
 
-def standing_at(phase: RunPhase, turn: TurnState | None) -> At:
+def current_step(phase: RunPhase, turn: TurnState | None) -> CurrentStep:
     """Return the state of the current step; for a run that is over, that of the run."""
     match phase:
         case RunningStep() | CheckingGate():
             present = _present(phase, turn)
             if present is not None and turn_status(present) is TurnStatus.PAUSED:
-                return At(mark=Mark.ASKING, word="decision pending", working=False)
-            return At(mark=Mark.RUNNING, word="running", working=True)
+                return CurrentStep(mark=StepMark.ASKING, word="decision pending", working=False)
+            return CurrentStep(mark=StepMark.RUNNING, word="running", working=True)
         case AwaitingReview(reason=reason):
             return _ASKED[reason]
         case RunFinished(result=result):
-            mark = Mark.DONE if result is RunResult.ANSWERED else Mark.FAILED
-            return At(mark=mark, word=result.value, working=False)
+            mark = StepMark.DONE if result is RunResult.ANSWERED else StepMark.FAILED
+            return CurrentStep(mark=mark, word=result.value, working=False)
         case _ as never:
             assert_never(never)
 
@@ -179,7 +180,7 @@ def _present(phase: RunPhase, turn: TurnState | None) -> TurnState | None:
     return turn if turn.turn_id == phase.turn_id else None
 
 
-def _step(run: WorkflowState, index: int, present: TurnState | None, at: At) -> StepView:
+def _step(run: WorkflowState, index: int, present: TurnState | None, at: CurrentStep) -> StepView:
     spec, phase = run.spec.step(index), run.phase
     records = [one for one in run.attempts if one.step == index]
     here = not isinstance(phase, RunFinished) and phase.step == index
@@ -189,7 +190,7 @@ def _step(run: WorkflowState, index: int, present: TurnState | None, at: At) -> 
     known = StepView(
         number=index + 1,
         name=spec.name,
-        mark=Mark.WAITING,
+        mark=StepMark.WAITING,
         attempt=max(attempts, default=0),
         attempts=spec.max_attempts,
         tokens=_tokens([*(one.usage for one in records), present.usage if here and present is not None else None]),
@@ -202,7 +203,7 @@ def _step(run: WorkflowState, index: int, present: TurnState | None, at: At) -> 
         return _here(known, spec, run, present, at)
     if isinstance(phase, RunFinished) and index == len(run.outputs):
         # The run ended at this step, which has no result.
-        return replace(known, mark=Mark.FAILED, word=phase.result.value, gates=_gates(spec, records, known.attempt))
+        return replace(known, mark=StepMark.FAILED, word=phase.result.value, gates=_gates(spec, records, known.attempt))
     return known
 
 
@@ -216,20 +217,20 @@ def _last_reason(records: Sequence[AttemptRecord], *, before: int) -> str:
 
 def _over(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence[AttemptRecord]) -> StepView:
     if output.skipped:
-        return replace(known, mark=Mark.SKIPPED, word="skipped", detail=output.detail)
+        return replace(known, mark=StepMark.SKIPPED, word="skipped", detail=output.detail)
     if output.failed:
         gates = _gates(spec, records, known.attempt)
-        return replace(known, mark=Mark.FAILED, word="failed", detail=output.detail, gates=gates)
+        return replace(known, mark=StepMark.FAILED, word="failed", detail=output.detail, gates=gates)
     return replace(
         known,
-        mark=Mark.DONE,
+        mark=StepMark.DONE,
         detail="",
         validations=_all_passed(spec),
         gates=_gates(spec, records, known.attempt, answered=True),
     )
 
 
-def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: At) -> StepView:
+def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: CurrentStep) -> StepView:
     phase = run.phase
     records = [one for one in run.attempts if one.step == known.number - 1]
     answered = (
@@ -240,7 +241,7 @@ def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnStat
     gates = _gates(spec, records, known.attempt, answered=answered)
     if isinstance(phase, CheckingGate):
         gates = tuple(replace(one, mark=at.mark) if i == phase.gate else one for i, one in enumerate(gates))
-    shown = replace(known, mark=at.mark, word="" if at.mark is Mark.RUNNING else at.word, gates=gates)
+    shown = replace(known, mark=at.mark, word="" if at.mark is StepMark.RUNNING else at.word, gates=gates)
     if isinstance(phase, AwaitingReview) and phase.detail:
         shown = replace(shown, detail=phase.detail)
     if answered:
@@ -263,7 +264,7 @@ def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
 
 def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[Check, ...]:
     if turn is None or turn.contract is None:
-        return tuple(Check(name=one.tool, mark=Mark.WAITING) for one in spec.validations)
+        return tuple(Check(name=one.tool, mark=StepMark.WAITING) for one in spec.validations)
     return tuple(_validation(one) for one in standings(turn.contract, turn.messages, turn.grant))
 
 
@@ -275,7 +276,7 @@ def _validation(standing: Standing) -> Check:
 
 
 def _all_passed(spec: StepSpec) -> tuple[Check, ...]:
-    return tuple(Check(name=one.tool, mark=Mark.DONE) for one in spec.validations)
+    return tuple(Check(name=one.tool, mark=StepMark.DONE) for one in spec.validations)
 
 
 def _gates(
@@ -289,21 +290,21 @@ def _gates(
     shown: list[Check] = []
     for gate in spec.gates:
         if isinstance(gate, PatternGate):
-            mark = Mark.DONE if answered else Mark.WAITING
+            mark = StepMark.DONE if answered else StepMark.WAITING
         else:
             mark = _gate_mark(tried.get(gate.name))
         shown.append(Check(name=gate.name, mark=mark))
     return tuple(shown)
 
 
-def _gate_mark(status: TurnStatus | None) -> Mark:
+def _gate_mark(status: TurnStatus | None) -> StepMark:
     match status:
         case TurnStatus.ANSWERED:
-            return Mark.DONE
+            return StepMark.DONE
         case TurnStatus.FAILED | TurnStatus.LIMIT:
-            return Mark.FAILED
+            return StepMark.FAILED
         case _:
-            return Mark.WAITING
+            return StepMark.WAITING
 
 
 def _seconds(seconds: Sequence[float], index: int) -> float | None:
@@ -313,3 +314,46 @@ def _seconds(seconds: Sequence[float], index: int) -> float | None:
 def _tokens(parts: Sequence[Usage | None]) -> int | None:
     counted = [one.input_tokens + one.output_tokens for one in parts if one is not None]
     return sum(counted) if counted else None
+
+
+class StepClock:
+    """Adds up seconds per step. All times are monotonic seconds."""
+
+    def __init__(self, count: int, seconds: Sequence[float] = ()) -> None:
+        """Create a clock for `count` steps. `seconds` are the times stored when the run was last shown."""
+        known = [*seconds, *([0.0] * count)]
+        self._seconds = known[:count]
+        self._step: int | None = None
+        self._since = 0.0
+
+    def follow(self, step: int | None, *, now: float) -> bool:
+        """Count time for `step` from now on (None: for no step). Return True if the step has changed."""
+        if step == self._step:
+            return False
+        if self._step is not None:
+            self._seconds[self._step] += max(0.0, now - self._since)
+        self._step, self._since = step, now
+        return True
+
+    def seconds(self, *, now: float) -> tuple[float, ...]:
+        """Return the seconds of each step, the present one up to now."""
+        shown = list(self._seconds)
+        if self._step is not None:
+            shown[self._step] += max(0.0, now - self._since)
+        return tuple(shown)
+
+
+def kept(seconds: Sequence[float]) -> str:
+    """Return the times as text, to be stored."""
+    return json.dumps([round(one, 1) for one in seconds])
+
+
+def recalled(text: str) -> tuple[float, ...]:
+    """Return the times from a text made by `kept`; empty if it cannot be read."""
+    try:
+        value = json.loads(text or "[]")
+    except ValueError:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, int | float) and one >= 0 for one in value):
+        return ()
+    return tuple(float(one) for one in value)

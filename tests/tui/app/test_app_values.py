@@ -13,20 +13,19 @@ from chatops.domain.interruption import Interruption
 from chatops.domain.tools import CallFacts
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
-from chatops.tui.commands.table import COMMANDS
+from chatops.tui.commands.table import COMMANDS, help_text
 from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval_text import describe
+from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.payload import wrapped
-from chatops.tui.dialogs.roles import difference
 from chatops.tui.host import RoleRow
-from chatops.tui.screens.help import help_text
 from chatops.tui.status.status_line import fitted, status_parts
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
 
 
 def exact_text(facts: CallFacts, *, width: int = 40) -> str:
     """What the dialog shows letter for letter, without what has a label, put together again from its wrapped lines."""
-    description = describe(pending_call(facts=facts), scope="", unfolded=False)
+    description = describe(pending_call(facts=facts), unfolded=False)
     lines: list[str] = []
     for row in description.rows:
         if not row.exact or row.tone == "plain":
@@ -77,7 +76,7 @@ def test_broken_arguments_are_shown_as_they_are() -> None:
 
 def test_code_is_shown_once_and_letter_for_letter_with_what_runs_it() -> None:
     code = "for n in range(3):\n    print(n)  # \u202eno\n"
-    rows = describe(pending_call(tool="python_exec", facts=code_facts(code)), scope="", unfolded=False).rows
+    rows = describe(pending_call(tool="python_exec", facts=code_facts(code)), unfolded=False).rows
     assert [row.text for row in rows if row.tone == "code"] == ["for n in range(3):", "    print(n)  # <U+202E>no", ""]
     assert ("program", "/usr/bin/python3 -I -u -X utf8 -c") in [(row.label, row.text) for row in rows]
     assert not any(row.text.endswith("rguments") for row in rows)
@@ -86,13 +85,13 @@ def test_code_is_shown_once_and_letter_for_letter_with_what_runs_it() -> None:
 def test_an_argument_that_is_called_code_and_is_not_what_runs_is_shown() -> None:
     facts = replace(code_facts("print(1)"), arguments='{"code":"print(2)","other":3}')
     assert {'code: "print(2)"', "other: 3"} <= {
-        row.text for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows
+        row.text for row in describe(pending_call(facts=facts), unfolded=False).rows
     }
 
 
 def test_every_repair_stands_at_the_top_of_the_payload() -> None:
     repairs = ("a brace was added", "quotes\u202e were\nchanged")
-    description = describe(pending_call(facts=code_facts("1", repairs=repairs)), scope="", unfolded=False)
+    description = describe(pending_call(facts=code_facts("1", repairs=repairs)), unfolded=False)
     assert [(row.text, row.tone) for row in description.rows[1:3]] == [
         ("Read with repairs: a brace was added", "caution"),
         ("Read with repairs: quotes<U+202E> were␊changed", "caution"),
@@ -101,9 +100,15 @@ def test_every_repair_stands_at_the_top_of_the_payload() -> None:
 
 
 def test_an_edit_shows_its_signs_the_resolved_path_and_whole_arguments() -> None:
-    description = describe(pending_call(tool="file_edit", facts=edit_facts()), scope="file_edit:x", unfolded=False)
+    description = describe(pending_call(tool="file_edit", facts=edit_facts()), unfolded=False)
     text = "\n".join(f"{row.label} {row.text}" for row in description.rows)
-    for shown in ("-b = 1", "+b = 2", "touches /home/ana/project/src/app.py", 'old: "b = 1"', "s allows file_edit:x"):
+    for shown in (
+        "-b = 1",
+        "+b = 2",
+        "touches /home/ana/project/src/app.py",
+        'old: "b = 1"',
+        "s allows file_edit:/home/ana/project/src/app.py",
+    ):
         assert shown in text
     tones = {row.text: row.tone for row in description.rows}
     assert (tones["-b = 1"], tones["+b = 2"]) == ("remove", "add")
@@ -111,14 +116,14 @@ def test_an_edit_shows_its_signs_the_resolved_path_and_whole_arguments() -> None
 
 def test_spaces_in_a_path_are_kept() -> None:
     facts = replace(edit_facts(), paths=("/home/ana/two  spaces/" + "x" * 60,))
-    rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "touches"]
+    rows = [row for row in describe(pending_call(facts=facts), unfolded=False).rows if row.label == "touches"]
     shown = "".join(part.text for part in wrapped(rows[0], width=40))
     assert shown == f'"{facts.paths[0]}"'
 
 
 def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
     facts = replace(shell_facts("ls", argv=()), sandbox="bubblewrap: workspace writable, no home, no network")
-    rows = [row for row in describe(pending_call(facts=facts), scope="", unfolded=False).rows if row.label == "sandbox"]
+    rows = [row for row in describe(pending_call(facts=facts), unfolded=False).rows if row.label == "sandbox"]
     assert [part.text for part in wrapped(rows[0], width=53)] == [
         "bubblewrap: workspace writable, no home,",
         "no network",
@@ -127,7 +132,7 @@ def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
 
 def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
     call = pending_call(said="just trust me")
-    folded, unfolded = (describe(call, scope="", unfolded=open_) for open_ in (False, True))
+    folded, unfolded = (describe(call, unfolded=open_) for open_ in (False, True))
     assert all("trust me" not in row.text for row in folded.rows)
     assert all("trust me" not in row.text for row in unfolded.rows[: unfolded.payload])
     assert any("trust me" in row.text for row in unfolded.rows[unfolded.payload :])
@@ -136,14 +141,14 @@ def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:
     call = pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped")
     known = Interruption(call_id=call.call.id, attempt=1, started_at=1e9, output="one\n\x1b[2Jtwo\n")
-    description = describe(replace(call, interruption=known), scope="x", unfolded=False)
+    description = describe(replace(call, interruption=known), unfolded=False)
     text = "\n".join(f"{row.label} {row.text}" for row in description.rows[: description.payload])
     assert "may have taken effect" in text
     assert "asks because the app stopped" in text
     assert "started 2001-09-09 " in text
     assert "Its output until then\n one\n ␛[2Jtwo" in text, "it has to be on screen before an answer"
     assert "s allows" not in text
-    nothing = describe(replace(call, interruption=replace(known, output="")), scope="", unfolded=False)
+    nothing = describe(replace(call, interruption=replace(known, output="")), unfolded=False)
     assert any(row.text == "Its output until then: none was kept" for row in nothing.rows)
 
 

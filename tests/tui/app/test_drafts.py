@@ -5,8 +5,9 @@ from threading import Event
 from typing import cast
 
 from chatops.domain.ids import SessionId
+from chatops.runtime.view import SessionView
 from chatops.runtime.worker import WorkerThread
-from chatops.tui.screens.chat_face import ChatFace
+from chatops.tui.composer.composer import Composer
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.stored import Settings
 from tests.store.memory_store import MemoryStore
@@ -40,15 +41,23 @@ class Window:
     reads_along: bool = False
     session: Open = field(default_factory=Open)
     composer: Typed = field(default_factory=Typed)
-    opened: bool = True
 
     def __post_init__(self) -> None:
-        self.drafts = Drafts(cast(ChatFace, self))
+        self.drafts = Drafts(cast(Composer, self.composer))
+        self.shows(self.session)
         self.drafts.recall()
 
     @property
     def text(self) -> str:
         return self.composer.full_text
+
+    def shows(self, session: Open) -> None:
+        self.session = session
+        self.drafts.show(self.host, cast(SessionView, session), followed=self.reads_along)
+
+    def reads(self, along: bool) -> None:
+        self.reads_along = along
+        self.shows(self.session)
 
     def types(self, text: str) -> None:
         self.composer.full_text = text
@@ -79,9 +88,9 @@ def test_who_takes_over_gets_what_was_typed_there_before_what_is_typed_here() ->
     first, second = Window(host), Window(host, reads_along=True)
     first.types("there")
     second.types("here")
-    first.reads_along = True
+    first.reads(along=True)
     first.drafts.keep()
-    second.reads_along = False
+    second.reads(along=False)
     second.drafts.recall()
     assert second.text == "there\n\nhere"
     second.types("")
@@ -93,7 +102,7 @@ def test_taking_over_changes_nothing_where_nothing_was_typed() -> None:
     host = FakeHost()
     window = Window(host, reads_along=True)
     window.types("here")
-    window.reads_along = False
+    window.reads(along=False)
     window.drafts.recall()
     assert window.text == "here"
     assert (host.drafts[ONE], host.read_along_drafts[ONE]) == ("here", "")
@@ -127,7 +136,8 @@ def test_what_is_stored_after_its_conversation_was_left_is_no_draft_in_any() -> 
     with window.drafts.until_stored("sent"):
         window.types("typed on")
         assert window.host.drafts == {ONE: "sent\n\ntyped on"}, "until it is stored it could be lost"
-        window.session, window.composer.full_text = Open(OTHER), ""
+        window.shows(Open(OTHER))
+        window.composer.full_text = ""
         window.drafts.recall()
         window.types("elsewhere")
         assert window.host.drafts[OTHER] == "elsewhere"

@@ -6,7 +6,6 @@ import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -15,8 +14,8 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session
 from chatops.tui.commands.dispatch import run_command
-from chatops.tui.commands.face import Face
-from chatops.tui.dialogs.roles import model_choices
+from chatops.tui.commands.replies import Context, Notify, ScreenAction, ShowText
+from chatops.tui.dialogs.choices import model_choices
 from chatops.wiring import background
 from chatops.wiring.app import App
 from chatops.wiring.host import TuiHost
@@ -33,15 +32,18 @@ class Desk:
     said: str = ""
     shown: str = ""
 
-    def say(self, text: str) -> None:
-        self.said = text
-
-    def show_text(self, title: str, *, text: str) -> None:
-        self.shown = text
-
     async def type(self, text: str) -> bool:
-        """Run a slash command."""
-        return await run_command(cast("Face", self), text)
+        """Run a slash command. False if it was refused."""
+        replies = await run_command(Context(opened=(self.session, self.host)), text)
+        for reply in replies:
+            match reply:
+                case Notify():
+                    self.said = reply.text
+                case ShowText():
+                    self.shown = reply.text
+                case _:
+                    pass
+        return ScreenAction.GIVE_BACK not in replies
 
     async def send(self, text: str) -> None:
         """Send a message and wait for the answer."""

@@ -160,5 +160,5 @@ async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() 
         async def taken() -> SessionView:
             return running.session
 
-        await chat.exchange(taken())
+        await chat._switcher.exchange(taken())
         assert chat.composer.text == "not here"

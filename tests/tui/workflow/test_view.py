@@ -8,10 +8,9 @@ from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, V
 from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
-from chatops.tui.workflow.clock import StepClock, kept, recalled
 from chatops.tui.workflow.lines import Line, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
-from chatops.tui.workflow.view import Check, Mark, RunView, StepView, view_of
+from chatops.tui.workflow.view import Check, RunView, StepClock, StepMark, StepView, kept, recalled, view_of
 from tests.support.runs import RUN, Played, flow, step
 
 BY_ID = Validation(tool="validate_full", subject=(Subject(argument="id", pointer="/id"),))
@@ -66,14 +65,14 @@ def test_iterations_count_up_to_the_closing_call() -> None:
 def test_validations_are_named_with_how_they_stand() -> None:
     played = at_configure()
     assert seen(played).steps[1].validations == (
-        Check(name="validate_minimal", mark=Mark.WAITING),
-        Check(name="validate_full", mark=Mark.WAITING),
+        Check(name="validate_minimal", mark=StepMark.WAITING),
+        Check(name="validate_full", mark=StepMark.WAITING),
     )
     played.calls("validate_minimal")
     played.calls("validate_full", BAD, id="a")
     now = seen(played).steps[1]
     assert (now.passed, len(now.validations)) == (1, 2)
-    assert now.failing == (Check(name="validate_full", mark=Mark.FAILED, about='id="a"'),)
+    assert now.failing == (Check(name="validate_full", mark=StepMark.FAILED, about='id="a"'),)
     played.calls("configure")
     stale = seen(played).steps[1].failing
     assert [one.name for one in stale] == ["validate_minimal", "validate_full"]
@@ -91,8 +90,13 @@ def accepted_up_to_the_gate() -> Played:
 def test_a_gate_s_command_that_waits_for_a_person_is_asked_about() -> None:
     view = seen(accepted_up_to_the_gate())
     now = view.steps[1]
-    assert (view.word, view.working, now.mark, now.word) == ("decision pending", False, Mark.ASKING, "decision pending")
-    assert [(one.name, one.mark) for one in now.gates] == [("tidy", Mark.DONE), ("tests", Mark.ASKING)]
+    assert (view.word, view.working, now.mark, now.word) == (
+        "decision pending",
+        False,
+        StepMark.ASKING,
+        "decision pending",
+    )
+    assert [(one.name, one.mark) for one in now.gates] == [("tidy", StepMark.DONE), ("tests", StepMark.ASKING)]
     assert now.passed == 2
     assert now.iteration == 0, "no model is at work"
 
@@ -100,11 +104,11 @@ def test_a_gate_s_command_that_waits_for_a_person_is_asked_about() -> None:
 def test_a_gate_that_does_not_pass_costs_an_attempt_and_the_next_one_begins_anew() -> None:
     played = accepted_up_to_the_gate()
     played.approves()
-    assert [one.mark for one in seen(played).steps[1].gates] == [Mark.DONE, Mark.RUNNING]
+    assert [one.mark for one in seen(played).steps[1].gates] == [StepMark.DONE, StepMark.RUNNING]
     played.returns("1 failed", Outcome.FAILED)
     now = seen(played).steps[1]
-    assert (now.attempt, now.attempts, now.mark) == (2, 3, Mark.RUNNING)
-    assert [one.mark for one in now.gates] == [Mark.WAITING, Mark.WAITING]
+    assert (now.attempt, now.attempts, now.mark) == (2, 3, StepMark.RUNNING)
+    assert [one.mark for one in now.gates] == [StepMark.WAITING, StepMark.WAITING]
     assert now.detail.startswith("attempt 1: ")
     assert "1 failed" in now.detail
 
@@ -116,7 +120,7 @@ def test_an_accepted_step_is_done_with_all_that_it_had_to_pass() -> None:
     view = seen(played)
     assert marks(view) == ["done", "done", "running"]
     done = view.steps[1]
-    assert {one.mark for one in (*done.validations, *done.gates)} == {Mark.DONE}
+    assert {one.mark for one in (*done.validations, *done.gates)} == {StepMark.DONE}
     assert done.detail == ""
     assert done.tokens == 3 * 1_234
     assert view.tokens == 4 * 1_234
@@ -151,7 +155,7 @@ def test_what_waits_for_a_review_says_so_and_no_time_passes() -> None:
     played.answers("a text")
     view = seen(played)
     assert (view.word, view.working, view.steps[0].word) == ("to review", False, "to review")
-    assert [one.mark for one in view.steps[0].gates] == [Mark.DONE]
+    assert [one.mark for one in view.steps[0].gates] == [StepMark.DONE]
     played.reviews(TryAgain(told="shorter"))
     assert marks(seen(played)) == ["running", "waiting"]
     played.answers("text")
@@ -164,27 +168,27 @@ def test_a_failed_step_says_why_and_a_skipped_one_too() -> None:
     played = Played(flow(asks, step("tell"))).begin()
     played.gives_up("no key")
     view = seen(played)
-    assert (view.steps[0].mark, view.steps[0].word, view.steps[0].detail) == (Mark.FAILED, "failed", "no key")
+    assert (view.steps[0].mark, view.steps[0].word, view.steps[0].detail) == (StepMark.FAILED, "failed", "no key")
     played.reviews(Skip())
     view = seen(played)
-    assert (view.steps[0].mark, view.steps[0].detail) == (Mark.SKIPPED, "no key")
+    assert (view.steps[0].mark, view.steps[0].detail) == (StepMark.SKIPPED, "no key")
     assert view.at == 1
 
 
 def test_a_stopped_step_waits_for_a_word() -> None:
     played = three()
     played.stops()
-    assert (seen(played).word, seen(played).steps[0].mark) == ("stopped", Mark.ASKING)
+    assert (seen(played).word, seen(played).steps[0].mark) == ("stopped", StepMark.ASKING)
 
 
 def test_a_run_that_is_over_is_at_no_step() -> None:
     played = Played(flow(step("only", max_attempts=1))).begin()
     played.gives_up("no key")
     view = seen(played)
-    assert (view.at, view.word, view.mark, marks(view)) == (None, "failed", Mark.FAILED, ["failed"])
+    assert (view.at, view.word, view.mark, marks(view)) == (None, "failed", StepMark.FAILED, ["failed"])
     ended = Played(flow(step("only"))).begin()
     ended.answers("good")
-    assert (seen(ended).word, seen(ended).mark) == ("answered", Mark.DONE)
+    assert (seen(ended).word, seen(ended).mark) == ("answered", StepMark.DONE)
     stopped = three()
     stopped.cancels()
     view = seen(stopped)
@@ -346,4 +350,4 @@ def test_the_list_names_workflows_runs_and_what_cannot_be_used() -> None:
 
 
 def test_a_step_view_without_validations_fails_none() -> None:
-    assert StepView(number=1, name="x", mark=Mark.WAITING).failing == ()
+    assert StepView(number=1, name="x", mark=StepMark.WAITING).failing == ()

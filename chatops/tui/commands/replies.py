@@ -1,0 +1,127 @@
+"""The interface between slash commands and the chat screen.
+
+A command never touches the screen. It gets the session and the host in a `Context`, acts on them, and returns replies:
+what the screen is to show or do next, in order. A reply that fails drops those after it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from chatops.domain.errors import ChatopsError
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+    from chatops.runtime.workflow import WorkflowRun
+    from chatops.tui.dialogs.picker import Picker
+    from chatops.tui.host import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The session and the host that a command acts on."""
+
+    opened: "tuple[SessionView, Host] | None"
+    """None while no session is open."""
+    run: "WorkflowRun | None" = None
+    """The session's workflow run, if it is executed here."""
+    steps: tuple[str, ...] | None = None
+    """Step names of the session's workflow run, executed here or followed; None if the session is no run."""
+    settings_refused: str = ""
+    """Why role, model and persona cannot be changed now; empty if they can."""
+    themes: tuple[str, ...] = ()
+    """The names of the available themes."""
+    theme: str = ""
+
+    @property
+    def session(self) -> "SessionView":
+        """The open session. Raises ChatopsError if it is still being opened."""
+        return self._opened()[0]
+
+    @property
+    def host(self) -> "Host":
+        """The host of the open session. Raises ChatopsError if the session is still being opened."""
+        return self._opened()[1]
+
+    def _opened(self) -> "tuple[SessionView, Host]":
+        if self.opened is None:
+            raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
+        return self.opened
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Show a notice."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowText:
+    """Show a text to read."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSession:
+    """Show the session that `open` returns. The present one is closed."""
+
+    open: Callable[[], "Awaitable[SessionView]"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowStep:
+    """Show the output of a step of the session's run."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseTheme:
+    """Switch the theme and store the choice."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy a text to the clipboard."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Let the user choose, then run `chosen` with the key of the choice. Choosing `current` does nothing."""
+
+    picker: "Picker"
+    chosen: "Handler"
+    current: str | None = None
+
+
+class ScreenAction(Enum):
+    """Replies without a value."""
+
+    HELP = "help"
+    TAKE_OVER = "take over"
+    DECIDE = "decide"
+    """Open the dialog for what is pending in the session."""
+    STEPS = "steps"
+    """Let the user choose a step of the session's run."""
+    GIVE_BACK = "give back"
+    """Put the command back into the message field, because nothing was done."""
+    QUIT = "quit"
+
+
+Reply = Notify | ShowText | ShowSession | ShowStep | UseTheme | Copy | Choose | ScreenAction
+Replies = Sequence[Reply]
+Handler = Callable[[Context, str], Awaitable[Replies]]
+"""Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""
+
+
+def sentence(error: ChatopsError) -> str:
+    """Return an error with its advice, for a notice."""
+    return f"{error} {error.advice}".strip()

@@ -1,0 +1,140 @@
+"""What the pickers offer: roles, models, personas, themes, sessions, and the steps of a run."""
+
+from collections.abc import Sequence
+
+from chatops.domain.sanitize import sanitize
+from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.host import ModelRow, RoleRow, SessionRow
+from chatops.tui.status.status_line import count
+from chatops.tui.workflow.lines import clock
+from chatops.tui.workflow.view import RunView, StepView
+
+_LONGEST_PREVIEW = 120
+
+
+def difference(before: RoleRow | None, after: RoleRow) -> str:
+    """Return the tools the model gains and loses, in one line such as ``+ web_search − shell_exec``."""
+    old = set(before.tools) if before else set()
+    new = set(after.tools)
+    parts = [f"+ {tool}" for tool in after.tools if tool not in old]
+    parts += [f"− {tool}" for tool in (before.tools if before else ()) if tool not in new]
+    return " ".join(parts) or "the same tools"
+
+
+def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
+    """Return the picker for the role that applies from the next model call on."""
+    now = next((row for row in roles if row.name == current), None)
+    choices = [
+        Choice(
+            key=row.name,
+            text=columns((row.name, 14), (row.model, 20), (", ".join(row.tools) or "no tools", 60)),
+            find=f"{row.name} {row.model} {' '.join(row.tools)}",
+            preview=_role_preview(now, row, current=current),
+            current=row.name == current,
+        )
+        for row in roles
+    ]
+    return Picker("Role", choices=choices, hint="from the next model call on", empty="No role of that name.")
+
+
+def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
+    tools = ", ".join(row.tools) or "no tools"
+    if row.name == current:
+        return f"in force: {tools}"
+    return f"{current} to {row.name}: {difference(now, row)}\nwould have: {tools}"
+
+
+def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
+    """Return the picker that pins a model. The first row leaves the choice to the role."""
+    return Picker("Model", choices=model_choices(models, current=current), empty="No model of that name.")
+
+
+def model_choices(models: Sequence[ModelRow], *, current: str) -> list[Choice]:
+    """Return the rows of `model_picker`. A model that is not available here is marked."""
+    by_role = Choice(key="", text="as the role says", find="role default", preview="Each role uses its own model.")
+    return [by_role, *(_model(row, current=current) for row in models)]
+
+
+def _model(row: ModelRow, *, current: str) -> Choice:
+    return Choice(
+        key=row.name,
+        text=columns((row.name, 16), (row.label, 34), ("not available here" if row.missing else row.note, 24)),
+        find=f"{row.name} {row.label}",
+        preview=row.missing or "Every role uses it until you choose again.",
+        current=row.name == current,
+    )
+
+
+def name_picker(title: str, *, names: Sequence[str], current: str) -> Picker:
+    """Return a picker for plain names (personas, themes)."""
+    choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
+    return Picker(title, choices=choices, empty="None of that name.")
+
+
+def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
+    """Return the picker for a session to resume."""
+    choices = [
+        Choice(
+            key=row.id,
+            text=columns(
+                (row.title or "(untitled)", 30),
+                (row.when, 15),
+                (f"{row.messages} message{'s' if row.messages != 1 else ''}", 12),
+                (f"{row.pending} waiting" if row.pending else "unfinished" if row.state else "", 10),
+            ),
+            find=f"{row.title} {row.id} {'waiting' if row.pending else ''} {row.state} {row.run}",
+            preview=_session_preview(row, current=row.id == current),
+            current=row.id == current,
+        )
+        for row in sessions
+    ]
+    return Picker("Conversations", choices=choices, empty="No conversation matches.")
+
+
+def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
+    """Return the picker for a session with something to decide."""
+    choices = [
+        Choice(
+            key=row.id,
+            text=columns(
+                (row.title or "(untitled)", 30),
+                (row.when, 15),
+                (f"{row.pending} pending" if row.pending else "to review", 10),
+            ),
+            find=f"{row.title} {row.id} {row.state} {row.run}",
+            preview="   ".join(text for text in (row.id, "open now" if row.id == current else "", row.state) if text),
+            current=row.id == current,
+        )
+        for row in sessions
+    ]
+    return Picker("Pending", choices=choices, empty="No session matches.")
+
+
+def _session_preview(row: SessionRow, *, current: bool) -> str:
+    about = ("open now" if current else row.state, f"run, {row.run}" if row.run else "")
+    return "   ".join([row.id, *(text for text in about if text)])
+
+
+def step_picker(view: RunView) -> Picker:
+    """Return the picker for a step whose output is shown. The key is the step's index."""
+    choices = [
+        Choice(
+            key=str(one.number - 1),
+            text=columns((str(one.number), 2), (one.name, 16), (one.word or one.mark.value, 13), (_cost(one), 24)),
+            find=one.name,
+            preview=" ".join(one.detail.split())[:_LONGEST_PREVIEW] or _checks(one),
+            current=one.number - 1 == view.at,
+        )
+        for one in view.steps
+    ]
+    title = f"Steps of {sanitize(view.workflow, newlines=False)}"
+    return Picker(title, choices=choices, hint="shows what it gave", empty="No step.")
+
+
+def _cost(step: StepView) -> str:
+    parts = [f"{count(step.tokens)} tokens"] if step.tokens is not None else []
+    return ", ".join([*parts, clock(step.seconds)] if step.seconds is not None else parts)
+
+
+def _checks(step: StepView) -> str:
+    return ", ".join(f"{one.name}: {one.mark.value}" for one in (*step.validations, *step.gates))

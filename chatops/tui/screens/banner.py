@@ -1,0 +1,117 @@
+"""Texts of the banner above the message field: the most urgent thing that needs the user."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chatops.domain.sanitize import sanitize
+from chatops.tui.status.status_line import approvals_pending
+
+if TYPE_CHECKING:
+    from chatops.domain.events import PendingCall
+    from chatops.engine.workflow.state import AwaitingReview
+    from chatops.policy.workflow import WorkflowSpec
+    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.view import Snapshot
+    from chatops.tui.screens.shown import Shown
+    from chatops.tui.status.banner import BannerTone
+
+BannerText = tuple[str, "BannerTone"]
+NOTHING: BannerText = ("", "quiet")
+
+
+def calls_waiting(pending: "Sequence[PendingCall]") -> BannerText:
+    """Return the text for pending calls while their dialog is closed."""
+    what = ", ".join(dict.fromkeys(one.call.name for one in pending))
+    return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
+
+
+def review_waits(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
+    """Return the text for a step that waits for a review while the dialog is closed."""
+    from chatops.engine.workflow.state import ReviewReason
+
+    name = sanitize(spec.step(wanted.step).name, newlines=False)
+    match wanted.reason:
+        case ReviewReason.REVIEW:
+            return f"Step {name} waits for your review – ctrl+g", "waiting"
+        case ReviewReason.FAILED:
+            return f"Step {name} has failed and waits for you – ctrl+g", "waiting"
+        case ReviewReason.STOPPED:
+            return f"Step {name} was stopped and waits for you – ctrl+g", "waiting"
+        case ReviewReason.UNANSWERED:
+            return f"Step {name} waits: no model could be asked – ctrl+g", "waiting"
+
+
+def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> BannerText:
+    """Return where the followed session is open, what the user can do, and what is pending in it.
+
+    `pending` is empty while its dialog is open.
+    """
+    from chatops.engine.workflow.state import AwaitingReview
+
+    text, tone = _owner(reader)
+    if reader.run is not None and isinstance(reader.run.phase, AwaitingReview):
+        text, tone = f"{text}\nA step waits for a review there.", "waiting"
+    return (f"{text}\n{calls_waiting(pending)[0]}", "waiting") if pending else (text, tone)
+
+
+def _owner(reader: "SessionFollower") -> BannerText:
+    from chatops.runtime.ownership import RequestState
+
+    hold = reader.hold
+    if hold is None:
+        return "Open elsewhere no longer. You read along: F2 goes on with it here.", "waiting"
+    who = sanitize(f"pid {hold.holder.pid} on {hold.holder.host}", newlines=False)
+    match reader.request_state:
+        case RequestState.HELD:
+            return f"Open elsewhere ({who}, since {reader.since()}): you read along. F2 takes over.", "quiet"
+        case RequestState.REQUESTED:
+            return f"Asked {who} to hand over …", "quiet"
+        case RequestState.ACCEPTED:
+            return (
+                f"{who} hands over when what runs there is done. F2 stops it now; whether it took effect is "
+                "unknown then.",
+                "waiting",
+            )
+        case RequestState.UNANSWERED:
+            return (
+                f"{who} does not answer. F2 takes over all the same; if a tool runs there, nobody knows then "
+                "whether it took effect.",
+                "waiting",
+            )
+        case _:
+            return "Going on here …", "quiet"
+
+
+def greeting(snapshot: "Snapshot") -> BannerText:
+    """Return the text for an empty session: what to do, and how to get help and quit."""
+    asks = "Ask for something in this folder; what could change anything asks you first."
+    if snapshot.is_demo:
+        asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   search TEXT"
+    return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"
+
+
+def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: bool, elsewhere: str) -> BannerText:
+    """Return the text for the most urgent thing that needs the user.
+
+    `dialog` is True while a dialog is open, `failed` if the last turn can be retried. `elsewhere` says what is pending
+    in other sessions.
+    """
+    own, pending = shown.own_run, () if dialog else snapshot.pending
+    if shown.follower is not None:
+        return followed(shown.follower.reader, pending=pending)
+    if own is not None and (blocked := own.blocked()):
+        return blocked, "error" if own.run.blocked_by else "quiet"
+    if trouble := shown.host.workspace_trouble():
+        return sanitize(trouble, newlines=False), "error"
+    if pending:
+        return calls_waiting(pending)
+    if own is not None and own.wanted is not None and not dialog:
+        return review_waits(own.run.state.spec, own.wanted)
+    if failed:
+        return "Press R to retry.", "error"
+    if snapshot.registry:
+        return sanitize(snapshot.registry, newlines=False), "waiting"
+    if elsewhere and not snapshot.messages:
+        return sanitize(elsewhere, newlines=False), "waiting"
+    begun = bool(snapshot.messages) or snapshot.status is not None
+    return NOTHING if begun else greeting(snapshot)

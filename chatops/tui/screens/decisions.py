@@ -1,0 +1,145 @@
+"""Opens the approval and review dialogs: by themselves for new requests, by ctrl+g for postponed ones."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.tui.composer.composer import Composer
+from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.shown import Shown
+
+if TYPE_CHECKING:
+    from chatops.domain.events import Event
+    from chatops.engine.workflow.state import AwaitingReview
+    from chatops.runtime.view import Snapshot
+    from chatops.tui.dialogs.approval import ApprovalScreen
+    from chatops.tui.dialogs.review import ReviewScreen
+    from chatops.tui.screens.run import OwnRunPresenter
+
+SETTLE_S = 0.5
+"""Seconds without a key before a dialog may open by itself."""
+_NOTHING_WHILE_FOLLOWING = "Nothing waits that can be answered here: you read along. F2 goes on with it here."
+
+
+class DecisionDialogs:
+    """Opens at most one dialog at a time. Esc postpones what it showed."""
+
+    def __init__(self, screen: Screen[Any], composer: Composer) -> None:
+        """Create it for the chat screen and its message field."""
+        self._screen = screen
+        self._composer = composer
+        self._shown: Shown | None = None
+        self._approval: ApprovalScreen | None = None
+        self._review: ReviewScreen | None = None
+        self._later: set[str] = set()
+        """Digests of the calls that the user has postponed."""
+        self._later_review: AwaitingReview | None = None
+        self._settling = False
+
+    def show(self, shown: Shown) -> None:
+        """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
+        self._shown = shown
+        self._later.clear()
+        self._later_review = None
+        for dialog in (self.approval, self.review):
+            if dialog is not None:
+                dialog.finish()
+
+    @property
+    def approval(self) -> "ApprovalScreen | None":
+        """The approval dialog if it is open, even below a question of its own."""
+        return self._approval if self._approval in self._screen.app.screen_stack else None
+
+    @property
+    def review(self) -> "ReviewScreen | None":
+        """The review dialog if it is open, even below a question of its own."""
+        return self._review if self._review in self._screen.app.screen_stack else None
+
+    @property
+    def any_open(self) -> bool:
+        """True if one of the dialogs is open."""
+        return self.approval is not None or self.review is not None
+
+    @property
+    def waits_here(self) -> bool:
+        """True if something in the session needs the user's decision."""
+        shown = self._shown
+        return self._wanted is not None or (shown is not None and bool(shown.session.snapshot().pending))
+
+    @property
+    def _run(self) -> "OwnRunPresenter | None":
+        return self._shown.own_run if self._shown is not None else None
+
+    @property
+    def _wanted(self) -> "AwaitingReview | None":
+        return self._run.wanted if self._run is not None else None
+
+    def offer(self, snapshot: "Snapshot") -> None:
+        """Open the dialog for new requests, unless the user is writing or has another screen open."""
+        if self._shown is None or self._shown.follows:
+            return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
+        fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
+        fresh = fresh or (self._wanted is not None and self._wanted != self._later_review)
+        if not fresh or not self._screen.is_active or (self._run is not None and self._run.blocked()):
+            return
+        if self._composer.idle:
+            self.open()
+        elif not self._composer.text and not self._settling:
+            self._settling = True
+            self._screen.set_timer(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self._settling = False
+        self._screen.post_message(Changed())
+
+    def open(self) -> str:
+        """Open the dialog for what needs the user's decision. Return why that is not possible, if so."""
+        if self._shown is None or not self._screen.is_active:
+            return ""
+        if self._run is not None and (blocked := self._run.blocked()):
+            return blocked
+        if not self.waits_here:
+            return _NOTHING_WHILE_FOLLOWING if self._shown.follows else "Nothing is pending."
+        if self._run is not None and self._wanted is not None:
+            self._open_review(self._run, self._wanted)
+        else:
+            self._open_approval(self._shown)
+        self._screen.post_message(Changed())
+        return ""
+
+    def _open_approval(self, shown: Shown) -> None:
+        from chatops.tui.dialogs.approval import ApprovalScreen
+
+        def closed(_: None) -> None:
+            """Postpone what was shown: it stays on the banner and does not open again by itself."""
+            if shown is self._shown:
+                self._later = {pending.digest for pending in shown.session.snapshot().pending}
+            self._screen.post_message(Changed())
+
+        self._approval = ApprovalScreen(shown.session, self._composer)
+        self._screen.app.push_screen(self._approval, closed)
+
+    def _open_review(self, run: "OwnRunPresenter", wanted: "AwaitingReview") -> None:
+        from chatops.tui.dialogs.review import ReviewScreen
+
+        def closed(_: None) -> None:
+            if run is self._run:
+                self._later_review = run.wanted
+            self._screen.post_message(Changed())
+
+        self._review = ReviewScreen(run.run, wanted, self._composer)
+        self._screen.app.push_screen(self._review, closed)
+
+    def feed(self, events: "Sequence[Event]") -> None:
+        """Update an open dialog after events of the session."""
+        if (approval := self.approval) is not None:
+            for event in events:
+                approval.feed(event)
+        if (review := self.review) is not None:
+            review.follow()
+
+    def refresh(self) -> None:
+        """Update an open dialog after the followed session was read again."""
+        if (approval := self.approval) is not None:
+            approval.follow()

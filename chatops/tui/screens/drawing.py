@@ -1,0 +1,132 @@
+"""Draws the events of a session into the transcript."""
+
+import asyncio
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.tui.screens.messages import Batch
+from chatops.tui.screens.shown import Shown
+from chatops.tui.textual_internals import report_error
+
+if TYPE_CHECKING:
+    from chatops.domain.events import Event
+    from chatops.runtime.view import SessionView, Snapshot
+    from chatops.tui.transcript.blocks import Op
+    from chatops.tui.transcript.projector import Projector
+    from chatops.tui.transcript.transcript import Transcript
+
+_DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector", "frame_buffer"))
+"""Imported after the first paint."""
+
+
+class TranscriptPresenter:
+    """Subscribes to the shown session and draws it. Its events reach the screen as `Batch` messages first."""
+
+    def __init__(self, screen: Screen[Any]) -> None:
+        self._screen = screen
+        self._transcript: Transcript | None = None
+        self._projector: Projector | None = None
+        self._shown: Shown | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    async def mount(self) -> None:
+        """Import the modules that draw a session, in a thread, then mount the transcript."""
+        for name in _DRAWING:
+            await asyncio.to_thread(import_module, name)
+        from chatops.tui.transcript.transcript import Transcript
+
+        if self._transcript is None and self._screen.is_attached:
+            transcript = Transcript(id="transcript")
+            with self._screen.app.batch_update():
+                await self._screen.mount(transcript, before="#empty")
+                await self._screen.query("#empty").remove()
+            self._transcript = transcript
+
+    def warm_up(self) -> None:
+        """Import the Markdown renderer, now that everything else is on screen."""
+        if self._transcript is not None:
+            self._transcript.start_warm_up()
+
+    def subscribe(self, session: "SessionView") -> None:
+        """Get the events of this session instead, from now on."""
+        from chatops.tui.transcript.frame_buffer import FrameBuffer
+
+        self.unsubscribe()
+        buffer = FrameBuffer(lambda batch: self._forward(session, batch))
+        stop = session.subscribe(buffer)
+
+        def unsubscribe() -> None:
+            stop()
+            buffer.drop()
+
+        self._unsubscribe = unsubscribe
+
+    def unsubscribe(self) -> None:
+        """Get no more events."""
+        self._unsubscribe()
+
+    def _forward(self, session: "SessionView", batch: "list[Any]") -> None:
+        self._screen.post_message(Batch(session, batch))
+
+    def show(self, shown: Shown) -> None:
+        """Draw the session's current state. Later events are added to it."""
+        from chatops.tui.transcript.projector import Projector
+
+        self._shown = shown
+        projector = self._projector = Projector()
+        turns = shown.own_run.run_turns if shown.own_run is not None else None
+        blocks = projector.load(shown.session.snapshot(), turns)
+        if self._transcript is not None:
+            self._transcript.set_blocks(blocks if shown.follower is None else shown.follower.blocks())
+
+    def draw(self, batch: Batch) -> "list[Event]":
+        """Draw a batch of events. Return those that do more than continue a text."""
+        from chatops.tui.transcript.frame_buffer import is_delta
+
+        if self._transcript is not None and self._projector is not None and self._shown is not None:
+            try:
+                self._transcript.apply(self._projector.feed_all(batch.published))
+            except Exception as error:
+                # The events are also stored, so a bug in drawing must not leave a gap on the screen.
+                self.show(self._shown)
+                report_error(self._screen.app, error)
+        return [published.event for published in batch.published if not is_delta(published.event)]
+
+    def draw_permitted(self, snapshot: "Snapshot") -> None:
+        """Show on their cards which calls a rule has permitted."""
+        if self._projector is not None and snapshot.permitted:
+            self.apply(self._projector.permit(snapshot.permitted))
+
+    def apply(self, ops: "list[Op]") -> None:
+        """Apply operations to the transcript."""
+        if self._transcript is not None:
+            self._transcript.apply(ops)
+
+    def follow_end(self) -> None:
+        """Scroll to the end and stay there."""
+        if self._transcript is not None:
+            self._transcript.follow()
+
+    def press(self, key: str) -> None:
+        """Handle a key that scrolls, or selects and opens tool cards."""
+        transcript = self._transcript
+        if transcript is None:
+            return
+        match key:
+            case "pageup":
+                transcript.action_page_up()
+            case "pagedown":
+                transcript.action_page_down()
+            case "home":
+                transcript.action_scroll_home()
+            case "end":
+                transcript.action_scroll_end()
+            case "ctrl+up":
+                transcript.action_select_previous_card()
+            case "ctrl+down":
+                transcript.action_select_next_card()
+            case _:
+                transcript.action_toggle_card()

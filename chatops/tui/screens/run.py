@@ -1,0 +1,183 @@
+"""Presenters of a workflow run: panel, working times and outputs of its steps.
+
+`RunPresenter` shows a run from its committed state, whether it is executed here or followed. `OwnRunPresenter` adds
+what only the process that executes the run can do. A session that is no run does not import this module.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
+from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunningStep
+from chatops.tui.dialogs.choices import step_picker
+from chatops.tui.dialogs.picker import Picker
+from chatops.tui.screens.messages import Changed
+from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
+from chatops.tui.workflow.panel import WorkflowPanel
+from chatops.tui.workflow.text import step_text
+from chatops.tui.workflow.view import RunView, StepClock, current_step, view_of
+
+if TYPE_CHECKING:
+    from chatops.domain.events import Event
+    from chatops.domain.ids import SessionId
+    from chatops.engine.state import TurnState
+    from chatops.engine.workflow.state import WorkflowState
+    from chatops.runtime.workflow import WorkflowRun
+    from chatops.tui.host import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run as it is stored."""
+
+    run: "WorkflowState"
+    turn: "TurnState | None"
+    """The last turn of the run's session."""
+    trouble: str = ""
+    """The error that blocks the run, if any."""
+
+
+class RunPresenter:
+    """Draws what `state` returns: on every `update`, and continually while the run works."""
+
+    def __init__(
+        self, screen: Screen[Any], host: "Host", state: Callable[[], RunState], *, clock: Callable[[], float]
+    ) -> None:
+        """Create the presenter. The panel is mounted on `screen`. `clock` returns monotonic seconds."""
+        self._screen = screen
+        self._host = host
+        self._state = state
+        self._now = clock
+        run = state().run
+        self._times = StepClock(len(run.spec.steps), host.step_times(run.session_id))
+        self._panel = WorkflowPanel(self.view)
+        self._follow_clock()
+
+    @property
+    def run_id(self) -> "SessionId":
+        """The id of the run and of its session."""
+        return self._state().run.session_id
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The names of the steps in order."""
+        return tuple(step.name for step in self._state().run.spec.steps)
+
+    def view(self) -> RunView:
+        """Return the run's current view."""
+        now = self._state()
+        return view_of(now.run, now.turn, seconds=self._times.seconds(now=self._now()), trouble=now.trouble)
+
+    async def show(self) -> None:
+        """Mount the panel."""
+        await self._screen.mount(self._panel, before=0)
+
+    async def remove(self) -> None:
+        """Remove the panel."""
+        if self._panel.is_attached:
+            await self._panel.remove()
+
+    def update(self) -> None:
+        """Draw the run's current state."""
+        self._follow_clock()
+        self._panel.draw()
+
+    def toggle(self) -> None:
+        """Fold or open the panel."""
+        self._panel.toggle()
+
+    def step_text(self, index: int) -> tuple[str, str]:
+        """Return title and text for the output of a step."""
+        step = self.view().steps[index]
+        return f"Step {step.number}: {step.name}", step_text(self._state().run, step)
+
+    def step_picker(self) -> Picker:
+        """Return the picker for a step whose output is shown. Its result is the step's index."""
+        return step_picker(self.view())
+
+    def _follow_clock(self) -> None:
+        now = self._state()
+        phase = now.run.phase
+        working = isinstance(phase, RunningStep | CheckingGate) and not now.trouble
+        working = working and current_step(phase, now.turn).working
+        step = phase.step if isinstance(phase, RunningStep | CheckingGate) and working else None
+        self._times.follow(step, now=self._now())
+
+
+class OwnRunPresenter(RunPresenter):
+    """Presents a run that is executed here: resumes it, and says what of it needs the user."""
+
+    def __init__(self, screen: Screen[Any], host: "Host", run: "WorkflowRun", *, clock: Callable[[], float]) -> None:
+        self.run = run
+        """The run that executes, or executed, the session."""
+        self._resumed = False
+        super().__init__(screen, host, self._own_state, clock=clock)
+
+    def _own_state(self) -> RunState:
+        run, trouble = self.run, self.run.blocked_by
+        told = f"{trouble} {trouble.advice}".strip() if trouble is not None else ""
+        return RunState(run=run.state, turn=run.session.state, trouble=told)
+
+    @property
+    def run_turns(self) -> dict[str, RunTurn]:
+        """The turns of the run's turns, for the transcript."""
+        return run_turns_of(self.run.state)
+
+    @property
+    def wanted(self) -> AwaitingReview | None:
+        """The review that the run waits for, or None."""
+        return self.run.pending_review
+
+    @property
+    def owns_last_turn(self) -> bool:
+        """True if the last turn belongs to the run, which is not retried like a turn of a chat."""
+        state = self.run.session.state
+        return state is not None and (state.contract is not None or state.gate is not None)
+
+    async def show(self) -> None:
+        """Mount the panel and resume the run. Call it when the run's events have a subscriber.
+
+        Raises ChatopsError if the run cannot be resumed.
+        """
+        await super().show()
+        try:
+            await self.run.resume()
+        finally:
+            self._resumed = True
+            self._screen.post_message(Changed())
+
+    def feed(self, events: Sequence["Event"]) -> None:
+        """Store the working times after a step."""
+        if any(isinstance(event, StepFinished | TurnPaused | WorkflowFinished) for event in events):
+            self._keep_times()
+
+    def blocked(self) -> str:
+        """Return why nothing can be decided yet; empty if all is well.
+
+        Until the run is resumed, a decision would be judged by rights that are not loaded yet.
+        """
+        if not self._resumed:
+            return "The run is being taken up."
+        trouble = self.run.blocked_by
+        return f"{trouble} {trouble.advice} Press R to try again." if trouble is not None else ""
+
+    def settings_refused(self) -> str:
+        """Return why role, model and persona cannot be changed now; empty if they can."""
+        if self.run.over:
+            return ""
+        return (
+            f"This is a run of workflow {self.run.state.spec.name}: its steps say role, model and persona until it "
+            "is over. Go on when it has ended, or end it: /workflow cancel"
+        )
+
+    async def leave(self) -> None:
+        """Store the times, remove the panel and stop what runs. The stored run stays."""
+        self._keep_times()
+        await self.remove()
+        await self.run.aclose()
+
+    def _keep_times(self) -> None:
+        self._host.keep_step_times(self.run_id, self._times.seconds(now=self._now()))

@@ -1,0 +1,175 @@
+"""Sends messages: before a session is open, to it, and from its queue back into the message field."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from chatops.tui.composer.composer import Composer
+from chatops.tui.screens.drafts import Drafts, leave_behind
+from chatops.tui.screens.shown import Shown
+from chatops.tui.status.banner import QueuedMessages
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import Snapshot
+
+_STORED = "Stored. Sent as soon as the session is open:"
+_NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
+
+
+class Outbox:
+    """The messages that no session has yet, oldest first."""
+
+    def __init__(self, keep_unsent: Callable[[Sequence[str]], bool]) -> None:
+        """Create an empty outbox.
+
+        `keep_unsent` stores its messages, replacing those it stored before. It returns False if that is not possible.
+        """
+        self._keep_unsent = keep_unsent
+        self._stored = False
+        self.texts: list[str] = []
+        """All messages, including the one that is being submitted."""
+        self.submitting = False
+        """True while messages are submitted. One sent meanwhile has to wait for its turn."""
+        self.used = asyncio.Event()
+        """Set with the first message."""
+
+    @property
+    def waiting(self) -> list[str]:
+        """The messages that are not being submitted yet."""
+        return self.texts[1:] if self.submitting else self.texts
+
+    @property
+    def heading(self) -> str:
+        """Heading for the list of messages; empty if there are none."""
+        return (_STORED if self._stored else _NOT_STORED) if self.texts else ""
+
+    def add(self, text: str) -> None:
+        """Add a message and store all of them."""
+        self.texts.append(text)
+        self._stored = self._keep_unsent(self.texts)
+        self.used.set()
+
+    async def submit_all(self, submit: Callable[[str], Awaitable[None]]) -> None:
+        """Submit one message after the other. Messages added meanwhile come last."""
+        self.submitting = True
+        try:
+            while self.texts:
+                await submit(self.texts[0])
+                self.texts.pop(0)
+                self._keep_unsent(self.texts)
+        finally:
+            self.submitting = False
+
+
+class SendingPresenter:
+    """Sends what was typed, and lists what is not in the transcript yet."""
+
+    def __init__(self, composer: Composer, *, keep_unsent: Callable[[Sequence[str]], bool]) -> None:
+        """Create the presenter. For `keep_unsent` see `Outbox`."""
+        self._composer = composer
+        self._shown: Shown | None = None
+        self.aside = ""
+        """The text that ctrl+c has cleared from the message field."""
+        self.outbox = Outbox(keep_unsent)
+        """The messages sent before a session was open."""
+        self.drafts = Drafts(composer)
+        """The text typed and not sent yet."""
+
+    def show(self, shown: Shown) -> None:
+        """Send to this session from now on."""
+        self._shown = shown
+        self.drafts.show(shown.host, shown.session, followed=shown.follows)
+
+    @property
+    def unkept(self) -> str:
+        """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
+        return "\n\n".join(text for text in (*self.outbox.texts, self._composer.full_text) if text)
+
+    def accepts(self) -> bool:
+        """Return True if a message can be submitted now. Otherwise it belongs into the outbox."""
+        return self._shown is not None and not self.outbox.submitting
+
+    async def send(self, text: str) -> None:
+        """Send a message. It is part of the draft until the session has stored it.
+
+        Raises ChatopsError if it was not sent.
+        """
+        assert self._shown is not None
+        with self.drafts.until_stored(text):
+            await self._shown.session.owned("The message was not sent").submit(text.strip())
+
+    def return_all(self) -> None:
+        """Put unsent messages back into the message field, before newer text."""
+        if self.outbox.texts:
+            self._composer.put(self.unkept)
+            self.outbox.texts.clear()
+
+    def give_back(self, text: str) -> None:
+        """Put text that could not be sent back into the message field, unless the user has typed on."""
+        if text and not self._composer.text:
+            self._composer.put(text)
+
+    def set_aside(self) -> bool:
+        """Move the typed text to the history. Return False if there is none."""
+        text = self.aside = self._composer.take_text() if self._composer.text else ""
+        if text:
+            self._composer.add_history(text)
+            if self._shown is not None:
+                self._shown.host.remember(text)
+        return bool(text)
+
+    def restore(self) -> None:
+        """Put the text that was set aside back into the message field, unless something else is typed."""
+        if self.aside and not self._composer.text:
+            self._composer.put(self.aside)
+
+    async def take_back(self) -> None:
+        """Take the newest queued message back into the message field. With none, recall the last message sent.
+
+        Raises ChatopsError if the queue could not be changed.
+        """
+        taken = self._shown
+        if taken is None or self.drafts.taking_back:
+            return
+        self.drafts.taking_back = True
+        try:
+            text = await taken.host.take_queued(taken.session)
+        finally:
+            self.drafts.taking_back = False
+        if taken is not self._shown:
+            leave_behind(text, taken.host, taken.session)
+        elif text:
+            self.drafts.put_before(text)
+        else:
+            self._composer.recall()
+
+    async def resume_queue(self) -> None:
+        """Send a queue that is on hold. Raises ChatopsError if that fails."""
+        shown = self._shown
+        if shown is not None and shown.session.snapshot().queued and not shown.follows:
+            await shown.session.owned("The queue was not sent").resume_queue()
+
+    def list_in(self, sent: QueuedMessages) -> None:
+        """Show the messages that are not in the transcript yet."""
+        queued: tuple[str, ...] = ()
+        heading, shown = self.outbox.heading, self._shown
+        if shown is not None:
+            snapshot = shown.session.snapshot()
+            queued, led = snapshot.queued, shown.run is not None and not shown.run.over
+            heading = queue_heading(snapshot, led=led, followed=shown.follows)
+        self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
+        sent.show([*queued, *self.drafts.on_its_way, *self.outbox.waiting], heading=heading)
+
+
+def queue_heading(snapshot: "Snapshot", *, led: bool, followed: bool) -> str:
+    """Return the heading of the queued messages: when they are sent and how to change that.
+
+    `led` is True while a workflow run is in progress.
+    """
+    if not snapshot.queued:
+        return ""
+    if followed:
+        return "Queued in the other window:"
+    if snapshot.queue_held:
+        return "Queue on hold. Enter sends it, Up takes back the last message:"
+    return f"Queued until this {'run' if led else 'turn'} ends. Up takes back the last message:"

@@ -1,0 +1,43 @@
+"""The session that the chat screen shows, with what belongs to it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+    from chatops.runtime.workflow import WorkflowRun
+    from chatops.tui.host import Host
+    from chatops.tui.screens.follower import FollowerPresenter
+    from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The open session with its host, and the presenters that only some sessions have."""
+
+    session: "SessionView"
+    host: "Host"
+    own_run: "OwnRunPresenter | None" = None
+    """The session's workflow run, if it is executed here."""
+    follower: "FollowerPresenter | None" = None
+    """Set if another process owns the session."""
+
+    @property
+    def follows(self) -> bool:
+        """True if another process owns the session."""
+        return self.follower is not None
+
+    @property
+    def run(self) -> "WorkflowRun | None":
+        """The session's workflow run if it is executed here, or None."""
+        return self.own_run.run if self.own_run is not None else None
+
+    @property
+    def any_run(self) -> "RunPresenter | None":
+        """The presenter of the session's workflow run, executed here or elsewhere."""
+        return self.follower.run if self.follower is not None else self.own_run
+
+    async def leave(self) -> None:
+        """Close the session and its presenters."""
+        presenter = self.own_run or self.follower
+        await (self.session.aclose() if presenter is None else presenter.leave())

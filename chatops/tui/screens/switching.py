@@ -1,0 +1,157 @@
+"""Shows one session instead of another: drafts, presenters and subscriptions change with it."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
+from chatops.tui.commands.replies import sentence
+from chatops.tui.composer.composer import Composer
+from chatops.tui.screens.decisions import DecisionDialogs
+from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.sending import SendingPresenter
+from chatops.tui.screens.shown import Shown
+
+if TYPE_CHECKING:
+    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.view import SessionView
+    from chatops.tui.host import Host
+    from chatops.tui.screens.follower import FollowerPresenter
+
+Start = Callable[[Callable[[], Awaitable[None]]], None]
+"""Runs work in the background. A ChatopsError becomes a notice."""
+
+
+class SessionSwitcher:
+    """Holds the shown session. Methods that open another one raise ChatopsError if that fails."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        composer: Composer,
+        *,
+        drawing: TranscriptPresenter,
+        sending: SendingPresenter,
+        dialogs: DecisionDialogs,
+        start: Start,
+    ) -> None:
+        self._screen = screen
+        self._composer = composer
+        self._drawing = drawing
+        self._sending = sending
+        self._dialogs = dialogs
+        self._start = start
+        self.shown: Shown | None = None
+        """The shown session; None while the first one is being opened."""
+        self.changing = False
+        """True while another session is being opened."""
+        self._replacing_lost = False
+
+    def show(self, session: "SessionView", host: "Host") -> None:
+        """Show a session from its current state on."""
+        self._drawing.subscribe(session)
+        shown = self.shown = self._with_presenters(session, host)
+        self._sending.show(shown)
+        self._dialogs.show(shown)
+        self._drawing.show(shown)
+        self._screen.post_message(Changed())
+        if (presenter := shown.own_run or shown.follower) is not None:
+            # Start only now, when its events have a subscriber.
+            self._start(presenter.show)
+
+    def _with_presenters(self, session: "SessionView", host: "Host") -> Shown:
+        screen, clock = self._screen, self._composer.clock
+        if (run := host.run_of(session)) is not None:
+            from chatops.tui.screens.run import OwnRunPresenter
+
+            return Shown(session=session, host=host, own_run=OwnRunPresenter(screen, host, run, clock=clock))
+        from chatops.runtime.follower import SessionFollower
+
+        if isinstance(session, SessionFollower):
+            from chatops.tui.screens.follower import FollowerPresenter
+
+            return Shown(session=session, host=host, follower=FollowerPresenter(screen, host, session, clock=clock))
+        return Shown(session=session, host=host)
+
+    async def change(self, opening: "Awaitable[SessionView]") -> None:
+        """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
+        self.changing = True
+        try:
+            following = await opening
+            self._sending.drafts.keep()
+            self._composer.take_text()
+            await self._show_instead(following)
+            self._sending.drafts.recall()
+        finally:
+            self.changing = False
+
+    async def exchange(self, opening: "Awaitable[SessionView]") -> None:
+        """Reopen the same session in another mode: owned by this process, or followed.
+
+        Typed text stays in the message field. A draft typed in the owning process is added to it.
+        """
+        following, drafts = await opening, self._sending.drafts
+        if self._follows:
+            # Store the current text, so that `recall` recognises it as the same.
+            drafts.keep()
+        await self._show_instead(following)
+        if self._follows:
+            drafts.keep()
+        else:
+            drafts.recall()
+
+    @property
+    def _follows(self) -> bool:
+        return self.shown is not None and self.shown.follows
+
+    async def _show_instead(self, following: "SessionView") -> None:
+        before = self.shown
+        assert before is not None
+        self.show(following, before.host)
+        await before.leave()
+
+    # A session changes its owner
+
+    def replace_lost(self) -> bool:
+        """Follow the session if another process has taken its lease. Return False if none has."""
+        shown = self.shown
+        if shown is None or (lost := shown.session.taken_over) is None:
+            self._replacing_lost = False
+            return False
+        if not self._replacing_lost:
+            self._replacing_lost = True
+            self._screen.app.notify(sanitize(sentence(lost)), markup=False, timeout=6)
+            self._start(partial(self._follow_again, shown))
+        return True
+
+    async def _follow_again(self, shown: Shown) -> None:
+        await self.exchange(shown.host.follow_session(shown.session.session_id))
+
+    def followed_changed(self, reader: "SessionFollower") -> None:
+        """Draw what has changed in the followed session, and open it here once its lease was obtained."""
+        follower = self.shown.follower if self.shown is not None else None
+        if follower is None or follower.reader is not reader:
+            return
+        self._drawing.apply(follower.changes())
+        self._dialogs.refresh()
+        if follower.claim():
+            self._start(partial(self._open_here, follower))
+
+    async def _open_here(self, follower: "FollowerPresenter") -> None:
+        assert self.shown is not None
+        try:
+            await self.exchange(self.shown.host.open_session(follower.reader.session_id))
+        except ChatopsError:
+            follower.opening_failed()
+            raise
+
+    async def close(self) -> None:
+        """Store the draft and close the session."""
+        self._sending.drafts.keep()
+        self._drawing.unsubscribe()
+        if self.shown is not None:
+            await self.shown.leave()
