@@ -44,12 +44,12 @@ def describe_decision(answer: DecisionRow) -> str:
     return f"{_decision_word(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
 
 
-def describe_review(word: ReviewStep, *, at: float | None = None) -> str:
+def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
     """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.
     """
-    return f"{_REVIEWS[word.review.kind]} by {_who(word.by)}{'' if at is None else f' at {_when(at)}'}"
+    return f"{_REVIEWS[review.review.kind]} by {_who(review.by)}{'' if at is None else f' at {_when(at)}'}"
 
 
 _REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop": "stopped"}
@@ -79,7 +79,7 @@ def _decision_word(decision: Decision) -> str:
             return "marked as done"
 
 
-UNKNOWN = "Outcome unknown: it was started and interrupted; it may have taken effect. Look before you answer."
+UNKNOWN = "Outcome unknown: it was started and interrupted; it may have taken effect. Check before you decide."
 
 NO_OUTPUT = "none was kept"
 
@@ -103,17 +103,17 @@ def processes(interruption: Interruption, facts: CallFacts) -> str:
         case Processes.GONE | Processes.UNSEEN if not facts.command:
             return ""
         case Processes.GONE:
-            return "stopped: none is left running"
+            return "none is still running"
         case Processes.STOPPED:
             return f"stopped now: {number} still running"
         case Processes.RUNNING:
             return f"{interruption.count} still running, and could not be stopped"
         case Processes.ELSEWHERE if not interruption.count:
-            return "none was seen; the chatops that started it is still there, and was not touched"
+            return "none found; the chatops that started it is still running and was left alone"
         case Processes.ELSEWHERE:
-            return f"{interruption.count} still running in another chatops, which was not touched"
+            return f"{interruption.count} still running in another chatops, which was left alone"
         case Processes.RESTARTED:
-            return "none here: this machine has been restarted since, or it ran on another one, or in another container"
+            return "none here: this machine was restarted since, or the call ran on another one or in a container"
         case Processes.UNSEEN:
             return "cannot be looked at on this machine"
 
@@ -159,8 +159,8 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
         case CheckingAnswer():
             return "interrupted before the reply was checked"
         case InRound(calls=calls, proposed_under=grant):
-            told = (_call(one, grant, decided.get(one.call.id)) for one in calls)
-            return "; ".join(dict.fromkeys(text for text in told if text)) or "interrupted between two requests"
+            parts = (_call(one, grant, decided.get(one.call.id)) for one in calls)
+            return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [_named(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
             return f"interrupted while stopping {', '.join(running)}: outcome unknown"

@@ -95,14 +95,14 @@ class SessionFollower(SessionView):
 
     def owned(self, refused: str) -> NoReturn:
         """Raise SessionHeldError."""
-        raise SessionHeldError(f"{refused}: {self.whereabouts()}.", advice="F2 takes the conversation over.")
+        raise SessionHeldError(f"{refused}: {self.whereabouts()}.", advice="Press F2 to take it over.")
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""
         hold = self._found.hold
         if hold is None:
-            return "this conversation is open nowhere now"
-        return f"this conversation is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
+            return "this session is not open anywhere now"
+        return f"this session is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
 
     def since(self) -> str:
         """Return since when the owner has had the session, in local time."""

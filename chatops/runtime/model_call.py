@@ -38,9 +38,9 @@ class ModelCall:
     """Text streamed so far, in case the call is stopped."""
     reasoning: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
-    remarks: int = 0
+    notices: int = 0
     """Number of notices about the server so far."""
-    note: Waiting | Retrying | None = None
+    waiting: Waiting | Retrying | None = None
     """The event behind the notice that is shown while no data comes."""
 
     def partial(self) -> tuple[str, str]:
@@ -53,20 +53,20 @@ class ModelCall:
         ended: ModelReplyInput | ModelFailureInput | None = None
         try:
             async for event in models.stream(request):
-                ended = self._heard(event) or ended
+                ended = self._take(event) or ended
         except asyncio.CancelledError:
-            if (note := self.note) is not None:
-                self._note_changed(waiting_over_notice(note, stopped=True))
+            if (waiting := self.waiting) is not None:
+                self._change_notice(waiting_over_notice(waiting, stopped=True))
             raise
         except Exception as error:
             log.exception("the model client failed")
             ended = self._failed(describe_error(error))
         reach("after_model")
-        return ended or self._failed("the reply had no end")
+        return ended or self._failed("the reply did not end")
 
-    def _heard(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
+    def _take(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
         thought = thought_id(self.number)
-        self._passing(event)
+        self._update_notice(event)
         match event:
             case TextChunk(text=text):
                 reach("in_stream")
@@ -79,8 +79,8 @@ class ModelCall:
                 pass
             case ModelNotice(text=text):
                 # These notices stay. Only those about waiting and retrying replace each other.
-                self.remarks += 1
-                self.publish(Notice(id=f"{self.number}.remark{self.remarks}", parent_id=self.number, text=text))
+                self.notices += 1
+                self.publish(Notice(id=f"{self.number}.remark{self.notices}", parent_id=self.number, text=text))
             case Replied(reply=reply):
                 return ModelReplyInput(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
             case Failed(failure=failure):
@@ -89,29 +89,29 @@ class ModelCall:
                 assert_never(never)
         return None
 
-    def _passing(self, event: ModelEvent) -> None:
+    def _update_notice(self, event: ModelEvent) -> None:
         """Update the one notice about waiting and retrying.
 
         It counts down, and once data comes it says what happened.
         """
-        before = self.note
+        before = self.waiting
         match event:
             case Retrying(left_s=left, delay_s=whole) if left < whole:
-                self._note_changed(waiting_notice(event))
+                self._change_notice(waiting_notice(event))
             case Retrying() | Waiting():
-                self.publish(Notice(id=self._note_id, parent_id=self.number, text=waiting_notice(event)))
+                self.publish(Notice(id=self._notice_id, parent_id=self.number, text=waiting_notice(event)))
             case _ if before is not None:
-                self._note_changed(waiting_over_notice(before, failed=isinstance(event, Failed)))
+                self._change_notice(waiting_over_notice(before, failed=isinstance(event, Failed)))
             case _:
                 return
-        self.note = event if isinstance(event, Retrying | Waiting) else None
+        self.waiting = event if isinstance(event, Retrying | Waiting) else None
 
     @property
-    def _note_id(self) -> str:
+    def _notice_id(self) -> str:
         return f"{self.number}.note"
 
-    def _note_changed(self, text: str) -> None:
-        self.publish(NoticeChanged(id=self._note_id, parent_id=self.number, text=text))
+    def _change_notice(self, text: str) -> None:
+        self.publish(NoticeChanged(id=self._notice_id, parent_id=self.number, text=text))
 
     def _failed(self, why: str) -> ModelFailureInput:
         text, reasoning = self.partial()
@@ -138,7 +138,7 @@ def waiting_notice(event: Retrying | Waiting) -> str:
         return f"Waiting for {in_words(event.seconds)} until other requests to this model are over; Esc stops it."
     but = ", but the server is alive" if event.alive else ""
     end = in_words(event.limit_s)
-    return f"No data for {in_words(event.seconds)}{but}. It is given up after {end}; Esc stops it now."
+    return f"No data for {in_words(event.seconds)}{but}. chatops gives up after {end}; Esc stops it now."
 
 
 def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:

@@ -98,7 +98,7 @@ class Lease:
         try:
             await self._worker(self._store.heard, self._session, self._holder)
         except StoreError as error:
-            log.warning("whoever asks for the session was not answered: %s", error)
+            log.warning("the process that requests the session was not answered: %s", error)
 
     async def hand_over(self) -> Holder | None:
         """Pass the lease to the process that requests it by now, else release it. Returns the new holder, if any.
@@ -241,9 +241,8 @@ class LeaseRequest:
         self._asked_at = None
         other = hold.wanted_by or hold.holder
         self._notify(
-            f"Another chatops (host {other.host}, pid {other.pid}) has asked for this conversation too, and is the one "
-            "that gets it.",
-            advice="F2 asks again.",
+            f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
+            advice="Press F2 to request it again.",
         )
 
     async def withdraw(self) -> None:
@@ -255,4 +254,4 @@ class LeaseRequest:
             await worker(store.release, self._session_id, me)
             await worker(store.want_no_more, self._session_id, me)
         except StoreError:
-            log.exception("a request for a conversation was not taken back")
+            log.exception("a request for a session was not withdrawn")

@@ -163,8 +163,8 @@ class Performer:
     async def _inspect(self, call: ToolCall) -> None:
         tool = self._tools.get(call.name)
         if tool is None:
-            gone = Problem(path="", message="this tool is no longer there")
-            facts = CallFacts(arguments=call.arguments, problems=(gone,))
+            missing = Problem(path="", message="this tool no longer exists")
+            facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
             facts = await self._facts(tool, call)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
@@ -182,25 +182,27 @@ class Performer:
                 return replace(found, definition=definition_of(tool.spec))
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
-            trouble = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")
-            return CallFacts(arguments=call.arguments, problems=(trouble,))
+            problem = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")
+            return CallFacts(arguments=call.arguments, problems=(problem,))
 
     async def _run(self, effect: RunTool) -> None:
         call, attempt = effect.call, effect.attempt
         began = time.monotonic()
         reach("before_tool")
         try:
-            driven_here = await self._may_start()
+            still_owner = await self._may_start()
         except StoreError as error:
-            result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: the session store was not read. {error}")
+            result = ToolResult(
+                outcome=Outcome.FAILED, content=f"Not run: the session store could not be read. {error}"
+            )
         except asyncio.CancelledError:
             # The turn waits for the result of a cancelled call, even if the tool has not started.
             result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.STOPPED)
         else:
-            if not driven_here:
+            if not still_owner:
                 # This process may have been suspended since the intent was stored. The new owner of the session asks
                 # the user about the call.
-                log.warning("%s was not started: another process has the conversation", call.id)
+                log.warning("%s was not started: another process owns the session", call.id)
                 return
             result = await self._result(effect)
             reach("after_tool")
@@ -210,7 +212,7 @@ class Performer:
         call = effect.call
         tool = self._tools.get(call.name)
         if tool is None:
-            return ToolResult(outcome=Outcome.FAILED, content=f"{call.name} is no longer there")
+            return ToolResult(outcome=Outcome.FAILED, content=f"{call.name} no longer exists")
         number = RoundId(call.id.rsplit(".", 1)[0])
 
         def output(text: str) -> None:
@@ -262,8 +264,8 @@ def _ignore(text: str) -> None:
 GRACE_S = 5.0
 """Seconds that a tool may take beyond its own limit before the runtime stops it."""
 STOP_S = 1.8
-"""Seconds to wait for a tool after it was told to stop."""
-STOPPED = "Stopped by the person while it ran."
+"""Seconds to wait for a tool after it was asked to stop."""
+STOPPED = "Stopped by the user while it ran."
 
 _SO_FAR = 4_000
 """Characters of output kept in the result of a stopped call."""
@@ -274,43 +276,43 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
 
     If cancelled, it stops the tool and returns the result all the same, with the output so far.
     """
-    heard = _Heard(context)
+    output = _OutputTail(context)
     began = time.monotonic()
-    work = asyncio.ensure_future(tool.run(facts, replace(context, output=heard.take)))
-    told_to_stop = False
+    work = asyncio.ensure_future(tool.run(facts, replace(context, output=output.add)))
+    stop_requested = False
     try:
         await asyncio.wait({work}, timeout=context.timeout_s + GRACE_S)
     except asyncio.CancelledError:
-        told_to_stop = True
+        stop_requested = True
     if work.done():
         return _result(tool.spec, work)
     work.cancel()
     try:
         await asyncio.wait({work}, timeout=STOP_S)
     except asyncio.CancelledError:
-        told_to_stop = True
+        stop_requested = True
     if _has_ended_by_itself(work):
         return _result(tool.spec, work)
     work.add_done_callback(_forget)
     if not work.done():
-        log.warning("%s does not stop; nobody waits for it any more", tool.spec.name)
-    stopped = STOPPED if told_to_stop else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
-    outcome = Outcome.INTERRUPTED if told_to_stop else Outcome.FAILED
-    if not (tool.spec.read_only or tool.spec.idempotent or (told_to_stop and work.done() and work.cancelled())):
+        log.warning("%s does not stop; it is abandoned", tool.spec.name)
+    stopped = STOPPED if stop_requested else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
+    outcome = Outcome.INTERRUPTED if stop_requested else Outcome.FAILED
+    if not (tool.spec.read_only or tool.spec.idempotent or (stop_requested and work.done() and work.cancelled())):
         # The tool may still be running, as a thread does, or was half-way when its time was over.
-        outcome, stopped = Outcome.UNKNOWN, f"{stopped} Nothing tells whether it took effect."
-    so_far = heard.text()
+        outcome, stopped = Outcome.UNKNOWN, f"{stopped} It is not known whether it took effect."
+    so_far = output.text()
     return ToolResult(outcome=outcome, content=f"{stopped}\nOutput so far:\n{so_far}" if so_far else stopped)
 
 
-class _Heard:
+class _OutputTail:
     """Passes output on and keeps the end of it."""
 
     def __init__(self, context: ToolContext) -> None:
         self._show = context.output
         self._last = ""
 
-    def take(self, text: str) -> None:
+    def add(self, text: str) -> None:
         self._last = (self._last + text)[-2 * _SO_FAR :]
         self._show(text)
 

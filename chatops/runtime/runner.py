@@ -160,7 +160,7 @@ class _Entry:
 
     event: Input
     done: asyncio.Future[bool] | None = None
-    kept: bool = True
+    keep: bool = True
     """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
 
 
@@ -175,20 +175,20 @@ class Runner:
         self._bus = bus
         self._performer: Performer | None = None
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
-        self._moved = asyncio.Event()
+        self._progress = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
-        self._mending: asyncio.Task[None] | None = None
+        self._retrying: asyncio.Task[None] | None = None
         self._shield = Shield()
-        self._stuck: list[Input] = []
+        self._unsaved_inputs: list[Input] = []
         self.blocked_by: ChatopsError | None = None
         """The error that keeps steps from being stored; None once storing works."""
         self.state: TurnState | None = None
         self.taken_over: ChatopsError | None = None
         """Set once another process owns the session: no input is taken any more."""
-        self._yielding = False
+        self._quiescing = False
         self._withheld: tuple[Effect, ...] | None = None
         """Effects of the last step, if they are withheld for another process."""
-        self._late: list[Input] = []
+        self._deferred: list[Input] = []
         """Inputs delivered after that. They are taken only if the session stays here."""
 
     def attach(self, performer: Performer) -> None:
@@ -204,17 +204,17 @@ class Runner:
 
     async def take(self, event: Input) -> bool:
         """Put an input into the inbox and wait for it. Returns False if it no longer applies or is not saved."""
-        return await self._put(event, kept=True)
+        return await self._put(event, keep=True)
 
     async def take_or_fail(self, event: Input) -> bool:
         """Take an input that is void if it cannot be stored. Raises StoreError in that case."""
-        return await self._put(event, kept=False)
+        return await self._put(event, keep=False)
 
-    async def _put(self, event: Input, *, kept: bool) -> bool:
+    async def _put(self, event: Input, *, keep: bool) -> bool:
         if self.taken_over is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(_Entry(event=event, done=done, kept=kept))
+        self._inbox.put_nowait(_Entry(event=event, done=done, keep=keep))
         self._ensure_loop()
         return await done
 
@@ -231,14 +231,14 @@ class Runner:
     @property
     def idle(self) -> bool:
         """True if no effect is in flight (or its input waits for the store) and the inbox is empty."""
-        flying = self.state is not None and in_flight(self.state) and not self._stuck
-        return not flying and self._inbox.empty()
+        busy = self.state is not None and in_flight(self.state) and not self._unsaved_inputs
+        return not busy and self._inbox.empty()
 
     async def settle(self) -> None:
         """Wait until the turn is paused or finished."""
         while not self.idle:
-            self._moved.clear()
-            await self._moved.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
     async def quiesce(self) -> None:
         """Stop at a point where another process can resume.
@@ -246,7 +246,7 @@ class Runner:
         That is at once if no effect is in flight, else the next step that leaves no tool running. The effects of that
         step are withheld for the other process.
         """
-        self._yielding = True
+        self._quiescing = True
         while self._is_behind():
             # An unsaved input, such as a result, would be lost to the other process.
             with suppress(StoreError):
@@ -254,19 +254,19 @@ class Runner:
             if self._is_behind():
                 await asyncio.sleep(RETRY_S)
         while self._withheld is None and not self.idle:
-            self._moved.clear()
-            await self._moved.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
     def _is_behind(self) -> bool:
         """Return True if something that happened here is not stored and still can be."""
-        return bool(self._saving.behind or self._stuck) and not isinstance(self.blocked_by, ConflictError)
+        return bool(self._saving.behind or self._unsaved_inputs) and not isinstance(self.blocked_by, ConflictError)
 
     def continue_here(self) -> None:
         """Continue here: the other process has withdrawn its request."""
-        self._yielding = False
+        self._quiescing = False
         withheld, self._withheld = self._withheld, None
         self._perform(withheld or ())
-        late, self._late = self._late, []
+        late, self._deferred = self._deferred, []
         for event in late:
             self.deliver(event)
 
@@ -275,7 +275,7 @@ class Runner:
         self.taken_over = self.blocked_by = why
         await self.aclose()
         self.state = None
-        self._moved.set()
+        self._progress.set()
 
     async def catch_up(self) -> None:
         """Store the waiting steps, before something that must be stored after them. Raises StoreError."""
@@ -298,12 +298,12 @@ class Runner:
             self.report_unsaved(error)
             raise
         self.blocked_by = None
-        self._notify("Saving works again: all of this is stored now.", level="info")
-        self._take_stuck_again()
+        self._notify("Saving works again: everything is stored now.", level="info")
+        self._take_unsaved_again()
         return True
 
-    def _take_stuck_again(self) -> None:
-        stuck, self._stuck = self._stuck, []
+    def _take_unsaved_again(self) -> None:
+        stuck, self._unsaved_inputs = self._unsaved_inputs, []
         for event in stuck:
             self.deliver(event)
 
@@ -312,8 +312,8 @@ class Runner:
 
         Callers that wait for an input are answered.
         """
-        if self._mending is not None:
-            self._mending.cancel()
+        if self._retrying is not None:
+            self._retrying.cancel()
         if self._saving.behind:
             with suppress(StoreError):
                 await self._saving.catch_up()
@@ -340,23 +340,23 @@ class Runner:
         try:
             changed = await self._take(entry)
         except StoreError as error:
-            self._refused(entry, error)
+            self._not_stored(entry, error)
         except Exception:
             # A bug in chatops must not leave the user with a UI that no longer responds.
             log.exception("an input could not be taken: %s", entry.event.kind)
             self._notify(
-                "Something went wrong inside chatops; the turn stands where it was stored.",
+                "Something went wrong inside chatops; the turn is as it was last stored.",
                 advice="chatops doctor shows where the log is.",
             )
         _answer(entry.done, changed=changed)
-        self._moved.set()
+        self._progress.set()
 
     async def _take(self, entry: _Entry) -> bool:
         if self.state is None:
             return False
         if self._withheld is not None:
             if entry.done is None:
-                self._late.append(entry.event)
+                self._deferred.append(entry.event)
             return False
         step = advance(self.state, entry.event)
         if step.state is self.state:
@@ -366,63 +366,66 @@ class Runner:
 
     async def _apply(self, step: Step) -> None:
         reach("before_commit")
-        hindrance = await self._saving.commit(step)
+        unsaved = await self._saving.commit(step)
         reach("after_commit")
         self.state = step.state
-        if hindrance is None:
+        if unsaved is None:
             self.blocked_by = None
-            self._take_stuck_again()
+            self._take_unsaved_again()
         else:
-            self.report_unsaved(hindrance)
+            self.report_unsaved(unsaved)
         for event in step.events:
             self._bus.publish(event)
         reach("after_publish")
         # A step that starts a tool is always performed here: another process could not know if the tool had started.
-        if self._yielding and not _tools_run(step.state):
+        if self._quiescing and not _tools_running(step.state):
             self._withheld = step.effects
         else:
             self._perform(step.effects)
-        self._moved.set()
+        self._progress.set()
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         if self._performer is not None:
             for effect in effects:
                 self._performer.perform(effect)
 
-    def _refused(self, entry: _Entry, error: StoreError) -> None:
+    def _not_stored(self, entry: _Entry, error: StoreError) -> None:
         if isinstance(error, ConflictError):
             self._lost(error)
             return
         late = isinstance(error, AlreadyDecidedError)
         if not late:
             self.report_unsaved(error)
-        if entry.kept and not late:
-            self._stuck.append(entry.event)
+        if entry.keep and not late:
+            self._unsaved_inputs.append(entry.event)
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)
 
     def report_unsaved(self, error: StoreError) -> None:
-        """Report once that something of this session is not stored.
+        """Report that something of this session is not stored, once per reason.
 
         If it is NotSavedError, retry every RETRY_S seconds.
         """
         log.error("a step was not stored: %s", error)
-        if str(self.blocked_by) != str(error):
+        before = self.blocked_by
+        if not (
+            isinstance(before, NotSavedError) and isinstance(error, NotSavedError) and before.reason == error.reason
+        ):
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
             self._notify(unsaved_sentence(error), advice=advice)
         self.blocked_by = error
-        if isinstance(error, NotSavedError) and (self._mending is None or self._mending.done()):
-            self._mending = asyncio.create_task(self._mend(), name="mend")
+        if isinstance(error, NotSavedError) and (self._retrying is None or self._retrying.done()):
+            self._retrying = asyncio.create_task(self._retry_until_saved(), name="retry saving")
 
     def _lost(self, error: ConflictError) -> None:
         log.error("a step was not stored: %s", error)
-        text = "Another process has gone on with this conversation; it is no longer followed here."
-        advice = "Open it again with chatops -r to see where it stands."
+        text = "Another process has resumed this session; this window no longer follows it."
+        advice = "Open it again with: chatops -r"
         self.blocked_by = ConflictError(text, advice=advice)
         self._notify(text, advice=advice)
         self.state = None
 
-    async def _mend(self) -> None:
+    async def _retry_until_saved(self) -> None:
         while isinstance(self.blocked_by, NotSavedError) and self.taken_over is None:
             await asyncio.sleep(RETRY_S)
             with suppress(StoreError):
@@ -438,7 +441,7 @@ def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
         done.set_result(changed)
 
 
-def _tools_run(state: TurnState) -> bool:
+def _tools_running(state: TurnState) -> bool:
     """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     return any(isinstance(one.status, Started) for one in calls)

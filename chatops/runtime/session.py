@@ -274,7 +274,7 @@ class Session(SessionView):
             await self._turns.take_decisions()
             return False
         except NotSavedError as error:
-            text = f"Your answer was not taken. {error}"
+            text = f"Your decision was not recorded. {error}"
             raise NotSavedError(text, advice=error.advice, reason=error.reason) from error
 
     async def cancel(self) -> bool:
@@ -347,8 +347,8 @@ class Session(SessionView):
         turns.check_owned()
         if turns.workflow:
             raise SessionBusyError(
-                f"This is a run of workflow {turns.workflow}: its steps say role, model and persona until it is over.",
-                advice="Go on when it has ended, or end it: /workflow cancel",
+                f"A run of workflow {turns.workflow} sets role, model and persona until it is over.",
+                advice="Wait for its end, or end it: /workflow cancel",
             )
         after = settings.grant(self._services.rights)
         async with turns.submitting:

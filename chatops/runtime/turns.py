@@ -271,7 +271,7 @@ class Turns:
         await self.lease.answer()
         if not self.runner.idle:
             who = f"host {by.host}, pid {by.pid}"
-            self._notify(f"Another chatops ({who}) takes this over when the present step is done.")
+            self._notify(f"Another chatops ({who}) takes this session over when the current step is done.")
         await self.runner.quiesce()
         await self._let_go(by)
 
@@ -337,4 +337,6 @@ class Turns:
 
 def _taken_over(by: Holder | None) -> ConflictError:
     who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
-    return ConflictError(f"Taken over by another chatops{who}.", advice="It goes on there; nothing runs here any more.")
+    return ConflictError(
+        f"Taken over by another chatops{who}.", advice="It continues there; nothing runs here any more."
+    )

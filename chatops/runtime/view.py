@@ -219,7 +219,7 @@ class SessionView(ABC):
     def unsaved(self) -> str:
         """Reason that the session is not being saved; empty if it is."""
         if reason := self._services.store.unsaved:
-            return f"Not saving: {reason}. What is said here is gone when chatops ends; no call can be approved."
+            return f"Not saving: {reason}. Messages here are lost when chatops ends; no call can be approved."
         if isinstance(self.blocked_by, NotSavedError):
             reason = self.blocked_by.reason[:1].upper() + self.blocked_by.reason[1:]
             return f"{reason}: this turn is not saved. No call is approved or run until it is; R tries again now."

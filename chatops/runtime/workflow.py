@@ -58,13 +58,13 @@ class WorkflowRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._blocked_by: ChatopsError | None = None
-        self._heard_last: tuple[ReviewStep, float] | None = None
+        self._last_review: tuple[ReviewStep, float] | None = None
         """The last review taken by this process, and when, in seconds since the epoch."""
         self.session = session
         """The session whose turns are the run's."""
         if not self.over:
             session.bind_to_run(state.spec.name, session.settings.at_step(state))
-        session.subscribe(self._heard)
+        session.subscribe(self._on_event)
 
     @property
     def state(self) -> WorkflowState:
@@ -102,24 +102,24 @@ class WorkflowRun:
     async def resume(self) -> None:
         """Start the run, or resume it from the stored state, taking the reviews posted since."""
         if self._watching is None:
-            self._watching = asyncio.create_task(self._watch(), name="words to a run")
+            self._watching = asyncio.create_task(self._watch(), name="posted reviews")
         first, self._first = self._first, None
         if first is not None:
             async with self._taking:
                 await self._apply(first)
             return
-        await self._take_words()
-        asked, present = asked_for(self._state), self.session.state
+        await self._take_posted()
+        asked, current = asked_for(self._state), self.session.state
         if asked is None:
             await self.session.resume()
-        elif present is None or present.turn_id != asked.turn_id:
+        elif current is None or current.turn_id != asked.turn_id:
             async with self._taking:
                 await self._perform(asked)
-        elif (ended := turn_ended(present)) is not None:
+        elif (ended := turn_ended(current)) is not None:
             await self._take(ended)
         elif (missing := self._missing(asked)) is not None:
             # Resuming anyway would deny calls that the user has approved, because their tool or role is missing.
-            self._stuck(missing)
+            self._block(missing)
         else:
             await self.session.resume()
 
@@ -129,20 +129,20 @@ class WorkflowRun:
         Returns False if the run does not (or no longer) wait for that review. Raises AlreadyDecidedError, which names
         the reviewer, if another process posted a review first.
         """
-        await self._take_words()
+        await self._take_posted()
         taken = await self._take_or_yield(ReviewStep(step=step, attempt=attempt, review=review, by=self._services.by))
         if not taken and (first := self.reviewed(step=step, attempt=attempt)):
             name = self._state.spec.step(step).name
-            raise AlreadyDecidedError(f"Step {name} was {first}; the first word counts.")
+            raise AlreadyDecidedError(f"Step {name} was {first}; the first review counts.")
         return taken
 
     def reviewed(self, *, step: int, attempt: int) -> str:
         """Return who reviewed an attempt from another process, where and when; empty if there is no such review."""
-        if self._heard_last is None:
+        if self._last_review is None:
             return ""
-        word, at = self._heard_last
-        elsewhere = (word.step, word.attempt) == (step, attempt) and word.by != self._services.by
-        return describe_review(word, at=at) if elsewhere else ""
+        review, at = self._last_review
+        elsewhere = (review.step, review.attempt) == (step, attempt) and review.by != self._services.by
+        return describe_review(review, at=at) if elsewhere else ""
 
     async def cancel(self) -> bool:
         """End the run and its current turn. Returns False if it was over already, or ended by another process."""
@@ -189,12 +189,12 @@ class WorkflowRun:
             await self._apply(step)
             return True
 
-    async def _take_or_yield(self, word: ReviewStep | CancelRun) -> bool:
+    async def _take_or_yield(self, event: ReviewStep | CancelRun) -> bool:
         """Take the user's input, or yield to one that another process has posted since the last look."""
         try:
-            return await self._take(word)
+            return await self._take(event)
         except AlreadyDecidedError:
-            await self._take_words()
+            await self._take_posted()
             return False
 
     async def _apply(self, step: WorkflowStep) -> None:
@@ -202,7 +202,7 @@ class WorkflowRun:
         for effect in step.effects:
             await self._perform(effect)
         if self.over:
-            await self._free()
+            await self._release()
 
     async def _store(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
@@ -210,7 +210,7 @@ class WorkflowRun:
         reach("after_run_commit")
         self._state, self._blocked_by = step.state, None
         if isinstance(step.word, ReviewStep):
-            self._heard_last = (step.word, time.time())
+            self._last_review = (step.word, time.time())
         for event in step.events:
             self.session.publish(event)
 
@@ -224,10 +224,10 @@ class WorkflowRun:
                 case StartAttempt() | StartGate():
                     await self._begin(effect)
                 case StopTurn(turn_id=turn_id):
-                    if self._present(turn_id):
+                    if self._is_current(turn_id):
                         await self.session.stop_turn()
         except ChatopsError as error:
-            self._stuck(error)
+            self._block(error)
 
     def _missing(self, asked: StartAttempt | StartGate) -> ConfigError | None:
         """Return why the turn cannot run in this process, or None."""
@@ -239,7 +239,7 @@ class WorkflowRun:
         if gone:
             return ConfigError(
                 f"Step {step.name} needs tools that are not here: {', '.join(gone)}.",
-                advice="Go on with it where they are: in the program, or with the registry, that it was begun with.",
+                advice="Resume it where they are: in the program, or with the registry, that started it.",
             )
         try:
             self.session.settings.at_step(self._state).grant(self._services.rights)
@@ -281,16 +281,16 @@ class WorkflowRun:
         earlier = await self._services.worker(self._services.store.load_turn, asked.after)
         return (*earlier.history, *earlier.messages)
 
-    async def _free(self) -> None:
+    async def _release(self) -> None:
         try:
             await self.session.release_from_run(self.session.settings.at_step(self._state))
         except ChatopsError as error:
-            self._stuck(error)
+            self._block(error)
 
-    def _present(self, turn_id: TurnId) -> bool:
+    def _is_current(self, turn_id: TurnId) -> bool:
         return self.session.state is not None and self.session.state.turn_id == turn_id
 
-    def _heard(self, published: Published) -> None:
+    def _on_event(self, published: Published) -> None:
         if isinstance(published.event, TurnFinished) and not self.over:
             self._spawn(self._turn_over(published.event.id))
 
@@ -302,16 +302,16 @@ class WorkflowRun:
         try:
             await self._take(ended)
         except StoreError as error:
-            self._stuck(error)
+            self._block(error)
 
-    def _stuck(self, error: ChatopsError) -> None:
-        log.error("the run does not go on: %s", error)
+    def _block(self, error: ChatopsError) -> None:
+        log.error("the run is blocked: %s", error)
         self._blocked_by = error
-        self.session.notify(f"The run does not go on: {error}", advice=error.advice)
+        self.session.notify(f"The run is blocked: {error}", advice=error.advice)
 
-    async def _take_words(self) -> None:
-        for word in await self._services.worker(self._services.store.posted_words, self.run_id):
-            await self._take(word)
+    async def _take_posted(self) -> None:
+        for posted in await self._services.worker(self._services.store.posted_words, self.run_id):
+            await self._take(posted)
 
     async def _watch(self) -> None:
         """Take reviews and cancellations posted by other processes until the run is over."""
@@ -322,9 +322,9 @@ class WorkflowRun:
                 version = await self._services.worker(self._services.store.version)
                 if version != seen:
                     seen = version
-                    await self._take_words()
+                    await self._take_posted()
             except StoreError:
-                log.exception("words to the run could not be taken")
+                log.exception("posted reviews could not be read")
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -32,6 +32,6 @@ def test_a_call_that_ran_out_of_time_may_have_taken_effect(stage: Stage, monkeyp
     result = workflow.run("a timer", model="fake", workspace=stage.workspace)
     assert (result.success, orders) == (True, ["timer"])
     first, second = server.requests[2].tool_results
-    assert "it took too long. Nothing tells whether it took effect" in first
+    assert "it took too long. It is not known whether it took effect" in first
     assert "may be called once in this step" in second
     assert "may be called once in this step" in server.requests[4].tool_results[-1]

@@ -98,7 +98,7 @@ def test_an_interruption_is_told_in_words_that_fit() -> None:
     told = {kind: processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
     assert len(set(told.values())) == len(Processes)
     assert "1 was still running" in told[Processes.STOPPED]
-    assert "none was seen" in processes(replace(KNOWN, processes=Processes.ELSEWHERE, count=0), facts)
+    assert "none found" in processes(replace(KNOWN, processes=Processes.ELSEWHERE, count=0), facts)
     assert processes(replace(KNOWN, processes=Processes.GONE), replace(facts, command="")) == ""
 
 

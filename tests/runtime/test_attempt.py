@@ -69,7 +69,7 @@ async def finishes_nevertheless(context: ToolContext) -> str:
 async def test_a_call_that_is_stopped_tells_what_it_has_said_so_far(tmp_path: Path) -> None:
     result = await stopped(says_and_waits, tmp_path)
     assert result.outcome is Outcome.INTERRUPTED
-    assert result.content == "Stopped by the person while it ran.\nOutput so far:\nhalf way\n"
+    assert result.content == "Stopped by the user while it ran.\nOutput so far:\nhalf way\n"
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -79,7 +79,7 @@ async def test_one_that_does_not_stop_is_not_waited_for(
     monkeypatch.setattr("chatops.runtime.performer.STOP_S", 0.05)
     result = await stopped(will_not_stop, tmp_path, read_only=read_only)
     assert result.outcome is (Outcome.INTERRUPTED if read_only else Outcome.UNKNOWN)
-    assert ("Nothing tells whether it took effect." in result.content) is not read_only
+    assert ("It is not known whether it took effect." in result.content) is not read_only
 
 
 async def test_one_that_ends_nevertheless_has_its_own_result(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
     result = await running
     leave.set()
     assert result.outcome is Outcome.UNKNOWN
-    assert result.content == "Stopped by the person while it ran. Nothing tells whether it took effect."
+    assert result.content == "Stopped by the user while it ran. It is not known whether it took effect."
 
 
 async def test_the_time_limit_holds_without_the_tools_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,7 @@ async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silen
         await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
         assert reader.request_state is RequestState.HELD
-        assert len(told) == 1 and f"pid {third.pid}) has asked for this conversation too" in told[0]
+        assert len(told) == 1 and f"pid {third.pid}) has requested this session since" in told[0]
         await reader.take_over()
         await until(lambda: session.wanted_by == SECOND)
         await until(lambda: reader.request_state is RequestState.ACCEPTED)

@@ -32,7 +32,7 @@ async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_mod
             assert await settled(session) is TurnStatus.ANSWERED
         (ended,) = (event for event in told if isinstance(event, ToolFinished))
         assert ended.outcome is Outcome.FAILED
-        assert ended.content == "Not run: the session store was not read. The disk could not be read."
+        assert ended.content == "Not run: the session store could not be read. The disk could not be read."
         assert not (tmp_path / "made.txt").exists()
 
 

@@ -28,14 +28,14 @@ def test_a_pause_is_told_whole_and_then_by_the_second(delay_s: float, lefts: lis
         ),
         pytest.param(
             Waiting(seconds=15, alive=False, limit_s=120),
-            "No data for 15 s. It is given up after 2 min; Esc stops it now.",
+            "No data for 15 s. chatops gives up after 2 min; Esc stops it now.",
             "There was no data for 15 s.",
             "There was no data for 15 s.",
             id="silent",
         ),
         pytest.param(
             Waiting(seconds=15, alive=True, limit_s=60),
-            "No data for 15 s, but the server is alive. It is given up after 60 s; Esc stops it now.",
+            "No data for 15 s, but the server is alive. chatops gives up after 60 s; Esc stops it now.",
             "There was no data for 15 s.",
             "There was no data for 15 s.",
             id="alive",

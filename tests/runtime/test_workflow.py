@@ -114,7 +114,7 @@ def outcomes(messages: tuple[Message, ...]) -> list[Outcome]:
 def was_stopped_by(other: App) -> str:
     place = ", ".join(part for part in (other.principal.host, other.principal.tty.removeprefix("/dev/")) if part)
     who = re.escape(f"stopped by {other.principal} on {place}")
-    return rf"^Step a was {who} at \d\d:\d\d:\d\d; the first word counts\.$"
+    return rf"^Step a was {who} at \d\d:\d\d:\d\d; the first review counts\.$"
 
 
 async def decide(run: WorkflowRun, decision: Approved | Rejected) -> None:
@@ -426,7 +426,7 @@ async def test_a_role_that_is_gone_stops_the_run_without_costing_an_attempt(tmp_
         assert run.blocked_by is not None
         assert "reader" in str(run.blocked_by)
         assert isinstance(run.state.phase, RunningStep)
-        assert any(isinstance(event, Notice) and "does not go on" in event.text for event in at.told)
+        assert any(isinstance(event, Notice) and "is blocked" in event.text for event in at.told)
         at.file.write_text(whole)
         assert await run.retry()
         await run.settle()

@@ -39,7 +39,7 @@ def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path)
         chat.say("now run it", calls(call("shell_exec", command=EFFECT)))
         terminal.dialog()
         terminal.press("a")
-        chat.wait_for("Your answer was not taken. Disk full")
+        chat.wait_for("Your decision was not recorded. Disk full")
         assert re.search(banner, flat(terminal.text()))
         assert desk.count == 0
         filler.unlink()

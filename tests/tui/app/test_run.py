@@ -305,7 +305,7 @@ async def test_a_word_said_elsewhere_closes_the_dialog_with_its_question() -> No
 async def test_who_was_first_is_told_also_when_the_dialog_has_closed() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
-        run.refuse = AlreadyDecidedError("Step discover was skipped by uid 7 (ben); the first word counts.")
+        run.refuse = AlreadyDecidedError("Step discover was skipped by uid 7 (ben); the first review counts.")
         # Nobody has heard of it here yet.
         run.play.listener = lambda event: None
         run.play.reviews(Skip())
