@@ -42,10 +42,12 @@ class _Entry:
 class ReadingBuilder:
     """Content and thought so far, and the calls and diagnostics in the order of the text."""
 
-    __slots__ = ("_content", "_entries", "_lead", "_made", "_reasoning", "has_content", "length", "removed")
+    __slots__ = ("_content", "_entries", "_fixed", "_lead", "_made", "_reasoning", "has_content", "length", "removed")
 
     def __init__(self) -> None:
         self._content: list[str] = []
+        self._fixed = 0
+        """Number of parts of the content that can no longer turn out to be thought."""
         self._reasoning: list[str] = []
         self._made: list[Segment] = []
         self._entries: list[_Entry] = []
@@ -88,18 +90,23 @@ class ReadingBuilder:
             self._reasoning.append(text)
             self._made.append(ReasoningSegment(text=text))
 
+    def fix_content(self) -> None:
+        """Keep the content so far as content, whatever `reclassify` turns into thought."""
+        self._fixed = len(self._content)
+
     def reclassify(self, text: str) -> None:
-        """Turn everything so far into thought; `text` is the text as it was written."""
-        if self._content:
-            self._made.append(ReclassifiedSegment(text=text))
+        """Turn the content that is not fixed, and all calls, into thought; `text` is the text as it was written."""
+        kept = self._content[: self._fixed]
+        if len(self._content) > self._fixed:
+            self._made.append(ReclassifiedSegment(text=text, content="".join(kept)))
             self._reasoning.append(text)
         else:
             self.add_reasoning(text)
-        self._content = []
-        self.length = 0
+        self._content = kept
+        self.length = sum(map(len, kept))
         self._entries = []
         self._lead = ""
-        self.has_content = False
+        self.has_content = bool(kept)
         self.removed = True
 
     def add_calls(self, found: CallBlock, text: str, base: int) -> None:
@@ -371,6 +378,7 @@ class ParserState:
     def forget(self) -> None:
         """Fix all text passed so far: it can no longer turn out to be thought."""
         self._raw = []
+        self.result.fix_content()
 
     def _advance(self, end: int) -> str:
         passed = self.text[self.at : end]

@@ -90,10 +90,12 @@ class ReasoningSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclassifiedSegment:
-    """Every `ContentSegment` so far was thought: a closing tag came whose opening tag was in the prompt."""
+    """Content so far was thought: a closing tag came whose opening tag was in the prompt."""
 
     text: str
-    """The thought as it was written; replaces that content."""
+    """The thought as it was written."""
+    content: str = ""
+    """What stays of the content so far: what came before an earlier thought."""
 
 
 Segment = ContentSegment | ReasoningSegment | ReclassifiedSegment

@@ -268,9 +268,9 @@ class Assembler:
                 case ReasoningSegment(text=text):
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
-                case ReclassifiedSegment(text=text):
+                case ReclassifiedSegment(text=text, content=content):
                     # Prose that was already shown is corrected when the reply ends.
-                    self._text = []
+                    self._text = [content] if content else []
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case _:

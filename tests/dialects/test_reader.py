@@ -108,6 +108,16 @@ class TestThought:
         ]
         assert (reading.content, reading.reasoning) == ("It is so.", "I could look.\n")
 
+    def test_content_before_an_earlier_thought_is_kept_when_later_content_turns_out_to_be_thought(self) -> None:
+        text = "One.\n<think>two</think>\nThree.\n</think>\nFour."
+        reading = read_calls(text, TOOLS)
+        assert (reading.content, reading.reasoning) == ("One.\n\nFour.", "two\nThree.\n")
+        reader = CallReader(TOOLS)
+        pieces = [piece for character in text for piece in reader.feed(character)]
+        last, whole = reader.close()
+        assert whole == reading
+        assert ReclassifiedSegment(text="\nThree.\n", content="One.\n") in [*pieces, *last]
+
     def test_a_message_that_begins_with_a_call_did_not_think_before_it(self) -> None:
         reading = read_calls(f"{GOOD}\n</think>\nDone.", TOOLS)
         assert got(reading) == [OSLO]
