@@ -12,7 +12,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from chatops.tui.composer.text_fields import TextField
+from chatops.tui.composer.text_fields import TextField, types_invisible
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
 MAX_ROWS = 8
@@ -154,8 +154,7 @@ class Composer(TextField):
     def insert_paste(self, text: str) -> None:
         """Insert a paste, folded if it is long."""
         self.typed_at = self.clock()
-        result = self.replace(self._folds.fold(_plain(text)), *sorted(self.selection))
-        self.move_cursor(result.end_location)
+        self.replace_selection(self._folds.fold(_plain(text)))
 
     def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
@@ -178,7 +177,7 @@ class Composer(TextField):
         if self._handled(event):
             event.stop()
             event.prevent_default()
-        elif event.is_printable or event.key in ("backspace", "delete"):
+        elif event.is_printable or types_invisible(event) or event.key in ("backspace", "delete"):
             self.typed_at = self.clock()
 
     def _handled(self, event: events.Key) -> bool:

@@ -6,7 +6,6 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
-from textual.widget import Widget
 from textual.widgets.text_area import EditResult
 
 from chatops.domain.sanitize import HIDDEN
@@ -18,21 +17,32 @@ _SCROLLING = ("scroll_", "page_")
 
 
 class OrderedKeys(ErrorBoundary):
-    """Mixin that runs a field's own bindings as soon as their key arrives.
+    """Mixin that runs a field's own bindings as soon as their key arrives, and takes characters without a picture.
 
     In Textual a key bubbles up to the app first and its action runs later. On a slow line, where several keys arrive at
-    once, Enter would then send text that was deleted just before it.
+    once, Enter would then send text that was deleted just before it. Textual also drops a typed character that Python
+    does not call printable, such as a no-break space or the joiner in an emoji.
     """
 
     async def on_key(self, event: events.Key) -> None:
-        """Run the actions that the field binds to the key."""
-        field = cast(Widget, self)
+        """Run the actions that the field binds to the key, or insert its character if Textual would not."""
+        field = cast("TextField | LineField", self)
+        if event.character is not None and types_invisible(event):
+            field.replace_selection(event.character)
+            event.stop()
+            event.prevent_default()
+            return
         edits = [action for action in bound_actions(field, event.key) if not action.startswith(_SCROLLING)]
         for action in edits:
             await field.run_action(action)
         if edits:
             event.stop()
             event.prevent_default()
+
+
+def types_invisible(event: events.Key) -> bool:
+    """Return True for a key that types a character without a picture of its own. Control characters are keys."""
+    return event.character is not None and event.character > "\x9f" and not event.is_printable
 
 
 _PRIVATE = "\U000f0000-\U0010fffd"
@@ -90,6 +100,11 @@ class TextField(OrderedKeys, TextAreaHooks):
         edit.text = self.masked(edit.text)
         return super().edit(edit)
 
+    def replace_selection(self, text: str) -> None:
+        """Insert `text` at the cursor, in place of what is selected."""
+        result = self.replace(text, *sorted(self.selection))
+        self.move_cursor(result.end_location)
+
     def get_line(self, line_index: int) -> Text:
         """Return a line as it is drawn, with `SIGN` for each mask."""
         line = super().get_line(line_index)
@@ -107,6 +122,10 @@ class TextField(OrderedKeys, TextAreaHooks):
 
 class LineField(OrderedKeys, InputHooks):
     """A one-line input that shows hidden characters and handles keys in the order they arrive."""
+
+    def replace_selection(self, text: str) -> None:
+        """Insert `text` at the cursor, in place of what is selected."""
+        self.replace(text, *sorted(self.selection))
 
     def shown(self, value: str) -> str:
         """Return `value` with `SIGN` for each hidden character."""
