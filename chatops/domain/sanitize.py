@@ -4,6 +4,9 @@ Toolkits write control characters through to the terminal or drop them. Dropping
 text than what would run. So every such character is replaced by something visible: C0 controls by their picture
 (``␛``), the rest by its code point (``<U+202E>``). The rules follow ECMA-48 (C0, C1), UAX #9 (bidirectional controls)
 and the Default_Ignorable_Code_Point property of UAX #44.
+
+Why not a library: those that clean text for a terminal (Rich's control codes, Click's `strip_ansi`, blessed's
+`strip_seqs`) remove what they find, and know escape sequences only, not bidirectional or zero-width characters.
 """
 
 import re

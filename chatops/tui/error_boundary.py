@@ -51,7 +51,7 @@ class ErrorReporter:
         text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
         if now - self._said.get(text, now - _SAY_AGAIN_S) >= _SAY_AGAIN_S:
             self._said[text] = now
-            self._say(f"Something went wrong in the program ({text[:200]}). The conversation goes on.{_where()}")
+            self._say(f"Internal error ({text[:200]}). The session continues.{_where()}")
         return len(self._times) < TOO_MANY or now - self._times[0] > WITHIN_S
 
 

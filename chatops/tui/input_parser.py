@@ -1,11 +1,26 @@
 """Input parser: separates keys from pastes and joins sequences that arrived in parts.
 
-Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a second apart, and splits
-a paste into characters. Neither may happen on a slow line: a mouse report must not turn up as text, and no character of
-a paste may ever act as a key.
+Theory of operation
+-------------------
+`InputParser` gets decoded text in the chunks in which it was read, and the time. It returns whole tokens: `Typed`
+characters, one `EscapeSequence`, or one `Pasted` text. What is not complete yet is held back, and `flush` returns it
+once it has waited long enough. The parser reads no clock and no terminal, so that its tests can choose every chunk and
+every pause.
 
-A paste is recognised by its marks (bracketed paste). On terminals that do not mark pastes, a "flood" counts as a paste:
-more text at once than can be typed, up to the next silence.
+Two rules must hold on the slowest line: a mouse report never turns up as text, and no character of a paste ever acts as
+a key. An approval dialog is answered with single letters, so the second one is a matter of security.
+
+- A paste is recognised by its marks (bracketed paste). Its text may itself contain an end mark. What follows an end
+  mark at once is therefore held back until there is silence: with another end mark it is part of the paste, otherwise
+  keys.
+- On terminals that do not mark pastes, a "flood" counts as a paste: more text at once than can be typed, up to the next
+  silence. Terminals known to mark pastes get a higher limit, because a script may send some lines as keys.
+- An escape alone is the Esc key only after `ESCAPE_S` seconds of silence. If the rest of a mouse report comes later
+  still, it is dropped. The start of a longer sequence waits for `HELD_S` seconds.
+
+Why not a library: Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a
+second apart, and splits a paste into characters. Those of prompt_toolkit, blessed and curses belong to their own event
+loops and key tables, and none recognises a paste that has no marks. The meaning of a whole sequence is still Textual's.
 """
 
 import re

@@ -1,8 +1,24 @@
 """Output writer: writes to the terminal in a thread, so that drawing never waits for the terminal.
 
+Theory of operation
+-------------------
 A terminal may be slow (a serial line), stop reading (a window that is being moved, a link that hangs) or be gone. The
-waiting output is bounded: while there is too much of it, frames are left out, and a whole one is drawn when the
-terminal has caught up.
+event loop must notice none of that. `OutputWriter.write` encodes text and appends it to a queue; one thread writes the
+queue in order, in small parts.
+
+- The queue is bounded. Above `MAX_QUEUED` bytes, `skips_frame` tells the app to leave out frames. Once the terminal has
+  read everything, `caught_up` is called and the app draws a whole frame. From `MAX_BYTES` on, text is dropped.
+- `shown_for` says for how long the user can have seen the last frame. A dialog takes no key for a screen that may not
+  have been seen.
+- A write that fails means that the terminal is gone: the queue is dropped and `lost` is called once.
+- `close` writes the sequences that restore the terminal, whatever else is dropped, and gives up after a time limit.
+
+Text is encoded so that it keeps its width: characters that the terminal's charset lacks get a substitute of the same
+width, C1 controls become question marks, and an emoji of several code points is anchored to the cells it is measured
+as.
+
+Why not a library: Textual's writer thread has a queue that blocks when it is full, and with it the event loop.
+asyncio's pipe transports switch the terminal to non-blocking mode, which every program on it inherits.
 """
 
 import codecs

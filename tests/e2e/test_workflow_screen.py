@@ -93,7 +93,7 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
         assert after.dialog() == shown
         assert len(server.requests) == asked, "the model was asked again although its reply was stored"
         after.press("a")
-        after.wait_for("The run has ended: answered.")
+        after.wait_for("Run ended: answered.")
         after.wait_gone(TITLE)
         for line in ("✓ 1 find", "✓ 2 write", "✓ 3 tell"):
             after.wait_for(line)
@@ -115,7 +115,7 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
         after.press("ctrl+g")
         after.wait_for("a accept")
         after.press("a")
-        after.wait_for("The run has ended: answered.")
+        after.wait_for("Run ended: answered.")
     assert ended(desk) is RunResult.ANSWERED
     assert len(server.requests) == 1
 
@@ -138,7 +138,7 @@ def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, serv
         terminal.send("the key is 7")
         terminal.wait_for("the key is 7")
         terminal.press("ctrl+s")
-        terminal.wait_for("The run has ended: answered.")
+        terminal.wait_for("Run ended: answered.")
         terminal.wait_for("✓ 1 deploy")
     assert [record.attempt for record in the_run(desk).attempts] == [1, 2, 3, 1]
     assert "the key is 7" in server.requests[2].last_user
@@ -158,7 +158,7 @@ def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(desk:
         terminal.wait_for('"told": "shorter"')
         terminal.wait_for("a accept")
         terminal.press("a")
-        terminal.wait_for("The run has ended: answered.")
+        terminal.wait_for("Run ended: answered.")
         terminal.say("/workflow show tell")
         terminal.wait_for("attempt 2: answered")
     phase = the_run(desk).phase
@@ -185,7 +185,7 @@ def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(desk: 
         terminal.say("/workflow resume")
         terminal.wait_for("a accept")
         terminal.press("X")
-        terminal.wait_for("The run has ended: failed.")
+        terminal.wait_for("Run ended: failed.")
     assert ended(desk) is RunResult.FAILED
 
 
@@ -194,6 +194,6 @@ def test_a_word_from_another_terminal_closes_the_dialog(desk: Desk, server: Fake
         begin(terminal, "report")
         terminal.wait_for("a accept")
         assert desk.run("workflow", "resume", run_id(desk), "--accept").code == 0
-        terminal.wait_for("The run has ended: answered.")
+        terminal.wait_for("Run ended: answered.")
         terminal.wait_gone("a accept")
     assert ended(desk) is RunResult.ANSWERED

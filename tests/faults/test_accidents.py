@@ -42,7 +42,7 @@ def test_an_error_of_a_part_is_one_line_and_everything_goes_on(broken: FaultyCha
     for part in ("handler", "widget", "drawing"):
         chat.say(f"{part} breaks", says(f"The {part} was asked for."))
         chat.terminal.send("half a thought")
-        chat.wait_for(rf"Something went wrong in the program .RuntimeError: the {part} is broken")
+        chat.wait_for(rf"Internal error .RuntimeError: the {part} is broken")
         chat.wait_for(f"{part} breaks .*The {part} was asked for")
         assert "half a thought" in chat.terminal.text()
         assert "Traceback" not in chat.terminal.text()

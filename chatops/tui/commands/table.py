@@ -94,11 +94,11 @@ def unknown_command(name: str) -> str:
 
 
 def help_text(*, first: KeyGroup = "message") -> str:
-    """Return all keys and commands in aligned columns, those of the place `first` before the others."""
+    """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
-    for place in (first, *(one for one in KEY_GROUPS if one != first)):
-        rows = [(entry.keys, entry.does) for entry in KEYS if entry.where == place]
-        lines += [KEY_GROUPS[place], *_table(rows), ""]
+    for group in (first, *(one for one in KEY_GROUPS if one != first)):
+        rows = [(entry.keys, entry.does) for entry in KEYS if entry.group == group]
+        lines += [KEY_GROUPS[group], *_table(rows), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in visible_commands()])
     return "\n".join(lines)

@@ -178,7 +178,7 @@ def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     if len(lines) <= _MOST_LINES:
         return lines
     half = _MOST_LINES // 2
-    left_out = Text(f"({len(lines) - 2 * half} lines left out here)", theme.muted, end="")
+    left_out = Text(f"({len(lines) - 2 * half} lines omitted)", theme.muted, end="")
     return [*lines[:half], left_out, *lines[-half:]]
 
 

@@ -1,8 +1,13 @@
-"""Draws a piece of Markdown as lines. Imported late: the parser is not needed for the first paint.
+"""Draws a part of a Markdown text as lines. Imported late: the parser is not needed for the first paint.
 
 Everything the model wrote stays visible. HTML is shown as source, link and image targets are printed beside their text
 and are never live, and reference definitions are ordinary text. The parser resolves character references, so text is
-sanitised after parsing, token by token.
+sanitised after parsing, token by token. Tables shrink and wrap to the width, or become lists.
+
+Why not a library: markdown-it-py parses, the drawing is ours. Textual's Markdown widget makes a widget of every
+paragraph, while the transcript is one widget that draws lines (see `viewport`). Rich's Markdown draws a whole text at
+once, so that a growing answer would cost more with every word. By default both make links live without showing where
+they lead, and neither shows HTML.
 """
 
 import re

@@ -56,7 +56,7 @@ def run_turn_of(event: StepStarted) -> RunTurn:
 
 def unknown_run_turn(text: str) -> RunTurn:
     """Return the head of a turn whose run is not known here, as in a copy of its session."""
-    return RunTurn() if text.startswith(_OURS) else RunTurn(title="A step of a workflow")
+    return RunTurn() if text.startswith(_OURS) else RunTurn(title="Workflow step")
 
 
 def step_block(turn: str, head: RunTurn, text: str) -> StepBlock:
@@ -68,7 +68,7 @@ def step_block(turn: str, head: RunTurn, text: str) -> StepBlock:
 
 def refused_answer_block(block_id: str, told: str) -> NoticeBlock:
     """Return the notice for a refused answer, with what the model was told."""
-    text = f"The answer is not accepted. The model is told: {told.removeprefix(_OURS)}"
+    text = f"Answer not accepted. The model was told: {told.removeprefix(_OURS)}"
     return NoticeBlock(id=block_id, text=text, level="warning")
 
 
@@ -83,15 +83,15 @@ def attempt_end_block(
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.")
         case TurnStatus.FAILED | TurnStatus.LIMIT if head.title and detail not in said:
-            return NoticeBlock(id=f"{turn}.end", text=f"The attempt has failed. {detail}".rstrip(), level="warning")
+            return NoticeBlock(id=f"{turn}.end", text=f"Attempt failed. {detail}".rstrip(), level="warning")
         case _:
             return None
 
 
 def run_end_block(run_id: str, result: str, detail: str) -> NoticeBlock:
     """Return the line under a run."""
-    advice = "/workflow show STEP shows what a step gave."
-    block = NoticeBlock(id=f"{run_id}.run", text=f"The run has ended: {result}. {detail}".rstrip(), advice=advice)
+    advice = "/workflow show STEP shows the answer of a step."
+    block = NoticeBlock(id=f"{run_id}.run", text=f"Run ended: {result}. {detail}".rstrip(), advice=advice)
     return replace(block, level="error") if result == RunResult.FAILED else block
 
 

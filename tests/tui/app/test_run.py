@@ -494,7 +494,7 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
     async with on_stage(run, discovered) as running:
         await send(running, "/workflow cancel")
         assert run.over
-        assert "The run has ended: cancelled." in running.text
+        assert "Run ended: cancelled." in running.text
         assert not panel(running).ticking
         await send(running, "/workflow cancel")
         assert "This run is over already." in running.text

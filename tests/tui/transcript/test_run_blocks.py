@@ -116,24 +116,24 @@ def test_attempts_say_why_the_last_one_has_failed() -> None:
     run = Watched(step("find", max_attempts=2))
     run.gives_up("no key")
     same(run)
-    assert "! Note: The attempt has failed. no key" in run.shown()
+    assert "! Note: Attempt failed. no key" in run.shown()
     assert any("Step 1: find, attempt 2 of 2" in one for one in run.shown())
     run.gives_up("still no key")
     same(run)
-    assert any("The run has ended: failed. Step find failed: still no key" in one for one in run.shown())
+    assert any("Run ended: failed. Step find failed: still no key" in one for one in run.shown())
 
 
 def test_a_refused_answer_is_told_once_and_what_ends_the_attempt_is_not_told_twice() -> None:
     run = Watched(step("find", validations=(Validation(tool="validate_full"),), max_iterations=2, max_attempts=1))
     run.answers("found")
     same(run)
-    assert sum("The answer is not accepted." in one for one in run.shown()) == 2, "folded and open"
+    assert sum("Answer not accepted." in one for one in run.shown()) == 2, "folded and open"
     run.answers("found")
     same(run)
     run.answers("found")
     same(run)
-    assert sum("The answer is not accepted." in one for one in run.shown()) == 4
-    assert any("The attempt has failed. Reached the tool iteration limit" in one for one in run.shown())
+    assert sum("Answer not accepted." in one for one in run.shown()) == 4
+    assert any("Attempt failed. Reached the tool iteration limit" in one for one in run.shown())
 
 
 def test_a_gate_is_a_turn_of_its_own_named_by_its_command() -> None:
@@ -176,17 +176,17 @@ def test_a_copy_of_a_run_s_conversation_puts_nothing_into_the_person_s_mouth() -
     run.answers("made")
     shown = run.stored(copied=True)
     assert not any("❯" in one for one in shown), "the sign of the person's words"
-    assert sum("A step of a workflow" in one for one in shown) == 4
+    assert sum("Workflow step" in one for one in shown) == 4
     assert any("Gate tests: pytest -q" in one for one in shown)
-    assert any("The answer is not accepted." in one for one in shown)
+    assert any("Answer not accepted." in one for one in shown)
 
 
 def test_a_run_that_was_cancelled_in_the_middle_shows_all_its_turns_as_steps() -> None:
     run = Watched(step("find"), step("make"))
     run.answers("x")
     run.cancels()
-    assert any("The run has ended: cancelled." in one for one in run.shown())
-    assert any("The run has ended: cancelled." in one for one in run.stored())
+    assert any("Run ended: cancelled." in one for one in run.shown())
+    assert any("Run ended: cancelled." in one for one in run.stored())
     assert sum("Step 2: make" in one for one in run.stored()) == 2
 
 
