@@ -203,7 +203,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def failed_to_open(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
         self._failed = True
-        self.query_one(Banner).say(sentence(error), tone="error")
+        self.query_one(Banner).show(sentence(error), tone="error")
         self.query_one(StatusLine).say("no conversation, ctrl+q quits")
         self._sending.return_all()
         self._list_sent()
@@ -287,7 +287,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self.composer.retry_offered = failed or troubled
         dialog = self._dialogs.any_open
         text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._elsewhere)
-        self.query_one(Banner).say(text, tone=tone, standing=snapshot.concern)
+        self.query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         self._dialogs.offer(snapshot)
 
     def _list_sent(self) -> None:

@@ -18,28 +18,28 @@ _MOST = 200
 """Characters of a message that are shown, enough to recognise it."""
 
 
-class Banner(ErrorBoundary, Static):
-    """Shown only while it has a text, one line per sentence. Text is never read as markup."""
+class _Lines(ErrorBoundary, Static):
+    """Lines that take no room while there is nothing to show. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
 
-    def say(self, text: str, *, tone: BannerTone, standing: str = "") -> None:
-        """Show `text` below `standing`, a lasting problem. Hides the banner if both are empty."""
-        shown = "\n".join(part for part in (standing, text) if part)
+
+class Banner(_Lines):
+    """Says what needs the user, one line per sentence."""
+
+    def show(self, text: str, *, tone: BannerTone, problem: str = "") -> None:
+        """Show `text` below a lasting `problem`. Hides the banner if both are empty."""
+        shown = "\n".join(part for part in (problem, text) if part)
         self.display = bool(shown)
         for name in ("waiting", "error", "quiet"):
-            self.set_class(name == ("error" if standing else tone), f"-{name}")
+            self.set_class(name == ("error" if problem else tone), f"-{name}")
         self.update(Content(sanitize(shown)))
 
 
-class Notices(ErrorBoundary, Static):
-    """Notices above the message field, newest last. Text is never read as markup."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("", id=id, markup=False)
-        self.display = False
+class Notices(_Lines):
+    """Notices, newest last."""
 
     def show(self, notices: Sequence[Notification]) -> None:
         """Replace the notices. An empty sequence hides the widget."""
@@ -51,12 +51,8 @@ class Notices(ErrorBoundary, Static):
             self.set_timer(max(left, 0.0) + 0.01, lambda: refresh_notices(self.app))
 
 
-class QueuedMessages(ErrorBoundary, Static):
-    """Lists sent messages under a heading that says what happens to them. Hidden while there are none."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("", id=id, markup=False)
-        self.display = False
+class QueuedMessages(_Lines):
+    """Messages that were sent and are not in the transcript yet, under a heading that says what happens to them."""
 
     def show(self, texts: Sequence[str], *, heading: str = "") -> None:
         """Show the start of each text, oldest first. If there are too many, show the first and the last."""

@@ -1,7 +1,9 @@
 """Draws an answer while it grows.
 
-Finished pieces are drawn when looked at. The open piece is drawn again at each change, only its end if it is long. The
-Markdown parser and pygments are imported after the first paint; until then text is drawn plain.
+Finished segments are drawn when they come into view. The open one is drawn again at each change; if it is long, only
+its end.
+
+The Markdown parser and pygments are imported after the first paint. Until then text is drawn plain.
 """
 
 import importlib
@@ -22,10 +24,10 @@ LONGEST = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
 _OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 MOST_LINES = 3_000
-"""Maximum drawn lines kept of one answer, roughly 5 MB. A single longer piece is kept in full."""
+"""Maximum drawn lines kept of one answer, roughly 5 MB. A single longer segment is kept in full."""
 _TAIL_LINES = 60
 _TAIL_CHARS = 6_000
-"""Only the end of an open piece longer than this is drawn until it is finished."""
+"""Only the end of an open segment longer than this is drawn until it is finished."""
 
 
 class _MarkdownModule(Protocol):
@@ -51,9 +53,9 @@ def is_warm() -> bool:
 
 
 def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
-    """Return a piece of Markdown as lines.
+    """Return a segment of Markdown as lines.
 
-    A single code block may have any length. Other pieces longer than `LONGEST` stay plain.
+    A single code block may have any length. Other segments longer than `LONGEST` stay plain.
     """
     source = source.strip("\n")
     head, _, body = source.partition("\n")
@@ -71,27 +73,27 @@ def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
 
 
 class SegmentLines(Sequence[Strip]):
-    """The lines of all pieces, as a sequence.
+    """The lines of all finished segments, as a sequence.
 
-    `draw(number, gap)` returns the lines of a piece, the same number each time. `gap` is True if lines precede it.
+    `draw(number, gap)` returns the lines of a segment, the same number each time. `gap` is True if lines precede it.
     """
 
     def __init__(self, draw: Callable[[int, bool], list[Strip]]) -> None:
         self._draw = draw
         self._starts = [0]
         self._cache: OrderedDict[int, list[Strip]] = OrderedDict()
-        """Drawn pieces by number, the one looked at last at the end."""
+        """Drawn segments by number, the one used last at the end."""
         self.kept = 0
         """Number of lines held in memory."""
 
     @property
-    def added(self) -> int:
-        """Number of pieces."""
+    def segments(self) -> int:
+        """Number of segments."""
         return len(self._starts) - 1
 
     def add(self) -> None:
-        """Draw the next piece and append it."""
-        number = self.added
+        """Draw the next segment and append it."""
+        number = self.segments
         self._starts.append(self._starts[-1] + len(self._drawn(number)))
 
     def drop(self) -> None:
@@ -100,7 +102,7 @@ class SegmentLines(Sequence[Strip]):
         self.kept = 0
 
     def __len__(self) -> int:
-        """Return the number of lines of all pieces."""
+        """Return the number of lines of all segments."""
         return self._starts[-1]
 
     @overload
@@ -118,7 +120,7 @@ class SegmentLines(Sequence[Strip]):
             raise IndexError(at)
         number = bisect_right(self._starts, at) - 1
         lines, place = self._drawn(number), at - self._starts[number]
-        # The Markdown renderer has just been imported and everything is about to be redrawn: the piece may have fewer
+        # The Markdown renderer has just been imported and everything is about to be redrawn: the segment may have fewer
         # lines.
         return lines[place] if place < len(lines) else Strip([])
 
@@ -143,7 +145,7 @@ class AnswerDrawing:
         self._theme = theme
         self._segmenter = MarkdownSegmenter()
         self._incomplete = False
-        self._finished = SegmentLines(self._piece)
+        self._finished = SegmentLines(self._segment)
 
     def extend(self, text: str) -> None:
         """Add text, without drawing it yet."""
@@ -160,11 +162,11 @@ class AnswerDrawing:
 
     def finished(self) -> SegmentLines:
         """Return the lines that will not change any more. It is the same object each time and only grows."""
-        while self._finished.added < len(self._segmenter.closed) + self._incomplete:
+        while self._finished.segments < len(self._segmenter.closed) + self._incomplete:
             self._finished.add()
         return self._finished
 
-    def _piece(self, number: int, gap: bool) -> list[Strip]:
+    def _segment(self, number: int, gap: bool) -> list[Strip]:
         if number < len(self._segmenter.closed):
             segment = self._segmenter.closed[number]
             return self._draw(segment.source, gap=segment.gap and gap)
@@ -179,7 +181,7 @@ class AnswerDrawing:
         return self._draw(self._end_of(source), gap=self._segmenter.tail_gap and bool(self._finished))
 
     def _end_of(self, source: str) -> str:
-        """Return the last lines of a long open piece. A code block keeps its opening line."""
+        """Return the last lines of a long open segment. A code block keeps its opening line."""
         if len(source) > _TAIL_CHARS or source.count("\n") > _TAIL_LINES:
             lines = source[-_TAIL_CHARS:].splitlines(keepends=True)[-_TAIL_LINES:]
             if self._segmenter.tail_is_code:

@@ -1,8 +1,8 @@
-"""Splits a growing Markdown text into final pieces, so that only the last piece is drawn again.
+"""Splits a growing Markdown text into segments, so that only the last one is drawn again.
 
-A cut depends on complete lines only, never on how the text arrived: any chunking gives the same pieces. Cuts are made
+A cut depends on complete lines only, never on how the text arrived: any chunking gives the same segments. Cuts are made
 before a line at column 0 after a blank line, around top-level code fences, before headings, and between items of long
-lists. A piece is therefore also a block of its own in CommonMark (sections 2 to 5).
+lists. A segment is therefore also a block of its own in CommonMark (sections 2 to 5).
 """
 
 import re
@@ -18,14 +18,14 @@ _LONG_LIST = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkdownSegment:
-    """A final piece. `gap`: an empty line precedes it unless it is the first."""
+    """A finished segment. `gap`: an empty line precedes it unless it is the first."""
 
     source: str
     gap: bool = True
 
 
 class MarkdownSegmenter:
-    """Splits text that is fed in chunks. `closed` holds the final pieces, `tail` the open one."""
+    """Splits text that is fed in chunks. `closed` holds the finished segments, `tail` the open one."""
 
     def __init__(self) -> None:
         self.closed: list[MarkdownSegment] = []
@@ -46,17 +46,17 @@ class MarkdownSegmenter:
 
     @property
     def tail(self) -> str:
-        """The open piece, including an incomplete last line."""
+        """The open segment, including an incomplete last line."""
         return self._buffer
 
     @property
     def tail_gap(self) -> bool:
-        """True if an empty line precedes the open piece."""
+        """True if an empty line precedes the open segment."""
         return self._gap
 
     @property
     def tail_is_code(self) -> bool:
-        """True if the open piece is a top-level code block."""
+        """True if the open segment is a top-level code block."""
         return self._fence_is_block and bool(self._fence)
 
     def feed(self, text: str) -> None:
@@ -73,7 +73,7 @@ class MarkdownSegmenter:
                 end = self._buffer.rfind("\n") + 1
 
     def close(self) -> None:
-        """Close the last piece, because no more text comes."""
+        """Close the last segment, because no more text comes."""
         if self._buffer and not self._buffer.endswith("\n"):
             self.feed("\n")
         self._cut(len(self._buffer), gap=True)
@@ -91,13 +91,13 @@ class MarkdownSegmenter:
             fence = None
         if self._lines and (gap := self._cut_before(line, indent=indent, fence=fence is not None)) is not None:
             self._cut(start, gap=gap)
-            return  # The line is scanned again as the first one of the next piece.
-        self._begin_or_go_on(line)
+            return  # The line is scanned again as the first one of the next segment.
+        self._start_or_continue(line)
         if fence is not None:
             self._fence = fence[1]
             self._fence_is_block = self._lines == 1 and not self._list and not self._quote
 
-    def _begin_or_go_on(self, line: str) -> None:
+    def _start_or_continue(self, line: str) -> None:
         number = _NUMBER.match(line)
         if self._lines == 0:
             self._quote = line.lstrip().startswith(">")
@@ -108,7 +108,7 @@ class MarkdownSegmenter:
         self._blank = False
 
     def _cut_before(self, line: str, *, indent: int, fence: bool) -> bool | None:
-        """Return None for no cut before this line, else True if an empty line belongs between the pieces."""
+        """Return None for no cut before this line, else True if an empty line belongs between the segments."""
         if fence and indent <= 3 and not self._list and not self._quote:
             return True
         if indent:
@@ -134,9 +134,9 @@ class MarkdownSegmenter:
                 self._cut(stop, gap=True)
 
     def _cut(self, at: int, *, gap: bool) -> None:
-        piece, self._buffer = self._buffer[:at], self._buffer[at:]
-        if piece.strip():
-            self.closed.append(MarkdownSegment(source=piece, gap=self._gap))
+        source, self._buffer = self._buffer[:at], self._buffer[at:]
+        if source.strip():
+            self.closed.append(MarkdownSegment(source=source, gap=self._gap))
             self._gap = gap
         self._scanned = 0
         self._reset()
