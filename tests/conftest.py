@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,8 +57,9 @@ def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--tally FILE` writes which faults passed, and what the run counted."""
+    """Add `--tally FILE` and `--part K/N`."""
     parser.addoption("--tally", default="", help="write which faults passed and what was counted into this file")
+    parser.addoption("--part", default="", metavar="K/N", help="run the K-th of N parts of the selected tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,10 +69,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Tally(Path(file)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each report say which faults its test is about."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each report say which faults its test is about, and sort cases beyond `some(n)` into the tier `more`."""
+    cases: Counter[str] = Counter()
     for item in items:
         item.user_properties += [(FAULT, fault) for fault in faults_of(item)]
+        if (some := item.get_closest_marker("some")) is not None:
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > some.args[0]:
+                item.add_marker("more")
+    if part := config.getoption("part"):
+        number, of = map(int, part.split("/"))
+        # Chosen by name, so that a test stays in its part when others come and go.
+        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % of == number % of]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -127,6 +127,7 @@ def test_what_can_be_seen_to_be_wrong_is_an_error_when_it_is_written(steps: list
         Workflow("make", steps)
 
 
+@pytest.mark.more
 def test_importing_the_package_loads_nothing_of_it_and_its_names_no_screen_and_no_client() -> None:
     program = (
         "import sys, chatops\n"

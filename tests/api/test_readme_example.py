@@ -51,6 +51,7 @@ def test_the_readmes_program_proves_its_plan_asks_and_prints_the_result(stage: S
     }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("typed", "printed"),
     [("yes", "(demo) booked: 2 days in Lisbon"), ("no", "Step book failed: (demo) the trip was not booked")],

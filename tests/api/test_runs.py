@@ -160,6 +160,7 @@ def test_a_function_that_leaves_a_call_open_pauses_the_run(stage: Stage) -> None
     assert len(result.pending) == 1 and shop.done == []
 
 
+@pytest.mark.more
 def test_a_yes_to_everything_does_not_repeat_a_call_that_may_have_taken_effect(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +337,7 @@ def test_a_failed_step_says_why_and_later_ones_have_not_begun(stage: Stage) -> N
     assert "no parts" in result.detail and "no parts" in result.steps[0].detail
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "returned",
     [

@@ -59,11 +59,13 @@ def test_arguments_are_read_without_the_readers_of_all_formats() -> None:
     assert not any(name.startswith(("chatops.dialects.formats", "chatops.dialects.reader")) for name in loaded)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("package", ["chatops.config", "chatops.models", "chatops.tools", "chatops.store"])
 def test_nothing_below_the_runtime_loads_a_screen(package: str) -> None:
     assert _loaded(_EVERYTHING_BELOW, package) & SCREEN == set()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("package", ["chatops.runtime", "chatops.headless"])
 def test_a_run_without_a_screen_loads_none(package: str) -> None:
     assert _loaded(_EVERYTHING_BELOW, package) & SCREEN == set()
@@ -74,6 +76,7 @@ def test_the_version_is_told_without_the_weight_of_screen_or_client() -> None:
     assert _loaded(program) & (SCREEN | {"openai", "pydantic", "sqlite3", "chatops.wiring"}) == set()
 
 
+@pytest.mark.more
 def test_a_headless_answer_of_the_demo_model_loads_no_screen(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("a line\n")
     program = (

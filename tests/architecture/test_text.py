@@ -59,11 +59,13 @@ def test_the_search_finds_what_is_there() -> None:
     assert any("test_text.py" in line for line in _matches("def test_the_search_finds_what_is_there"))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("host", REGISTRY_HOSTS)
 def test_no_file_names_the_host_of_a_package_registry(host: str) -> None:
     assert _matches(rf"(?i)(?<![\w-]){re.escape(host)}\b") == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("word", UNFINISHED)
 def test_no_file_leaves_a_note_to_finish_later(word: str) -> None:
     # Data stays as it was written elsewhere.

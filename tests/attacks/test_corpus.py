@@ -114,6 +114,7 @@ async def play(
         tally.broken[case["id"]] = bad
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("case", [case for case in CASES if case["id"] in SAMPLE], ids=lambda case: case["id"])
 async def test_the_sample(case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tally = Tally()

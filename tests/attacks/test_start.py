@@ -19,6 +19,7 @@ BY_THE_INTERPRETER = ("importlib", "collections", "functools", "contextlib", "ty
 PROGRAM = Path(sys.executable).with_name("chatops")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("path", [str(REPOSITORY), f"{REPOSITORY}:", f".:{REPOSITORY}"])
 def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: str) -> None:
     for name in (*SHADOWED, *LOADED_EARLY):
@@ -40,6 +41,7 @@ def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: 
     assert not (tmp_path / "PWNED").exists()
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(not PROGRAM.exists(), reason="the program is not installed here")
 @pytest.mark.parametrize("path", ["", f"{REPOSITORY}:", f".:{REPOSITORY}"])
 def test_the_installed_program_imports_nothing_of_the_folder(tmp_path: Path, path: str) -> None:

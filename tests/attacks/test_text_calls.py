@@ -173,6 +173,7 @@ PROMPTED = pytest.param("hermes", marks=pytest.mark.attacks)
 """Tools in the prompt: what is read in an answer is the same."""
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("quoted", QUOTES, ids=lambda quoted: quoted.__name__)
 @pytest.mark.parametrize("format", ["auto", PROMPTED])
 async def test_a_model_that_quotes_a_call_has_not_made_it(
@@ -191,6 +192,7 @@ async def test_a_model_that_quotes_a_call_has_not_made_it(
         assert server.violations == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("field", ["reasoning_content", "words"])
 async def test_a_call_that_was_only_thought_does_not_run(field: str, tmp_path: Path) -> None:
     texts = iter(GATED.values())
@@ -206,6 +208,7 @@ async def test_a_call_that_was_only_thought_does_not_run(field: str, tmp_path: P
             assert talk.is_harmless and talk.results == [], name
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("format", sorted(WRITABLE))
 async def test_a_model_that_repeats_its_instructions_calls_nothing(format: str, tmp_path: Path) -> None:
     def reply(request: SeenRequest) -> Reply:
@@ -257,6 +260,7 @@ async def test_control_characters_in_a_call_are_shown_and_run_as_they_were_writt
         assert server.violations == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("finish", ["stop", "length"])
 @pytest.mark.parametrize("format", ["auto", PROMPTED])
 async def test_a_call_that_comes_in_two_replies_is_none(format: str, finish: str, tmp_path: Path) -> None:
@@ -282,6 +286,7 @@ def answers(request: SeenRequest) -> bool:
     return last["role"] == "tool" or "[end of result" in last["content"].rpartition("go on")[2]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("format", ["auto", "hermes"])
 async def test_the_same_calls_ask_where_they_are_made(format: str, tmp_path: Path) -> None:
     """What the other tests rest on: each of these texts is a call."""

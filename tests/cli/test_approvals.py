@@ -155,6 +155,7 @@ def test_a_call_of_a_role_that_has_lost_the_tool_names_the_roles_that_could_run_
     assert not (chatops.workspace / "made.txt").exists()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("flags", [("--role", "researcher"), ("--model", "env"), ("--approve", "shell_exec:touch *")])
 def test_a_prompt_that_a_pending_call_refuses_changes_nothing(chatops: CommandLine, flags: tuple[str, str]) -> None:
     session, call = chatops.paused("run `touch made.txt`")
@@ -187,6 +188,7 @@ def test_a_call_is_named_by_the_beginning_or_end_that_only_it_has_and_is_said_in
     assert (chatops.workspace / "two.txt").exists()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("action", ["approve", "deny", "show"])
 def test_what_several_calls_begin_or_end_with_names_none_of_them(chatops: CommandLine, action: str) -> None:
     session, call = chatops.paused("run `touch one.txt` and run `touch two.txt`")
@@ -219,6 +221,7 @@ def test_decisions_are_in_the_audit_log(chatops: CommandLine) -> None:
     assert "denied: no" in chatops("audit", "list").out
 
 
+@pytest.mark.more
 def test_resuming_from_another_folder_works_where_the_session_belongs(
     chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +266,7 @@ def test_an_approval_of_what_was_shown_is_none_of_what_came_after(chatops: Comma
     assert chatops("approvals", "approve", call, "--digest", digest.upper()).code == 0
 
 
+@pytest.mark.more
 def test_no_rule_answers_a_call_whose_reply_the_providers_filter_ended(chatops: CommandLine) -> None:
     filtered = calls(call("file_read", path="note.txt"), finish_reason="content_filter")
     with FakeOpenAI([filtered, says("Friday.")]) as server:

@@ -47,6 +47,7 @@ def test_a_doubtful_registry_is_spoken_of_on_stderr_once(command: list[str], cha
     assert ran.err.count("'file_reed'") == 1 and "'file_reed'" not in ran.out
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -126,6 +127,7 @@ def test_a_tool_that_the_user_is_denied_is_named_with_who_denies_it(chatops: Com
     assert said in chatops(*flags, "roles", "show", "assistant", "--output-format", "json").json["withheld"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "why"),
     [
@@ -157,6 +159,7 @@ def test_a_role_whose_models_all_cannot_answer_is_told_of_no_other(chatops: Comm
     assert "a has no api_url; no other model answers in this role." in chatops("registry", "check", flags[1]).out
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "asked"),
     [("json", "<|python_tag|>{"), ("function_tag", "<function=file_read>{"), ("python_list", "[file_read(")],

@@ -26,6 +26,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("style", ["md", "html", "jsonl", "openai"])
 def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
     style: str, chatops: CommandLine, path: Path
@@ -48,6 +49,7 @@ def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
     assert contents(path.parent) == before
 
 
+@pytest.mark.more
 def test_what_only_looks_leaves_a_damaged_store_as_it_is_and_says_so(chatops: CommandLine, path: Path) -> None:
     filled(path)
     call = chatops("approvals", "list", "--output-format", "json").json[0]["id"]
@@ -62,6 +64,7 @@ def test_what_only_looks_leaves_a_damaged_store_as_it_is_and_says_so(chatops: Co
     assert call in chatops("approvals", "list").out
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("byte", [0, 15])
 @pytest.mark.parametrize("log", [False, True], ids=["no log", "a log"])
 def test_a_broken_first_byte_loses_no_call_that_waits(
@@ -117,6 +120,7 @@ ODD_SCHEMAS = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("change", "told"), ODD_SCHEMAS.values(), ids=ODD_SCHEMAS)
 def test_a_store_whose_tables_are_not_those_of_its_version_is_named_and_repaired(
     chatops: CommandLine, path: Path, change: str, told: str
@@ -138,6 +142,7 @@ def test_a_store_whose_tables_are_not_those_of_its_version_is_named_and_repaired
     assert chatops("doctor").code == 0
 
 
+@pytest.mark.more
 def test_every_table_and_column_is_looked_for(path: Path) -> None:
     SqliteStore(path).close()
     whole = path.read_bytes()
@@ -215,6 +220,7 @@ def test_a_store_of_a_newer_version_is_refused_and_stays_as_it_is(chatops: Comma
     assert contents(path.parent) == before
 
 
+@pytest.mark.more
 def test_listing_does_not_get_in_the_way_of_a_store_that_is_in_use(chatops: CommandLine, path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace=str(chatops.workspace), role="coder", persona="p").id

@@ -21,6 +21,7 @@ def registry(chatops: CommandLine, server: FakeOpenAI, **keys: object) -> list[s
     return ["--registry", str(file)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("replies", "code", "line"),
     [

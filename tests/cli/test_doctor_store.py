@@ -72,6 +72,7 @@ def test_what_is_no_database_is_not_answered_with_the_advice_to_ask_doctor(path:
     assert "moves it aside" in said and "doctor" not in said
 
 
+@pytest.mark.more
 def test_a_program_that_keeps_the_store_locked_is_named(path: Path) -> None:
     filled(path)
     script = f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('BEGIN IMMEDIATE')"
@@ -101,6 +102,7 @@ def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLi
     assert contents(path.parent) == before
 
 
+@pytest.mark.more
 def test_damage_fails_and_nothing_is_moved(chatops: CommandLine, path: Path) -> None:
     filled(path)
     flip(path, pages_of(path, "messages")[5])

@@ -93,6 +93,7 @@ def test_their_tools_are_in_no_role_of_a_chat(demo: Operator) -> None:
 # on the demo
 
 
+@pytest.mark.more
 def test_components_on_the_demo_deploys_once_what_a_person_approves(demo: Operator) -> None:
     paused = demo.run("components", WEBHOOK)
     assert [one["status"] for one in paused.json["steps"]] == ["answered", "answered", "paused"]
@@ -118,6 +119,7 @@ def test_components_on_the_demo_deploys_once_what_a_person_approves(demo: Operat
     assert json.loads(file.read_text())["version"] == 1
 
 
+@pytest.mark.more
 def test_components_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None:
     paused = demo.run("components", WEBHOOK)
     assert demo("approvals", "deny", demo.pending(paused, "component_deploy"), "--reason", "not today").code == 0
@@ -130,6 +132,7 @@ def test_components_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None
     assert json.loads((demo.chatops.workspace / DEPLOYED).read_text())["version"] == 1
 
 
+@pytest.mark.more
 def test_components_on_the_demo_owns_up_to_what_it_cannot_find(demo: Operator) -> None:
     ran = demo("workflow", "run", "components", "make tea")
     assert ran.code == 1
@@ -137,6 +140,7 @@ def test_components_on_the_demo_owns_up_to_what_it_cannot_find(demo: Operator) -
     assert "chatops workflow show" in ran.err
 
 
+@pytest.mark.more
 def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> None:
     project(demo.chatops.workspace)
     paused = demo.run("code-change", EDIT)
@@ -152,6 +156,7 @@ def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> Non
     assert ended.json["files"] == ["greet.py"]
 
 
+@pytest.mark.more
 def test_code_change_on_the_demo_does_not_get_past_tests_that_fail(demo: Operator) -> None:
     project(demo.chatops.workspace, expected="Good day, Ada")
     gate = demo.approve(demo.run("code-change", EDIT), "file_edit")
@@ -167,6 +172,7 @@ def test_code_change_on_the_demo_does_not_get_past_tests_that_fail(demo: Operato
     assert [outcome for tool, outcome in tools_of(ended) if tool == "file_edit"].count("success") == 1
 
 
+@pytest.mark.more
 def test_a_folder_without_tests_does_not_pass_the_gate(demo: Operator) -> None:
     (demo.chatops.workspace / "greet.py").write_text("Helo")
     gate = demo.approve(demo.run("code-change", EDIT), "file_edit")
@@ -175,6 +181,7 @@ def test_a_folder_without_tests_does_not_pass_the_gate(demo: Operator) -> None:
     assert failed.json["review"]["reason"] == "failed"
 
 
+@pytest.mark.more
 def test_research_on_the_demo_writes_notes_that_cite_their_sources(demo: Operator) -> None:
     ran = demo("workflow", "run", "research", "when is the invoice due?")
     assert ran.code == 0, ran.err
@@ -262,6 +269,7 @@ CONFIGURED = {"components": ["webhook_in", "chat_post"], "properties": {"webhook
 ASSEMBLED = {"name": "orders", "file": PATH_OF_FLOW, "summary": "Deployed."}
 
 
+@pytest.mark.more
 def test_components_with_a_model_that_claims_too_much_too_early(
     at: Operator, script: list[Reply], server: FakeOpenAI
 ) -> None:
@@ -314,6 +322,7 @@ def test_components_with_a_model_that_claims_too_much_too_early(
     assert json.loads(ended.json["answer"]) == ASSEMBLED
 
 
+@pytest.mark.more
 def test_each_step_is_offered_its_own_tools_only(at: Operator, script: list[Reply], server: FakeOpenAI) -> None:
     script += [
         calls(call("component_search", query="x")),
@@ -359,6 +368,7 @@ def test_code_change_with_a_model_whose_first_edit_breaks_the_tests(
     assert server.requests[-1].tool_names == []
 
 
+@pytest.mark.more
 def test_research_with_a_model_that_leaves_out_a_source(at: Operator, script: list[Reply], server: FakeOpenAI) -> None:
     notes = "- The invoice is due on Friday. [note.txt]"
     script += [
@@ -379,6 +389,7 @@ def test_research_with_a_model_that_leaves_out_a_source(at: Operator, script: li
     assert "there are notes" in server.requests[8].last_user
 
 
+@pytest.mark.more
 def test_a_model_that_gives_up_ends_the_run_and_says_why(at: Operator, script: list[Reply]) -> None:
     script += [gave_up("nothing fits")] * 3
     ran = at("workflow", "run", "components", "make tea")
@@ -386,6 +397,7 @@ def test_a_model_that_gives_up_ends_the_run_and_says_why(at: Operator, script: l
     assert "nothing fits" in ran.err
 
 
+@pytest.mark.more
 def test_a_search_backend_adds_a_tool_to_the_search_and_nothing_is_warned_of(
     at: Operator, script: list[Reply], server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

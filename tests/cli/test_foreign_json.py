@@ -64,12 +64,14 @@ def asked(chatops: CommandLine, url: str, output: str) -> tuple[Ran, str]:
     return chatops("--registry", file, "-p", "write", "--output-format", output), file
 
 
+@pytest.mark.more
 @settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(VALUES, min_size=1, max_size=3))
 def test_arguments_that_json_cannot_hold_end_nothing(values: list[str], chatops: CommandLine) -> None:
     check_arguments(values, chatops)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("value", FOREIGN, ids=range(len(FOREIGN)))
 def test_each_value_that_is_known_to_be_foreign_ends_nothing(value: str, chatops: CommandLine) -> None:
     check_arguments([value], chatops)
@@ -97,6 +99,7 @@ def check_arguments(values: list[str], chatops: CommandLine) -> None:
         every_listing(chatops, report["session_id"], file)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("value", FOREIGN, ids=range(len(FOREIGN)))
 def test_an_answer_of_foreign_json_is_text(value: str, chatops: CommandLine) -> None:
     with FakeOpenAI([says(f'{{"x": {value}}}')]) as server:
@@ -117,6 +120,7 @@ def test_parse_answers_each_text_with_json(
     assert len([strict(one) for one in ran.out.splitlines()]) == 2
 
 
+@pytest.mark.more
 @settings(max_examples=examples(100), deadline=None)
 @given(VALUES)
 def test_what_is_shown_of_a_value_can_be_written_and_digested(text: str) -> None:

@@ -114,6 +114,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.some(3)
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)
 def test_git_in_a_hostile_repository_asks(
@@ -126,6 +127,7 @@ def test_git_in_a_hostile_repository_asks(
     assert not list(chatops.workspace.rglob("*PWNED"))
 
 
+@pytest.mark.more
 def test_git_itself_runs_nothing_of_a_repository_that_was_judged_wrongly(
     chatops: CommandLine, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
@@ -150,6 +152,7 @@ def test_git_itself_runs_nothing_of_a_repository_that_was_judged_wrongly(
     assert not list(chatops.workspace.rglob("*PWNED"))
 
 
+@pytest.mark.some(1)
 @pytest.mark.usefixtures("sandbox")
 def test_the_packaged_rules_answer_in_an_ordinary_work_tree(
     chatops: CommandLine, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ def test_sessions_are_listed_shown_renamed_searched_forked_and_deleted(chatops: 
     assert [one["id"] for one in chatops("sessions", "list", "--output-format", "json").json] == [session]
 
 
+@pytest.mark.more
 def test_a_search_finds_words_in_forks_too_and_titles_whatever_the_case(chatops: CommandLine) -> None:
     def found(text: str) -> set[str]:
         return {hit["session_id"] for hit in chatops("sessions", "search", text, "--output-format", "json").json}

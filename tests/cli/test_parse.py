@@ -97,6 +97,7 @@ def test_without_any_tools_nothing_is_a_call(workspace: Path) -> None:
     assert answer["calls"] == []
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

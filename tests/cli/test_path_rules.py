@@ -23,6 +23,7 @@ def registry(workspace: Path, url: str, *, rules: Sequence[object] = (), allow: 
     return str(file)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("given", ["approve", "role rule", "confirm_allow"])
 @pytest.mark.parametrize(
     ("glob", "path", "runs"),
@@ -62,6 +63,7 @@ def test_a_relative_rule_denies_the_files_it_names(chatops: CommandLine) -> None
     assert [one["outcome"] for one in ran.json["calls"]] == ["denied", "success"]
 
 
+@pytest.mark.more
 def test_the_rule_that_the_dialog_offers_is_the_folder(chatops: CommandLine) -> None:
     with FakeOpenAI([calls(call("file_write", path="src/a.md", content="x"))]) as server:
         file = registry(chatops.workspace, server.url)

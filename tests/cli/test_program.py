@@ -20,6 +20,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
 
+@pytest.mark.more
 def test_context_from_standard_input_follows_the_prompt(workspace: Path) -> None:
     ran = program("-p", "read note.txt then", "--output-format", "json", stdin="list .", cwd=workspace)
     assert ran.code == 0, ran.err
@@ -27,6 +28,7 @@ def test_context_from_standard_input_follows_the_prompt(workspace: Path) -> None
     assert "read note.txt then\n\nStandard input:\n\nlist ." in shown.out
 
 
+@pytest.mark.more
 def test_a_reader_that_leaves_early_is_no_error(workspace: Path) -> None:
     ran = subprocess.run(
         ["bash", "-c", f'set -o pipefail; "{sys.executable}" -m chatops registry schema | head -c 20'],
@@ -37,6 +39,7 @@ def test_a_reader_that_leaves_early_is_no_error(workspace: Path) -> None:
     assert ran.returncode == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("arguments", [["-p", "hi"], ["registry", "schema"], ["--help"]], ids=" ".join)
 def test_what_cannot_be_written_is_no_success(workspace: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -48,6 +51,7 @@ def test_what_cannot_be_written_is_no_success(workspace: Path, arguments: list[s
     assert ran.stderr.endswith(b"Standard output cannot be written: No space left on device.\n")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -75,6 +79,7 @@ def test_an_input_that_cannot_be_read_is_told_in_a_sentence(workspace: Path, arg
     assert ran.stderr.startswith("chatops: Standard input cannot be read: Bad file descriptor.\n")
 
 
+@pytest.mark.more
 def test_headless_use_never_loads_the_screen(workspace: Path) -> None:
     script = (
         "import sys\nfrom chatops.cli import main\ncode = main(['-p', 'read note.txt'])\n"
@@ -88,6 +93,7 @@ def test_headless_use_never_loads_the_screen(workspace: Path) -> None:
     assert "due on Friday" in ran.stdout
 
 
+@pytest.mark.more
 def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> None:
     arrived = threading.Event()
 
@@ -110,6 +116,7 @@ def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> No
     assert "Traceback" not in err
 
 
+@pytest.mark.more
 def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
     store = SqliteStore(find_paths(os.environ).store)
@@ -127,6 +134,7 @@ def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: Comman
         store.close()
 
 
+@pytest.mark.more
 def test_an_approval_from_another_terminal_reaches_the_open_chat(chatops: CommandLine) -> None:
     with Terminal([sys.executable, "-m", "chatops", "--role", "coder"], cwd=chatops.workspace) as chat:
         chat.wait_for("coder")
@@ -148,6 +156,7 @@ def test_a_terminal_that_cannot_show_screens_is_told_about_p(workspace: Path) ->
         assert terminal.wait_exit() == 2
 
 
+@pytest.mark.more
 def test_connect_lets_a_person_pick(chatops: CommandLine) -> None:
     with FakeOpenAI([], models=("first-model", "second-model")) as server:
         refused = chatops("connect", server.url)

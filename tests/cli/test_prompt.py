@@ -140,6 +140,7 @@ def test_the_round_limit_ends_with_4(chatops: CommandLine) -> None:
     assert ran.json["status"] == "limit"
 
 
+@pytest.mark.more
 def test_c_continues_the_last_session_and_r_a_named_one(chatops: CommandLine) -> None:
     first = chatops("-p", "read note.txt", "--output-format", "json").json
     second = chatops("-p", "list .", "-c", "--output-format", "json").json
@@ -172,6 +173,7 @@ def test_access_can_only_be_lowered(chatops: CommandLine) -> None:
     assert not (chatops.workspace / "made.txt").exists()
 
 
+@pytest.mark.more
 def test_a_responder_is_sent_the_conclusion_and_no_invented_reply(chatops: CommandLine, chatops_home: Path) -> None:
     read = calls(call("file_read", path="note.txt"))
     with FakeOpenAI([read, error(503, "later"), says("It says Friday."), says("Friday.")]) as server:

@@ -42,6 +42,7 @@ def run(chatops: CommandLine, command: str, rule: str = "", workspace: str = "")
     return chatops("-p", f"run `{command}`", *arguments)
 
 
+@pytest.mark.some(1)
 @needs_sandbox
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("command", READERS)
@@ -62,6 +63,7 @@ def test_ordinary_files_are_read_and_hard_links_within_the_workspace_too(chatops
     assert PLAIN in ran.json["answer"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     "command", [*READERS, "cat hard.txt", "grep -flink deploy/app.txt", "ls -LR", "ls -L -R .", "diff -r deploy link"]
@@ -75,6 +77,7 @@ def test_without_a_sandbox_such_a_rule_asks(
     assert SECRET not in ran.out
 
 
+@pytest.mark.some(1)
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     "command", ["cat deploy/app.txt", "ls -la", "grep -rn special deploy/app.txt", "find . -name x", "echo env"]
@@ -105,6 +108,7 @@ def test_the_apps_own_files_are_out_of_reach_of_a_rule(
     assert run(chatops, "grep -rc . state").code == 3
 
 
+@pytest.mark.more
 @needs_sandbox
 def test_git_leaves_tracked_secrets_out_of_what_a_rule_shows(
     chatops: CommandLine, project: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +129,7 @@ def test_git_leaves_tracked_secrets_out_of_what_a_rule_shows(
             assert " M .env" in ran.json["answer"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sandbox", [pytest.param(True, marks=needs_sandbox), False])
 def test_no_rule_with_further_words_answers_in_a_home_folder(
     chatops: CommandLine, workspace: Path, monkeypatch: pytest.MonkeyPatch, sandbox: bool

@@ -42,6 +42,7 @@ def test_no_network(chatops: CommandLine) -> None:
     assert both_say(chatops, run(chatops, "python3 fetch.py"), "no network", '"sandbox": {"network": true}')
 
 
+@pytest.mark.more
 def test_an_environment_outside_the_workspace(
     chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_sockets_pipes_and_devices_of_the_workspace_are_covered(chatops: Command
     assert listener.close() == []
 
 
+@pytest.mark.more
 def test_those_of_a_folder_that_may_be_read_are_covered_too(chatops: CommandLine, tmp_path: Path) -> None:
     shown = tmp_path / "shown"
     listener = Listener(shown / "deep")

@@ -175,6 +175,7 @@ def test_a_model_that_makes_the_same_call_again_and_again_is_stopped_at_the_thir
     assert 'The model made the same call 3 times in a row: file_read {"path": "note.txt"}.' in text.err
 
 
+@pytest.mark.more
 def test_the_same_call_again_and_again_ends_with_what_was_gathered_if_the_closing_call_fails(
     chatops: CommandLine,
 ) -> None:

@@ -61,6 +61,7 @@ def gated() -> dict[str, Any]:
 # a person is needed
 
 
+@pytest.mark.more
 def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -> None:
     desk, server = scripted
     at = desk(calls(APPEND), answer("made"), answer("told"))
@@ -345,6 +346,7 @@ def test_a_run_that_waits_is_cancelled(scripted: Scripted) -> None:
     assert not at.made("count.txt").exists()
 
 
+@pytest.mark.more
 def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     scripted: Scripted, store: SqliteStore, somebody: Holder
 ) -> None:
@@ -432,6 +434,7 @@ def test_a_step_may_have_more_rounds_than_a_chat_unless_somebody_limits_them(scr
     assert len(server.requests) == 13
 
 
+@pytest.mark.more
 def test_the_stream_is_a_tree_of_run_steps_turns_and_rounds(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(gave_up("no"), calls(APPEND), answer(1), answer(2))

@@ -86,6 +86,7 @@ CLAIMS: dict[str, tuple[Completion, Completion]] = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("attack", CLAIMS)
 def test_what_was_not_shown_is_not_accepted(attack: str, scripted: Scripted) -> None:
     desk, server = scripted
@@ -98,6 +99,7 @@ def test_what_was_not_shown_is_not_accepted(attack: str, scripted: Scripted) -> 
     assert "validations have not all passed" in server.requests[-1].last_user
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("value", [1, True, [["1"]], {"path": "1"}, "01", "1 ", "\N{FULLWIDTH DIGIT ONE}", "./1"])
 def test_a_value_of_another_kind_or_spelling_is_another_thing(value: object, scripted: Scripted) -> None:
     desk, server = scripted
@@ -176,6 +178,7 @@ def test_a_person_who_edits_a_validation_has_it_made_of_something_else(scripted:
     assert 'never called with command="cat a.json"' in server.requests[-1].last_user
 
 
+@pytest.mark.more
 def test_a_person_who_edits_the_command_of_a_gate_is_told_that_it_would_not_be_the_gate(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(answer("made"))
@@ -203,6 +206,7 @@ def test_rights_that_were_taken_away_since_hold_for_what_was_approved(scripted: 
     assert len(server.requests) == 2
 
 
+@pytest.mark.more
 def test_a_pattern_that_would_be_tried_for_years_lets_nothing_pass(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +232,7 @@ def test_marks_of_ours_in_an_answer_do_not_end_what_it_stands_in(scripted: Scrip
     assert told["content"].count(last) == 1
 
 
+@pytest.mark.more
 def test_a_word_on_one_answer_is_none_on_the_next(scripted: Scripted) -> None:
     desk, _ = scripted
     at = desk(answer("one"), answer("two"), answer("two again"))

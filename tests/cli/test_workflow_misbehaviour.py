@@ -81,6 +81,7 @@ def test_b2_a_tool_of_another_step_is_neither_offered_nor_run(scripted: tuple[Sc
     assert [one["outcome"] for one in ran.json["calls"]] in (["denied"], ["invalid"])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "arguments", ['"{\\"path\\": 5}"', "{}", '{"path": ["note.txt"]}', "[1]", '{"path": "note.txt", "pth": 1}']
 )
@@ -120,6 +121,7 @@ def test_b4_a_validation_that_says_invalid_is_a_failed_call_with_numbered_errors
     assert "validations have not all passed" in server.requests[2].last_user
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "text", ["[]", '[{"success": true, "result": 1}]', "{}", "5", "null", "All done!", '{"foo": 1}']
 )

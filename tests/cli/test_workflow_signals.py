@@ -45,6 +45,7 @@ def interrupted(at: WorkflowDesk, model: Silence, number: signal.Signals, output
     return process.returncode, out, err
 
 
+@pytest.mark.more
 def test_an_interrupt_stops_the_step_and_resume_makes_it_again(chatops: CommandLine) -> None:
     model = Silence()
     with FakeOpenAI(model) as server:
@@ -62,6 +63,7 @@ def test_an_interrupt_stops_the_step_and_resume_makes_it_again(chatops: CommandL
         assert [one["output"] for one in ended.json["steps"]] == ["1", "3"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_any_other_signal_leaves_the_run_as_it_is_stored(number: signal.Signals, chatops: CommandLine) -> None:
     model = Silence()
@@ -80,6 +82,7 @@ def test_any_other_signal_leaves_the_run_as_it_is_stored(number: signal.Signals,
         assert [one["attempts"] for one in ended.json["steps"]] == [1, 1]
 
 
+@pytest.mark.more
 def test_a_stream_that_is_interrupted_leaves_nothing_open(chatops: CommandLine, tmp_path: Path) -> None:
     model = Silence()
     with FakeOpenAI(model) as server:

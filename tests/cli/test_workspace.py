@@ -29,6 +29,7 @@ def test_the_chat_does_not_start_in_the_home_folder_without_a_yes(answer: str, t
         assert "nothing was started" in terminal.text()
 
 
+@pytest.mark.more
 def test_with_a_yes_it_does(tmp_path: Path) -> None:
     with chat_at_home(tmp_path, "--model", "demo") as terminal:
         terminal.wait_for("your whole home folder")

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def damaged(damage: tuple[str, int, bytes]) -> bytes:
             return TEXT[:at] + junk + TEXT[at + 1 :]
 
 
+@pytest.mark.more
 @settings(max_examples=examples(75), deadline=None)
 @given(damage=damages)
 def test_a_broken_file_with_a_good_copy_changes_nothing(damage: tuple[str, int, bytes]) -> None:

@@ -263,6 +263,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.more
 @settings(max_examples=200, deadline=None)
 @given(value=values)
 def test_every_json_value_is_read_from_yaml_as_it_is(value: object) -> None:

@@ -91,6 +91,7 @@ def test_nothing_that_must_not_run_runs() -> None:
     assert ran == []
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("format", FORMATS_IN_IT)
 def test_the_way_a_text_arrives_changes_nothing(format: str) -> None:
     chance = Random(format)
@@ -103,6 +104,7 @@ def test_the_way_a_text_arrives_changes_nothing(format: str) -> None:
             assert put_together(pieces) == (reading.content, reading.reasoning), (case["id"], text)
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("format", FORMATS_IN_IT)
 def test_a_message_that_was_cut_off_gives_no_other_call_than_the_whole_one(format: str) -> None:
     chance = Random(format)

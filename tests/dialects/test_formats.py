@@ -127,6 +127,7 @@ def test_calls_of_any_format_in_an_argument_are_data(format: str) -> None:
             assert got(read_calls(text, TOOLS)) == wanted, text
 
 
+@pytest.mark.some(5)
 @ALL
 def test_no_beginning_of_a_message_gives_another_call_than_the_message(format: str) -> None:
     spelling = SPELLINGS[format]

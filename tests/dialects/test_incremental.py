@@ -109,6 +109,7 @@ def joined(pieces: list[Segment]) -> list[Segment]:
     return result
 
 
+@pytest.mark.more
 @given(text=TEXTS, sizes=SIZES, finish_reason=st.sampled_from(["stop", "length"]))
 def test_chunks_change_neither_the_reading_nor_the_pieces(text: str, sizes: list[int], finish_reason: str) -> None:
     whole = in_pieces(text, [max(len(text), 1)], finish_reason)

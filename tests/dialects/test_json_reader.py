@@ -287,6 +287,7 @@ def test_the_tolerant_reader_agrees_with_the_strict_one(
     assert not reader.repairs and not reader.unclosed
 
 
+@pytest.mark.more
 @given(OBJECTS, PRINTERS, st.sampled_from(["", "<tool>", " x", "\n```", "é"]))
 def test_a_value_inside_a_text_ends_at_its_bracket(
     value: JsonValue, printed: Callable[[JsonValue], str], rest: str
@@ -310,6 +311,7 @@ def _begins(part: JsonValue, whole: JsonValue, unclosed: tuple[JsonValue, ...]) 
     return False
 
 
+@pytest.mark.more
 @given(OBJECTS.filter(bool), PRINTERS, st.data())
 @example({"a": {"b": "c"}}, json.dumps, None)
 def test_an_object_cut_anywhere_is_refused_as_cut_unless_all_before_the_cut_was_closed(

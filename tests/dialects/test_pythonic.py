@@ -231,6 +231,7 @@ def test_a_bracket_is_not_added_where_more_was_to_come(text: str) -> None:
         read_call_list(text, close_open=True)
 
 
+@pytest.mark.more
 @given(CALLS)
 def test_a_call_that_python_printed_reads_back_as_it_was(written: tuple[str, dict[str, JsonValue]]) -> None:
     text = _printed(*written)
@@ -239,6 +240,7 @@ def test_a_call_that_python_printed_reads_back_as_it_was(written: tuple[str, dic
     assert same(call.arguments, written[1])
 
 
+@pytest.mark.more
 @given(CALLS, st.data())
 def test_a_call_cut_anywhere_is_refused_as_cut(written: tuple[str, dict[str, JsonValue]], data: st.DataObject) -> None:
     text = _printed(*written)

@@ -336,6 +336,7 @@ class TestTagsOfNoFormat:
             assert got(reading) == [OSLO]
             assert reading.content == before
 
+    @pytest.mark.some(1)
     @pytest.mark.parametrize(("opening", "closing"), PAIRS)
     def test_every_split_gives_the_same(self, opening: str, closing: str) -> None:
         text = f"Hm. {opening}perhaps {HERMES} {closing}\n{GOOD}\nSo: {opening}{GOOD}"

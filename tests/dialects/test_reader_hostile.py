@@ -30,6 +30,7 @@ def _by_characters(text: str) -> None:
     reader.close()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("text", "calls"), STRESS.values(), ids=STRESS)
 def test_hostile_texts_give_the_calls_that_are_in_them(text: Callable[[], str], calls: int) -> None:
     assert len(read_calls(text(), TOOLS).calls) == calls
@@ -39,6 +40,7 @@ LONG = pytest.mark.kill
 """What the two that are left in the default tier have shown before."""
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("read", "after"),
     [

@@ -64,6 +64,7 @@ def test_every_case_is_read_as_it_was_meant(kind: str) -> None:
     assert [f"{case['id']} {case['tag']}" for case in cases if _wrong(case)] == []
 
 
+@pytest.mark.more
 def test_the_reading_does_not_depend_on_the_chunks() -> None:
     chance = random.Random(11)
     different = []
@@ -84,6 +85,7 @@ def _chunks(text: str, chance: random.Random) -> Iterator[str]:
         at = end
 
 
+@pytest.mark.more
 def test_no_beginning_of_an_answer_runs_what_the_whole_answer_does_not() -> None:
     spurious = []
     for case in POSITIVE:
@@ -98,6 +100,7 @@ def test_no_beginning_of_an_answer_runs_what_the_whole_answer_does_not() -> None
     assert spurious == []
 
 
+@pytest.mark.more
 def test_an_answer_that_the_server_cut_runs_nothing_that_was_shortened() -> None:
     shortened = []
     for case in POSITIVE:

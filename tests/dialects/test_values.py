@@ -196,6 +196,7 @@ SCHEMAS = st.recursive(
 VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers()) | st.just({"a": 1})
 
 
+@pytest.mark.more
 @given(VALUES.map(lambda value: value if isinstance(value, str) else json.dumps(value)), SCHEMAS)
 def test_whatever_the_schema_a_value_is_typed_or_refused(raw: str, schema: Schema) -> None:
     try:

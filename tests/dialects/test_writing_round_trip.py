@@ -135,6 +135,7 @@ def assert_reads_back(name: str, text: str, message: Message) -> None:
         assert call.confidence is (Confidence.LOW if name in UNSURE and reading.content else Confidence.HIGH)
 
 
+@pytest.mark.some(2)
 @ALL
 @settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(message=messages(), prose=st.sampled_from(PROSE))
@@ -158,6 +159,7 @@ def test_a_text_keeps_its_ends_and_stays_text(name: str, type_: JsonValue) -> No
         assert_reads_back(name, WRITABLE[name].calls(message.written()), message)
 
 
+@pytest.mark.some(4)
 @ALL
 @settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(message=messages())
@@ -185,6 +187,7 @@ def hostile(draw: st.DrawFn) -> str:
     return "".join(draw(st.lists(parts, max_size=8)))
 
 
+@pytest.mark.some(2)
 @ALL
 @settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(contents=st.lists(hostile(), min_size=1, max_size=3), prose=st.sampled_from(PROSE))

@@ -85,6 +85,7 @@ def tools_of(body: dict[str, Any]) -> list[str]:
     return sorted(tool["function"]["name"] for tool in body["tools"])
 
 
+@pytest.mark.more
 def test_researcher_then_coder_then_a_call_that_outlives_its_terminal(aimock: str, desk: Desk) -> None:
     desk.use(registry(f"{aimock}/v1"))
     with desk.open("--role", "researcher") as terminal:

@@ -1,5 +1,7 @@
 """What a person answers, and what a person does instead of answering."""
 
+import pytest
+
 from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, lines_with, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
@@ -11,6 +13,7 @@ def asks_once(request: SeenRequest) -> Completion:
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
 
 
+@pytest.mark.more
 def test_denied_with_a_reason_the_model_hears_it_and_the_turn_goes_on(desk: Desk) -> None:
     with FakeOpenAI(asks_once) as server:
         desk.use(registry(server.url))
@@ -52,6 +55,7 @@ def answer(terminal: ChatTerminal, about: str, key: str) -> None:
     terminal.press(key)
 
 
+@pytest.mark.more
 def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_order(desk: Desk) -> None:
     with FakeOpenAI(two_calls) as server:
         desk.use(registry(server.url))
@@ -77,6 +81,7 @@ def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_orde
     assert "Denied" not in done
 
 
+@pytest.mark.more
 def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_the_turn(desk: Desk) -> None:
     with FakeOpenAI(asks_once) as server:
         desk.use(registry(server.url))
@@ -110,6 +115,7 @@ def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_th
     assert desk.journal() == []
 
 
+@pytest.mark.more
 def test_a_message_that_waits_for_its_turn_survives_a_kill(desk: Desk) -> None:
     with FakeOpenAI(asks_once) as server:
         desk.use(registry(server.url))

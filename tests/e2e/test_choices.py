@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.desk import ChatTerminal, Desk, registry
 from tests.support.fake_openai import FakeOpenAI, says
 
@@ -56,6 +58,7 @@ def background(terminal: ChatTerminal) -> str:
     return terminal.cells()[0][0].background
 
 
+@pytest.mark.more
 def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(desk: Desk) -> None:
     file = desk.home / "config" / "settings.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,7 @@ class Deployment:
         return int(json.loads(file.read_text())["version"]) if file.exists() else 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "number"), POINTS)
 def test_a_deployment_killed_there_takes_place_once(place: str, number: int, desk: Desk, zygote: Zygote) -> None:
     deployment = Deployment(desk, zygote)
@@ -79,6 +80,7 @@ def test_a_deployment_killed_there_takes_place_once(place: str, number: int, des
     assert outcomes == ["success"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "place", [pytest.param(name, marks=[] if name == ALWAYS else [pytest.mark.kill]) for name in REACHED]
 )

@@ -59,6 +59,7 @@ def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: 
     assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("killed", [False, True], ids=["live", "opened again"])
 def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(desk: Desk, killed: bool) -> None:
     wanted = calls(

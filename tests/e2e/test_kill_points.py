@@ -176,6 +176,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("kind", "place", "number", "certain"), POINTS)
 def test_killed_there_it_comes_about_once(
     kind: str, place: str, number: int, certain: bool, person: Person, server: FakeOpenAI

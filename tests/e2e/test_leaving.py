@@ -34,6 +34,7 @@ def test_ctrl_c_twice_quits_and_gives_the_terminal_back(desk: Desk) -> None:
         assert terminal.processes() == []
 
 
+@pytest.mark.more
 def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(desk: Desk) -> None:
     with FakeOpenAI(asks) as server:
         desk.use(registry(server.url))

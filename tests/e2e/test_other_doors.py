@@ -4,6 +4,8 @@ import json
 import os
 import re
 
+import pytest
+
 from chatops.domain.decisions import Approved
 from tests.e2e.desk import EFFECT, TITLE, Desk, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
@@ -14,6 +16,7 @@ def asks(request: SeenRequest) -> Completion:
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
 
 
+@pytest.mark.more
 def test_the_dialog_closes_by_itself_and_the_turn_goes_on(desk: Desk) -> None:
     with FakeOpenAI(asks) as server:
         desk.use(registry(server.url))
@@ -45,6 +48,7 @@ def test_the_dialog_closes_by_itself_and_the_turn_goes_on(desk: Desk) -> None:
     assert "via approvals" in listed.out
 
 
+@pytest.mark.more
 def test_the_first_answer_counts_wherever_it_came_from(desk: Desk) -> None:
     with FakeOpenAI(asks) as server:
         desk.use(registry(server.url))
@@ -62,6 +66,7 @@ def test_the_first_answer_counts_wherever_it_came_from(desk: Desk) -> None:
     assert desk.count == 0
 
 
+@pytest.mark.more
 def test_a_second_window_is_told_where_the_conversation_is_open(desk: Desk) -> None:
     with FakeOpenAI(asks) as server:
         desk.use(registry(server.url))

@@ -3,6 +3,8 @@
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from tests.e2e.desk import EFFECT, TITLE, Desk, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
@@ -26,6 +28,7 @@ def drafts(desk: Desk) -> list[str]:
         return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%' AND value != ''")]
 
 
+@pytest.mark.more
 def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> None:
     with FakeOpenAI(writes) as server:
         desk.use(registry(server.url))
@@ -56,6 +59,7 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> 
     assert desk.count == 0
 
 
+@pytest.mark.more
 def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(desk: Desk) -> None:
     with FakeOpenAI(writes) as server:
         desk.use(registry(server.url))

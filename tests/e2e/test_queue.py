@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.e2e.desk import ChatTerminal, Desk, registry
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, Reset, SeenRequest, Wait, delta, says, sse
 
@@ -35,6 +37,7 @@ def telling(desk: Desk, server: FakeOpenAI, *queued: str) -> Iterator[ChatTermin
         yield terminal
 
 
+@pytest.mark.more
 def test_queued_messages_are_shown_taken_back_and_held_by_escape(desk: Desk) -> None:
     with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as terminal:
         terminal.wait_for("Queued until this turn ends. Up takes back the last message:\n ❯ second\n ❯ third\n")
@@ -54,6 +57,7 @@ def test_queued_messages_are_shown_taken_back_and_held_by_escape(desk: Desk) -> 
         assert server.violations == []
 
 
+@pytest.mark.more
 def test_up_recalls_what_was_sent_once_the_queue_is_empty(desk: Desk) -> None:
     with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second") as terminal:
         terminal.press("up")
@@ -65,6 +69,7 @@ def test_up_recalls_what_was_sent_once_the_queue_is_empty(desk: Desk) -> None:
         assert asked(server) == ["go"]
 
 
+@pytest.mark.more
 def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk: Desk) -> None:
     breaks = threading.Event()
 
@@ -82,6 +87,7 @@ def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk
         assert asked(server)[-2:] == ["second", "third"]
 
 
+@pytest.mark.more
 def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(desk: Desk) -> None:
     with FakeOpenAI(tells_a_story) as server:
         with telling(desk, server, "second", "third") as terminal:
@@ -98,6 +104,7 @@ def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(desk: Desk) 
         assert asked(server) == ["go", "second", "third"]
 
 
+@pytest.mark.more
 def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(desk: Desk) -> None:
     with FakeOpenAI(tells_a_story) as server:
         with telling(desk, server, "second", "third") as terminal:
@@ -110,6 +117,7 @@ def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(desk: Desk) -
             assert "❯ third" not in terminal.text()
 
 
+@pytest.mark.more
 def test_another_window_sees_the_queue_and_gets_it_with_the_session(desk: Desk) -> None:
     with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as first:
         first.press("escape")

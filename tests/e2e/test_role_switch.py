@@ -27,6 +27,7 @@ def switch(terminal: ChatTerminal, role: str) -> None:
     terminal.press("enter")
 
 
+@pytest.mark.more
 def test_the_next_request_has_the_other_role_s_prompt_and_tools(desk: Desk) -> None:
     with FakeOpenAI(lambda request: says(f"Answer to {request.last_user}.")) as server:
         desk.use(registry(server.url))
@@ -66,6 +67,7 @@ def writes(request: SeenRequest) -> Completion:
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("role", "effects"), [("operator", 1), ("researcher", 0)])
 def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, desk: Desk) -> None:
     """Under a role that has the tool `a` runs it; under one that has not, only denying is offered."""

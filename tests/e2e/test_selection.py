@@ -56,6 +56,7 @@ def wait_copied(terminal: ChatTerminal, *texts: str) -> None:
     terminal.wait_until(lambda _: copied(terminal) == [*texts], what=f"{texts} on the clipboard")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}], ids=["colours", "no colours"])
 def test_selected_text_stays_readable(desk: Desk, env: dict[str, str]) -> None:
     with answered(desk, **env) as terminal:

@@ -66,6 +66,7 @@ ALL = [
 """Each format in one manner is in the default tier, in the other one in the tier of kills."""
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("format", "manner"), ALL)
 def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, desk: Desk) -> None:
     spelling, hold = SPELLINGS[format], threading.Event()

@@ -23,6 +23,7 @@ def reads_then_writes(spelling: Spelling) -> FakeOpenAI:
     return FakeOpenAI(reply)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("format", SPELLINGS)
 def test_the_report_names_each_call_with_its_verdict_and_a_gated_one_pauses(format: str, desk: Desk) -> None:
     spelling = SPELLINGS[format]
@@ -48,6 +49,7 @@ def test_the_report_names_each_call_with_its_verdict_and_a_gated_one_pauses(form
     assert desk.count == 1
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("format", SPELLINGS)
 def test_a_stream_of_events_has_the_words_and_the_calls_and_no_markup(format: str, desk: Desk) -> None:
     spelling = SPELLINGS[format]

@@ -16,6 +16,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, desk: Desk) -> None:
     def reply(request: SeenRequest) -> Reply:

@@ -34,6 +34,7 @@ def switch(terminal: ChatTerminal, role: str) -> None:
     terminal.press("enter")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("format", ["hermes", "qwen3_xml", "llama3_json", "deepseek_v31"])
 def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str, desk: Desk) -> None:
     spelling = SPELLINGS[format]
@@ -58,6 +59,7 @@ def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str
     assert spelling.call("shell_exec", {"command": EFFECT}) in last.messages[-2]["content"]
 
 
+@pytest.mark.more
 def test_a_repaired_call_asks_where_a_rule_would_have_let_it_run_and_the_dialog_shows_the_repair(desk: Desk) -> None:
     whole = HERMES.asks("shell_exec", command="touch one")
     broken = HERMES.asks("shell_exec", command="touch two").replace('"}}', '",}}')
@@ -94,6 +96,7 @@ def test_a_name_that_is_not_on_offer_is_answered_and_the_turn_goes_on(desk: Desk
     assert desk.count == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("format", SPELLINGS)
 def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(format: str, desk: Desk) -> None:
     spelling = SPELLINGS[format]
@@ -115,6 +118,7 @@ def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(forma
     assert desk.count == 0 and desk.journal() == []
 
 
+@pytest.mark.more
 def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(desk: Desk) -> None:
     def reply(request: SeenRequest) -> Reply:
         match replies_so_far(request):
@@ -156,6 +160,7 @@ def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(desk
     assert sum("due on Friday" in message["content"] for message in history if message["role"] == "user") == 3
 
 
+@pytest.mark.more
 def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answered_natively(desk: Desk) -> None:
     def reply(request: SeenRequest) -> Reply:
         return says("Understood.") if "tools" in request.body else streamed(asking)

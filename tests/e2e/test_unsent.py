@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from chatops.domain.messages import UserMessage
 from tests.e2e.desk import ChatTerminal, Desk, registry
 from tests.support.fake_openai import FakeOpenAI, says
@@ -28,6 +30,7 @@ def unsent(desk: Desk) -> list[str]:
     return sorted(path.name for path in (desk.home / "data" / "unsent").glob("*"))
 
 
+@pytest.mark.more
 def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_kill(desk: Desk) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
         with opening(desk) as terminal:

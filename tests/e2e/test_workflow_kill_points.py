@@ -132,6 +132,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "number"), POINTS)
 def test_a_run_killed_there_goes_on_and_takes_effect_once(
     place: str, number: int, operator: Operator, server: FakeOpenAI
@@ -155,6 +156,7 @@ def test_the_table_knows_every_place_of_a_run() -> None:
     assert set(RUN_NAMES) <= set(REACHED)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "place",
     ["after_commit", *(pytest.param(name, marks=pytest.mark.kill) for name in REACHED if name != "after_commit")],

@@ -103,6 +103,7 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
     assert ended(desk) is RunResult.ANSWERED
 
 
+@pytest.mark.more
 def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_opens_it(
     desk: Desk, server: FakeOpenAI
 ) -> None:
@@ -120,6 +121,7 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
     assert len(server.requests) == 1
 
 
+@pytest.mark.more
 def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, server: FakeOpenAI) -> None:
     with desk.open("--role", "coder") as terminal:
         begin(terminal, "stage")
@@ -145,6 +147,7 @@ def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, serv
     assert FAILURE in server.requests[2].last_user
 
 
+@pytest.mark.more
 def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(desk: Desk, server: FakeOpenAI) -> None:
     with desk.open("--role", "coder") as terminal:
         begin(terminal, "report")
@@ -167,6 +170,7 @@ def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(desk:
     assert len(server.requests) == 2
 
 
+@pytest.mark.more
 def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(desk: Desk, server: FakeOpenAI) -> None:
     with desk.open("--role", "coder") as terminal:
         terminal.ready("coder")

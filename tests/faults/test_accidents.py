@@ -35,6 +35,7 @@ def log_of(desk: Desk) -> str:
     return file.read_text()
 
 
+@pytest.mark.more
 @pytest.mark.fault("D20", "F10")
 def test_an_error_of_a_part_is_one_line_and_everything_goes_on(broken: FaultyChat) -> None:
     chat = broken
@@ -65,6 +66,7 @@ def test_an_error_of_a_part_is_one_line_and_everything_goes_on(broken: FaultyCha
     assert "Traceback" not in chat.terminal.raw.decode()
 
 
+@pytest.mark.more
 @pytest.mark.fault("D20", "F10")
 def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kept(broken: FaultyChat) -> None:
     chat = broken
@@ -80,6 +82,7 @@ def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kep
         again.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("F10")
 def test_an_error_at_the_start_gives_the_terminal_back(desk: Desk) -> None:
     with opened(desk, "start") as terminal:

@@ -96,6 +96,7 @@ async def take_turn(session: Session, provider: Provider, replies: list[Reply], 
         await session.settle()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C30")
 def test_every_request_is_one_that_a_strict_server_takes(tmp_path: Path, figure: Count) -> None:
     workspace = tmp_path / "project"

@@ -103,6 +103,7 @@ CASES = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
 )
@@ -126,6 +127,7 @@ def test_a_refusal_is_told_and_the_conversation_goes_on(
     assert b"owned" not in stage.chat.terminal.raw
 
 
+@pytest.mark.more
 @pytest.mark.fault("A19", "A20")
 def test_a_reply_that_was_none_leaves_nothing_in_the_conversation(stage: Stage) -> None:
     told = stage.ask("is this a reply?", CASES["A19"].reply)
@@ -140,6 +142,7 @@ def test_a_reply_that_was_none_leaves_nothing_in_the_conversation(stage: Stage) 
     ]
 
 
+@pytest.mark.more
 @pytest.mark.fault("A02")
 def test_r_asks_again_at_once(stage: Stage) -> None:
     stage.said("press R now", "limits the rate for 1 h", error(429, "slow down", headers=(("Retry-After", "3600"),)))
@@ -151,6 +154,7 @@ def test_r_asks_again_at_once(stage: Stage) -> None:
     stage.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("A01")
 def test_a_pause_that_a_server_asks_for_is_kept_and_shown(stage: Stage) -> None:
     limited = error(429, "slow down", headers=(("Retry-After", "1"),))
@@ -163,6 +167,7 @@ def test_a_pause_that_a_server_asks_for_is_kept_and_shown(stage: Stage) -> None:
     stage.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("A01")
 def test_a_pause_counts_down_and_esc_ends_it(stage: Stage) -> None:
     limited = error(429, "slow down", headers=(("Retry-After", "30"),))
@@ -173,6 +178,7 @@ def test_a_pause_counts_down_and_esc_ends_it(stage: Stage) -> None:
     stage.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("A10")
 def test_a_field_that_a_server_refuses_is_left_out_once_and_from_then_on(stage: Stage) -> None:
     def old(request: SeenRequest) -> Reply:
@@ -192,6 +198,7 @@ def test_a_field_that_a_server_refuses_is_left_out_once_and_from_then_on(stage: 
     stage.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("A10")
 def test_a_server_that_refuses_whatever_is_left_out_is_asked_no_third_time(stage: Stage) -> None:
     refusal = error(400, "Unknown parameter: 'tool_choice'. Unknown parameter: 'user'.")
@@ -201,6 +208,7 @@ def test_a_server_that_refuses_whatever_is_left_out_is_asked_no_third_time(stage
     stage.goes_on(told)
 
 
+@pytest.mark.more
 @pytest.mark.fault("A17")
 def test_a_redirect_is_named_and_not_followed(stage: Stage) -> None:
     with FakeOpenAI([says("caught you")] * 4) as elsewhere:
@@ -218,6 +226,7 @@ def test_a_redirect_is_named_and_not_followed(stage: Stage) -> None:
         assert (elsewhere.requests, elsewhere.others, elsewhere.connections) == ([], [], 0)
 
 
+@pytest.mark.more
 @pytest.mark.fault("A21")
 def test_a_whole_reply_where_a_stream_was_asked_for_is_the_answer(stage: Stage) -> None:
     message = {"role": "assistant", "content": "All **at once**."}
@@ -229,6 +238,7 @@ def test_a_whole_reply_where_a_stream_was_asked_for_is_the_answer(stage: Stage) 
     stage.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("A06", "A07")
 def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
     echoes = [error(status, f"the key {KEY} and more") for status in (400, 401, 403, 422, 501)]

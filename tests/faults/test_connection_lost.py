@@ -128,6 +128,7 @@ CASES = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
 )

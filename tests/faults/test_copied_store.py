@@ -33,6 +33,7 @@ def copied(home: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.more
 def test_an_approval_runs_a_call_in_the_home_where_it_was_given_and_asks_in_every_copy(
     desk: Desk, pipe: Pipe, tmp_path: Path
 ) -> None:

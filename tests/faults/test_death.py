@@ -100,6 +100,7 @@ CASES = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("death", CASES)
 def test_after_a_kill_it_is_told_gone_on_with_and_takes_effect_once(death: Death, stage: Stage, figure: Count) -> None:
     wanted = Strike(phase=death.phase, point=death.point, moment=death.moment, delay_s=death.delay_s)
@@ -123,6 +124,7 @@ def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
     assert places | {"sending_kept", "after_reconcile"} == {*NAMES, *OTHER_NAMES}
 
 
+@pytest.mark.more
 @pytest.mark.fault("D07")
 @pytest.mark.parametrize("first", ["before_rename:1", "after_rename:1"])
 def test_killed_again_while_it_is_found_out_what_came_of_a_call_that_is_found_out_anew(
@@ -139,6 +141,7 @@ def test_killed_again_while_it_is_found_out_what_came_of_a_call_that_is_found_ou
     assert_well(stage)
 
 
+@pytest.mark.more
 @pytest.mark.fault("D12")
 def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_when_approved(stage: Stage) -> None:
     assert stage.run("-p", "effect 1 by shell", "--role", "coder").code == 3
@@ -163,6 +166,7 @@ def shown(stage: Stage) -> str:
     return stage.run("approvals", "show", waiting.pending.call.id).out
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("D21")
 @pytest.mark.parametrize("way", ["ctrl+q", "SIGTERM"])
 def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way: str, stage: Stage) -> None:
@@ -195,6 +199,7 @@ def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way:
     assert_well(stage)
 
 
+@pytest.mark.more
 @pytest.mark.fault("D22")
 def test_after_a_power_failure_the_last_acknowledged_state_is_there_and_is_gone_on_with(
     stage: Stage, tmp_path: Path

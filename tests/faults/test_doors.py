@@ -1,8 +1,11 @@
 """The doors themselves: what a healthy provider says arrives, and the next turn works."""
 
+import pytest
+
 from tests.faults.doors import FaultyChat, Pipe
 
 
+@pytest.mark.more
 def test_a_healthy_provider_on_a_terminal(chat: FaultyChat) -> None:
     chat.say("good morning")
     chat.wait_for("You said: good morning")

@@ -76,6 +76,7 @@ def reader(island: Island, tmp_path: Path) -> Reader:
     return Reader(island, tmp_path)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_page_that_cannot_be_had_is_one_line(reader: Reader, kind: str) -> None:
     url, told = FAILURES[kind]
@@ -86,6 +87,7 @@ def test_a_page_that_cannot_be_had_is_one_line(reader: Reader, kind: str) -> Non
     assert re.fullmatch(f"It gave: {told}", flat(ran.out))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_a_page_without_end_is_cut_before_and_after_it_is_unpacked(reader: Reader, kind: str) -> None:
     url, told = BOUNDED[kind]
@@ -95,6 +97,7 @@ def test_a_page_without_end_is_cut_before_and_after_it_is_unpacked(reader: Reade
     assert len(ran.out) < 20_000
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_page_is_read_as_far_as_it_can_be(reader: Reader, kind: str) -> None:
     url, told = ODD[kind]

@@ -60,6 +60,7 @@ def told(messages: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("C30")
 @pytest.mark.parametrize(
     ("messages", "results", "mended"),
@@ -130,6 +131,7 @@ def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(desk
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C30")
 def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_asks(desk: Desk, pipe: Pipe) -> None:
     paused = pipe.ask("go", calls(call("shell_exec", command=EFFECT)))
@@ -151,6 +153,7 @@ def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_ask
     assert pipe.provider.server.violations == []
 
 
+@pytest.mark.more
 @pytest.mark.fault("C30")
 def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(desk: Desk, provider: Provider) -> None:
     desk.use(patient_registry(provider.server.url))

@@ -42,6 +42,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 CHANGES = [without_shell, without_role, as_viewer]
 
 
+@pytest.mark.more
 @pytest.mark.fault("G08")
 def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: FaultyChat) -> None:
     chat.say("write it down", ASKED, told)
@@ -55,6 +56,7 @@ def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: Fault
     chat.assert_well()
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("G08")
 @pytest.mark.parametrize("change", CHANGES)
 def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
@@ -75,6 +77,7 @@ def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G08")
 def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyChat) -> None:
     chat.say("write it down", ASKED, told)
@@ -93,6 +96,7 @@ def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyCha
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G08")
 def test_what_would_run_has_changed_and_is_asked_about_again_with_the_reason(pipe: Pipe) -> None:
     script = pipe.desk.workspace / "run.sh"

@@ -59,6 +59,7 @@ def small_environment(desk: Desk) -> dict[str, str]:
 # No screens
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("F03")
 @pytest.mark.parametrize("term", ["dumb", "", "vt52"])
 def test_a_terminal_that_cannot_show_screens_is_refused_at_once_with_a_way_out(desk: Desk, term: str) -> None:
@@ -75,6 +76,7 @@ def test_without_a_terminal_the_chat_says_how_it_is_used(desk: Desk) -> None:
     assert b"needs a terminal" in done.stderr and b"chatops -p" in done.stderr
 
 
+@pytest.mark.more
 @pytest.mark.fault("F04")
 def test_a_gated_call_pauses_and_standard_input_approves_nothing(pipe: Pipe) -> None:
     pipe.provider.script(ASKS)
@@ -108,6 +110,7 @@ def told_by_words(chat: FaultyChat) -> None:
     assert chat.desk.count == 0
 
 
+@pytest.mark.more
 @pytest.mark.fault("F03", "F05")
 def test_a_terminal_that_nobody_knows_is_tried_in_sixteen_colours_that_can_be_read(tmp_path: Path) -> None:
     with chat_in(tmp_path, env={"TERM": "unknown-term", "COLORTERM": ""}) as chat:
@@ -143,6 +146,7 @@ def speaks(chat: FaultyChat, *, shown: str, charset: str) -> None:
     assert not re.search("[\x80-\x9f\ufffd]", written), "what is not in the set was written as something else"
 
 
+@pytest.mark.more
 @pytest.mark.fault("F05", "F06")
 def test_a_c_locale_without_colours_gets_plain_ascii(tmp_path: Path) -> None:
     with chat_in(tmp_path, env={"LANG": "C", "NO_COLOR": "1"}) as chat:
@@ -163,6 +167,7 @@ def test_a_c_locale_without_colours_gets_plain_ascii(tmp_path: Path) -> None:
         chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("F05", "F06")
 def test_a_latin_terminal_without_colours_gets_latin_bytes_and_sends_them(tmp_path: Path) -> None:
     with chat_in(tmp_path, env={"LANG": "de_DE.ISO-8859-1", "TERM": "vt100"}) as chat:
@@ -182,6 +187,7 @@ IN_PIPES: list[tuple[Mapping[str, str], str]] = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.fault("F06")
 @pytest.mark.parametrize(("env", "charset"), IN_PIPES, ids=[" ".join(env) for env, _ in IN_PIPES])
 def test_commands_write_what_their_stream_can_hold_and_store_all_of_it(
@@ -203,6 +209,7 @@ def test_commands_write_what_their_stream_can_hold_and_store_all_of_it(
     assert MESSAGE in stored and ANSWER in stored
 
 
+@pytest.mark.more
 @pytest.mark.fault("F06")
 def test_an_answer_on_a_terminal_is_in_the_terminals_characters(desk: Desk, provider: Provider) -> None:
     desk.use(patient_registry(provider.server.url))

@@ -16,6 +16,7 @@ OF_TMUX = "mode 7727"
 """tmux switches this on for itself, as soon as it has heard what its terminal is: sooner or later than its shell."""
 
 
+@pytest.mark.more
 @pytest.mark.fault("F07")
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_inside_tmux_it_works_and_leaves_nothing_switched_on(desk: Desk, provider: Provider, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ GIVING = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.fault("G07")
 def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(desk: Desk, provider: Provider) -> None:
     file = desk.use(patient_registry(provider.server.url))
@@ -118,6 +119,7 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(desk: Desk, provider: 
         chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G09")
 def test_a_long_list_of_mistakes_is_short_for_the_model_and_whole_in_the_log(pipe: Pipe) -> None:
     pipe.desk.use(patient_registry(pipe.provider.server.url, api_key_env="THE_KEY"))
@@ -161,6 +163,7 @@ class Shop:
         self.versions += [Workflow("buy", [Step("buy", "Buy it.", tools=[tool(name="order")(changed)])])]
 
 
+@pytest.mark.more
 def test_an_approval_is_void_once_the_programs_tool_has_changed(pipe: Pipe) -> None:
     desk, provider = pipe.desk, pipe.provider
     file = desk.use(patient_registry(provider.server.url))

@@ -29,6 +29,7 @@ def shell(pipe: Pipe, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.more
 @pytest.mark.fault("D18")
 @pytest.mark.parametrize(
     ("line", "first"),
@@ -50,6 +51,7 @@ def test_a_turn_ends_quietly_and_is_saved_when_nobody_reads_it(pipe: Pipe, line:
     assert [message["content"] for message in pipe.provider.requests[-1].messages][2] == LONG
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("D18")
 @pytest.mark.parametrize("command", ["sessions list", "--help"])
 def test_a_command_ends_quietly_when_nobody_reads_it(pipe: Pipe, command: str) -> None:

@@ -49,6 +49,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
         yield chat
 
 
+@pytest.mark.more
 @pytest.mark.fault("E13")
 def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(running: FaultyChat) -> None:
     chat = running
@@ -70,6 +71,7 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(r
     assert offered(chat) == before
 
 
+@pytest.mark.more
 @pytest.mark.fault("E13")
 def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_read(
     desk: Desk, provider: Provider, zygote: Zygote
@@ -100,6 +102,7 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
         assert offered(chat) == ["file_read", "shell_exec"]
 
 
+@pytest.mark.more
 @pytest.mark.fault("E13")
 def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(desk: Desk, provider: Provider) -> None:
     desk.use(broken(patient_registry(provider.server.url)))
@@ -119,6 +122,7 @@ def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(desk: D
         chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E14")
 def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(running: FaultyChat) -> None:
     chat = running
@@ -141,6 +145,7 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     assert offered(chat) == ["file_read", "web_fetch", "scratch_write"]
 
 
+@pytest.mark.more
 @pytest.mark.fault("E13")
 def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_right(running: FaultyChat) -> None:
     chat = running
@@ -177,6 +182,7 @@ def crowded(provider: Provider) -> str:
     return json.dumps(whole)
 
 
+@pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
     desk: Desk, provider: Provider, zygote: Zygote
@@ -199,6 +205,7 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
         chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_wants_to_include_itself_includes_nothing_and_says_so(
     desk: Desk, provider: Provider, zygote: Zygote
@@ -211,6 +218,7 @@ def test_a_file_that_wants_to_include_itself_includes_nothing_and_says_so(
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E15")
 def test_five_thousand_roles_can_be_chosen_from(desk: Desk, provider: Provider) -> None:
     desk.use(crowded(provider))

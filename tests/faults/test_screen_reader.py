@@ -11,6 +11,7 @@ from tests.support.fake_openai import call, calls, says
 SAYS = "I would like to write it down, because you asked for it."
 
 
+@pytest.mark.more
 @pytest.mark.fault("F15")
 def test_what_waits_is_read_and_answered_line_by_line_while_the_chat_is_open(pipe: Pipe, chat: FaultyChat) -> None:
     command = f"{EFFECT}\nprintf 'a\\tb' # {'long ' * 60}\u202eend"

@@ -83,6 +83,7 @@ def arguments_sent(chat: FaultyChat) -> list[dict[str, Any]]:
 # Words
 
 
+@pytest.mark.more
 @pytest.mark.fault("C01", "C02", "C03", "C08", "C21", "C22")
 def test_words_arrive_however_they_are_sent(seen: FaultyChat) -> None:
     for shape in words(""):
@@ -92,6 +93,7 @@ def test_words_arrive_however_they_are_sent(seen: FaultyChat) -> None:
     seen.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C01", "C02", "C03", "C08", "C21", "C22")
 def test_words_are_the_answer_of_a_script_and_stored_as_the_models(pipe: Pipe, desk: Desk) -> None:
     for number, shape in enumerate(words("")):
@@ -106,6 +108,7 @@ def test_words_are_the_answer_of_a_script_and_stored_as_the_models(pipe: Pipe, d
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C05")
 def test_c05_a_reply_without_a_finish_mark_is_cut_off(seen: FaultyChat, pipe: Pipe) -> None:
     half = stream(delta("Half of an answer"))
@@ -122,6 +125,7 @@ def test_c05_a_reply_without_a_finish_mark_is_cut_off(seen: FaultyChat, pipe: Pi
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C07")
 def test_c07_what_came_before_a_filter_is_kept_and_the_filter_named(seen: FaultyChat, pipe: Pipe) -> None:
     part = stream(delta("Part of an answer"), delta(finish="content_filter"))
@@ -137,6 +141,7 @@ def test_c07_what_came_before_a_filter_is_kept_and_the_filter_named(seen: Faulty
 # Calls
 
 
+@pytest.mark.more
 @pytest.mark.fault("C01", "C02", "C03", "C04", "C09", "C15", "C16", "C20")
 def test_one_call_is_made_as_it_was_meant(patient_pipe: Pipe) -> None:
     shapes = list(one_call("file_read", NOTE))
@@ -168,6 +173,7 @@ def test_what_is_shown_of_one_call_is_what_runs_once_and_only_after_a_yes(seen: 
     seen.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C10", "C11", "C12", "C13", "C14")
 def test_two_calls_are_two_questions_and_two_results(seen: FaultyChat) -> None:
     for shape in ("C10-interleaved", "C11-null-index", "C12-both-at-index-0", "C13-no-id", "C14-one-id"):
@@ -181,6 +187,7 @@ def test_two_calls_are_two_questions_and_two_results(seen: FaultyChat) -> None:
     seen.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C10", "C11", "C12", "C13", "C14")
 def test_two_calls_are_reported_as_two(patient_pipe: Pipe) -> None:
     shapes = list(two_calls("file_read", NOTE, NOTE))
@@ -195,6 +202,7 @@ def test_two_calls_are_reported_as_two(patient_pipe: Pipe) -> None:
     patient_pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C14")
 def test_c14_an_id_that_returns_in_every_turn_is_sent_back_as_ours(pipe: Pipe) -> None:
     for number in (1, 2):
@@ -206,6 +214,7 @@ def test_c14_an_id_that_returns_in_every_turn_is_sent_back_as_ours(pipe: Pipe) -
     pipe.assert_well()
 
 
+@pytest.mark.more
 def test_at_the_round_limit_the_model_is_told_that_the_results_were_received(pipe: Pipe) -> None:
     pipe.desk.use(patient_registry(pipe.provider.server.url, max_rounds=1))
     pipe.ask("read it", one_call("file_read", NOTE)["C09-legacy"], more=AS_JSON)
@@ -238,6 +247,7 @@ IN_WORDS = {
 """What the chat shows of a reply that holds no call, whatever its words look like."""
 
 
+@pytest.mark.more
 @pytest.mark.fault("C06", "C07", "C18", "C20")
 def test_a_broken_call_never_runs_and_the_model_is_told(seen: FaultyChat, patient_pipe: Pipe) -> None:
     replies = [no_calls("shell_exec", SHELL)[shape] for shape in IN_A_ROUND]
@@ -255,6 +265,7 @@ def test_a_broken_call_never_runs_and_the_model_is_told(seen: FaultyChat, patien
     patient_pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C23", "C25")
 def test_what_only_looks_like_a_call_is_shown_and_never_runs(seen: FaultyChat, pipe: Pipe) -> None:
     for number, (shape, expected) in enumerate(IN_WORDS.items()):
@@ -272,6 +283,7 @@ def test_what_only_looks_like_a_call_is_shown_and_never_runs(seen: FaultyChat, p
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C05")
 def test_c05_a_call_without_a_finish_mark_is_not_run(seen: FaultyChat, pipe: Pipe) -> None:
     reply = no_calls("shell_exec", SHELL)["C05-no-finish"]
@@ -285,6 +297,7 @@ def test_c05_a_call_without_a_finish_mark_is_not_run(seen: FaultyChat, pipe: Pip
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C17")
 def test_c17_no_arguments_are_enough_only_where_none_are_needed(seen: FaultyChat, pipe: Pipe) -> None:
     reply = stream(piece(**fn("scratch_read", "", index=0, id="1")), piece(**fn("file_read", "", index=1)), FINISH)
@@ -333,6 +346,7 @@ def test_c23_what_was_thought_is_sent_back_only_to_who_wants_it(pipe: Pipe) -> N
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C25")
 def test_c25_a_call_in_the_text_is_read_only_where_it_may_be(pipe: Pipe) -> None:
     text = f'<tool_call>{{"name":"file_read","arguments":{json.dumps(NOTE)}}}</tool_call>'
@@ -348,6 +362,7 @@ def test_c25_a_call_in_the_text_is_read_only_where_it_may_be(pipe: Pipe) -> None
 # Numbers
 
 
+@pytest.mark.more
 @pytest.mark.fault("C24")
 def test_c24_tokens_that_were_not_counted_are_unknown(seen: FaultyChat, pipe: Pipe) -> None:
     unknown = {"input_tokens": None, "output_tokens": None, "reasoning_tokens": None, "cost": None}
@@ -366,6 +381,7 @@ def test_c24_tokens_that_were_not_counted_are_unknown(seen: FaultyChat, pipe: Pi
     seen.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C27")
 def test_c27_an_empty_reply_is_asked_for_again_once_and_then_by_a_key(seen: FaultyChat, pipe: Pipe) -> None:
     empty = {
@@ -389,6 +405,7 @@ def test_c27_an_empty_reply_is_asked_for_again_once_and_then_by_a_key(seen: Faul
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C28")
 def test_c28_one_word_for_ever_is_counted_and_stopped_by_a_key_or_by_itself(seen: FaultyChat, pipe: Pipe) -> None:
     seen.say("for ever c28", Raw(steps=(*ENDLESS * 5, Hang())))
@@ -409,6 +426,7 @@ def test_c28_one_word_for_ever_is_counted_and_stopped_by_a_key_or_by_itself(seen
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C29")
 def test_c29_that_another_model_answers_is_said_once(seen: FaultyChat, pipe: Pipe) -> None:
     other = stream({**delta("It is me.", finish="stop"), "model": "cheap-one"})
@@ -424,6 +442,7 @@ def test_c29_that_another_model_answers_is_said_once(seen: FaultyChat, pipe: Pip
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C26")
 def test_c26_two_hundred_calls_each_get_a_result_and_those_too_many_share_a_line(seen: FaultyChat, pipe: Pipe) -> None:
     many = [fn("file_read", json.dumps({**NOTE, "limit": n}), index=n, id=f"i{n}") for n in range(1, 201)]

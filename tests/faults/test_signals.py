@@ -45,6 +45,7 @@ def wait_for_effect(chat: FaultyChat) -> None:
     chat.terminal.wait_until(lambda text: chat.desk.count == 1, what="the effect")
 
 
+@pytest.mark.more
 @pytest.mark.fault("D15", "F10")
 def test_sigterm_while_a_tool_runs_stops_it_and_leaves(chat: FaultyChat) -> None:
     chat.say("write it down", SLOW)
@@ -66,6 +67,7 @@ def test_sigterm_while_a_tool_runs_stops_it_and_leaves(chat: FaultyChat) -> None
     assert chat.desk.count == 1
 
 
+@pytest.mark.more
 @pytest.mark.fault("D15", "F10")
 def test_sigint_in_the_middle_of_an_answer_leaves(pipe: Pipe, chat: FaultyChat) -> None:
     chat.say("tell me", begun(Wait(event=threading.Event())))
@@ -77,6 +79,7 @@ def test_sigint_in_the_middle_of_an_answer_leaves(pipe: Pipe, chat: FaultyChat) 
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("D16", "F10")
 def test_a_hang_up_answers_nothing_and_the_same_dialog_comes_back(chat: FaultyChat) -> None:
     chat.say("write it down", ASKS)
@@ -96,6 +99,7 @@ def test_a_hang_up_answers_nothing_and_the_same_dialog_comes_back(chat: FaultyCh
     assert chat.desk.count == 0
 
 
+@pytest.mark.more
 @pytest.mark.fault("D16", "F09")
 def test_a_terminal_that_is_torn_off_while_it_is_written_to_is_a_hang_up(pipe: Pipe, chat: FaultyChat) -> None:
     chat.say("write it down", ASKS)
@@ -129,6 +133,7 @@ def in_a_shell(desk: Desk, provider: Provider) -> Iterator[FaultyChat]:
         yield FaultyChat(desk, provider, terminal)
 
 
+@pytest.mark.more
 @pytest.mark.fault("D17", "F10")
 def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_again(in_a_shell: FaultyChat) -> None:
     chat, go_on = in_a_shell, threading.Event()
@@ -171,6 +176,7 @@ def asleep(chat: FaultyChat) -> Iterator[None]:
     chat.terminal.wait_until(lambda text: chat.terminal.raw.count(b"\x1b[?1049h") > taken, what="the screen")
 
 
+@pytest.mark.more
 @pytest.mark.fault("D19")
 def test_an_answer_whose_server_went_away_during_sleep_is_told_and_one_whose_server_waited_goes_on(
     chat: FaultyChat,
@@ -190,6 +196,7 @@ def test_an_answer_whose_server_went_away_during_sleep_is_told_and_one_whose_ser
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("D19")
 def test_a_call_that_waits_is_still_asked_about_after_sleep(chat: FaultyChat) -> None:
     chat.say("write it down", ASKS)

@@ -46,6 +46,7 @@ class Over:
         assert self._asked.wait(PATIENCE), f"the server was not asked for {self._text!r}"
 
 
+@pytest.mark.more
 @pytest.mark.fault("F08")
 def test_everything_goes_on_behind_a_terminal_that_stands_still_and_is_there_when_it_moves(chat: FaultyChat) -> None:
     lines = [f"line {number} of a long answer, as long as a line of the screen is or longer" for number in range(3000)]
@@ -110,6 +111,7 @@ def test_a_dialog_that_nobody_can_have_seen_takes_no_answer(chat: FaultyChat) ->
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("F08")
 def test_the_app_leaves_a_terminal_that_stands_still(chat: FaultyChat) -> None:
     chat.assert_well()

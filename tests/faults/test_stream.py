@@ -95,6 +95,7 @@ CASES = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
 )
@@ -149,6 +150,7 @@ def test_r_asks_the_same_again_and_the_cut_off_reply_stays(stage: Stage) -> None
     assert assistants(stage.provider.requests[-1])[-2:] == [f"{SAID}\n{MARKED}", "the whole answer"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("B01", "B02")
 @pytest.mark.parametrize("end", [Reset(), Close()], ids=["reset", "close"])
 def test_once_a_tool_has_run_nothing_is_asked_again_by_itself_and_r_runs_no_tool_again(

@@ -68,6 +68,7 @@ def test_ten_thousand_small_pieces_are_all_there_and_keys_work_meanwhile(chat: F
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("B17")
 def test_one_piece_of_five_megabytes_is_all_there_and_keys_work_afterwards(chat: FaultyChat) -> None:
     chat.assert_well()
@@ -80,6 +81,7 @@ def test_one_piece_of_five_megabytes_is_all_there_and_keys_work_afterwards(chat:
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("B19")
 def test_a_very_long_reply_is_stored_whole_in_bounded_memory(chat: FaultyChat) -> None:
     _long(chat, 50_000)

@@ -77,6 +77,7 @@ CASES = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.fault(name[:3]), id=name) for name, case in CASES.items()]
 )
@@ -106,6 +107,7 @@ def test_half_a_character_can_be_exported_and_sent_back(stage: Stage) -> None:
         assert exported.code == 0, exported.err
 
 
+@pytest.mark.more
 @pytest.mark.fault("B15")
 def test_no_sequence_reaches_a_terminal_without_the_chat_either(stage: Stage) -> None:
     stage.provider.script(stream(delta(HOSTILE, finish="stop")))

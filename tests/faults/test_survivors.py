@@ -65,6 +65,7 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         bench.close()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G01")
 @needs_sandbox
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=True))
@@ -78,6 +79,7 @@ def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, fi
     confined.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G01")
 @pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=False))

@@ -87,6 +87,7 @@ def resize(chat: FaultyChat, cols: int, rows: int) -> None:
     chat.terminal.resize(cols=cols, rows=rows)
 
 
+@pytest.mark.more
 @pytest.mark.fault("F01")
 def test_a_storm_of_sizes_in_the_middle_of_an_answer_loses_nothing(chat: FaultyChat) -> None:
     words = [f"word{number}" for number in range(200)]
@@ -110,6 +111,7 @@ def test_a_storm_of_sizes_in_the_middle_of_an_answer_loses_nothing(chat: FaultyC
     chat.terminal.wait_until(lambda text: text == settled, what=f"the screen as it had settled:\n{settled}\n")
 
 
+@pytest.mark.more
 @pytest.mark.fault("F02")
 def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(chat: FaultyChat) -> None:
     try:
@@ -150,6 +152,7 @@ def largest(tmp_path: Path) -> Iterator[FaultyChat]:
         yield opened
 
 
+@pytest.mark.more
 @pytest.mark.fault("F02")
 def test_the_dialog_fits_the_largest_screen(largest: FaultyChat) -> None:
     done = asks(largest)
@@ -165,6 +168,7 @@ MEGABYTE = "It is one long line. " * 50_000
 BINARY = bytes(range(256)).decode("latin-1").replace("\x1b", "") * 20 + "\n" * 11
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("F11")
 @pytest.mark.parametrize(
     ("pasted", "shown"),
@@ -187,6 +191,7 @@ def test_a_large_paste_is_one_item_and_is_sent_whole(chat: FaultyChat, pasted: s
     assert sent == f"look: {printable}".strip()
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("F11")
 @pytest.mark.parametrize("marked", [True, False], ids=["bracketed", "unbracketed"])
 def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool) -> None:
@@ -210,6 +215,7 @@ def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool
     empty(chat)
 
 
+@pytest.mark.more
 @pytest.mark.fault("F12")
 def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
     goes_on = threading.Event()
@@ -233,6 +239,7 @@ def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
     empty(chat)
 
 
+@pytest.mark.more
 @pytest.mark.fault("F13")
 def test_mouse_reports_in_parts_leave_no_text(chat: FaultyChat) -> None:
     chat.terminal.send("typed")
@@ -244,6 +251,7 @@ def test_mouse_reports_in_parts_leave_no_text(chat: FaultyChat) -> None:
     empty(chat)
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize(
     ("typed", "cells"),

@@ -67,6 +67,7 @@ def opened_card(chat: FaultyChat) -> Iterator[FaultyChat]:
 # G02
 
 
+@pytest.mark.more
 @pytest.mark.fault("G02")
 def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> None:
     number = f"7200.{os.getpid()}"
@@ -76,6 +77,7 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> Non
     bench.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G02")
 def test_nor_without_a_terminal(pipe: Pipe) -> None:
     number = f"7300.{os.getpid()}"
@@ -91,6 +93,7 @@ def test_nor_without_a_terminal(pipe: Pipe) -> None:
 # G03
 
 
+@pytest.mark.more
 @pytest.mark.fault("G03")
 def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: Bench) -> None:
     chat = bench.chat
@@ -116,6 +119,7 @@ def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: 
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G03")
 def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
     told = ran(bench.chat, "head -c 5000000 /dev/urandom", told="result shortened")
@@ -123,6 +127,7 @@ def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
     bench.chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G03")
 @pytest.mark.parametrize("size", [20_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
 def test_one_line_of_any_length_takes_bounded_memory(bench: Bench, size: int) -> None:
@@ -154,6 +159,7 @@ ASKS_SOMEBODY = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.fault("G04")
 def test_nobody_is_asked_for_input_and_nothing_waits_for_it(bench: Bench) -> None:
     command = "; ".join(f"echo '<{name}>'; {text}" for name, (text, _) in ASKS_SOMEBODY.items())
@@ -179,6 +185,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         opened.close()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G05")
 @NEEDS_NAMESPACES
 def test_no_sandbox_is_in_the_status_line_and_in_the_dialog(bare: Bench) -> None:
@@ -194,6 +201,7 @@ def test_no_sandbox_is_in_the_status_line_and_in_the_dialog(bare: Bench) -> None
     chat.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("G05")
 @NEEDS_NAMESPACES
 @pytest.mark.parametrize("demanded", [False, True])
@@ -223,6 +231,7 @@ def without_namespaces(argv: Sequence[str]) -> tuple[str, ...]:
 # G06
 
 
+@pytest.mark.more
 @pytest.mark.fault("G06")
 @needs_sandbox
 @NEEDS_NAMESPACES

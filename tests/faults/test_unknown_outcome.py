@@ -98,6 +98,7 @@ class Person:
         return "".join(file.read_text() for file in (self.desk.home / "data" / "running").glob("*"))
 
 
+@pytest.mark.more
 @pytest.mark.fault("D13", "D07")
 @pytest.mark.parametrize(
     ("sandbox", "key", "says_so", "effects", "attempts"),
@@ -144,6 +145,7 @@ def test_killed_with_a_background_child(
     assert [(row.attempt, row.outcome) for row in rows] == attempts
 
 
+@pytest.mark.more
 @pytest.mark.fault("D13")
 def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
     desk: Desk, provider: Provider, number: str, figure: Count
@@ -180,6 +182,7 @@ def supervisor_below(pid: int) -> int:
     return found
 
 
+@pytest.mark.more
 @pytest.mark.fault("D14")
 def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
     chat.say("eat memory", calls(call("shell_exec", command="echo begun; kill -9 $$")), told)
@@ -239,6 +242,7 @@ def is_told(asked: Ran) -> bool:
     return all(part in asked.err for part in said)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 def test_without_a_screen_the_same_is_said_and_can_be_answered(pipe: Pipe, answer: Answer, figure: Count) -> None:
     session = interrupted(pipe)
@@ -282,6 +286,7 @@ def lines_of(listed: str) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.more
 def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe: Pipe) -> None:
     session = interrupted(pipe)
     (pending,) = pipe.run("resume", session, "--output-format", "json").json["pending"]
@@ -302,6 +307,7 @@ def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe
     pipe.assert_well()
 
 
+@pytest.mark.more
 def test_an_approval_of_the_first_run_is_none_of_a_second(pipe: Pipe) -> None:
     """Somebody who looked at the call before it was interrupted has not been asked whether it is to run once more."""
     session = interrupted(pipe)
@@ -319,6 +325,7 @@ def test_an_approval_of_the_first_run_is_none_of_a_second(pipe: Pipe) -> None:
     assert pipe.desk.count == 1
 
 
+@pytest.mark.more
 def test_words_for_an_unknown_outcome_mean_nothing_for_a_call_that_has_not_been_started(pipe: Pipe) -> None:
     asked = calls(call("shell_exec", command=EFFECT))
     (pending,) = pipe.ask("write it down", asked, told, more=("--output-format", "json")).json["pending"]
@@ -329,6 +336,7 @@ def test_words_for_an_unknown_outcome_mean_nothing_for_a_call_that_has_not_been_
     assert pipe.run("approvals", "approve", pending["id"], "--again", "--done").code == 2
 
 
+@pytest.mark.more
 def test_killed_before_the_tool_has_begun_is_as_unknown_and_nothing_runs_by_itself(pipe: Pipe, figure: Count) -> None:
     session = interrupted(pipe, place="before_tool:1")
     for _ in range(2):
@@ -339,6 +347,7 @@ def test_killed_before_the_tool_has_begun_is_as_unknown_and_nothing_runs_by_itse
     assert pipe.desk.count == 0
 
 
+@pytest.mark.more
 def test_the_intent_names_the_process_that_had_it(pipe: Pipe) -> None:
     session = interrupted(pipe)
     (row,) = pipe.desk.journal()
@@ -352,6 +361,7 @@ def test_the_intent_names_the_process_that_had_it(pipe: Pipe) -> None:
     assert session == pipe.desk.session().id
 
 
+@pytest.mark.more
 def test_what_is_kept_of_an_output_goes_with_its_session(pipe: Pipe) -> None:
     session = interrupted(pipe)
     (row,) = pipe.desk.journal()

@@ -49,6 +49,7 @@ def well(chat: FaultyChat, terminal: ChatTerminal) -> None:
     FaultyChat(chat.desk, chat.provider, terminal).assert_well()
 
 
+@pytest.mark.more
 def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == []
 
 
+@pytest.mark.more
 def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
 ) -> None:
@@ -117,6 +119,7 @@ def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     seen(second, "You said: still there")
 
 
+@pytest.mark.more
 def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> None:
     ask(chat, SLOW)
     chat.terminal.dialog()
@@ -135,6 +138,7 @@ def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> 
         well(chat, second)
 
 
+@pytest.mark.more
 def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: FaultyChat) -> None:
     ask(chat, SLOW)
     first = chat.terminal

@@ -25,6 +25,7 @@ def odd(tmp_path: Path, chatops_home: Path, provider: Provider) -> Desk:
     return desk
 
 
+@pytest.mark.more
 @pytest.mark.fault("E19")
 def test_a_path_that_could_mislead_is_shown_as_one_and_works(odd: Desk, provider: Provider, zygote: Zygote) -> None:
     shown = SHOWN.format(parent=odd.workspace.parent)
@@ -62,6 +63,7 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s", "", text)
 
 
+@pytest.mark.more
 @pytest.mark.fault("E20")
 def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: FaultyChat, provider: Provider) -> None:
     workspace = chat.desk.workspace

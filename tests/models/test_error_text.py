@@ -21,6 +21,7 @@ def test_a_page_is_its_title_or_its_first_line(page: str, line: str) -> None:
     assert plain_line(page) == line
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("part", ["<script ", "<title", "<title>", "<style></styl", "<head><", "</script "])
 def test_a_page_of_nothing_but_beginnings_takes_no_longer_than_its_length(part: str) -> None:
     """One of these held up everything for 25 s."""

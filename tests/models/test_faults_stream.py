@@ -124,6 +124,7 @@ async def test_the_limit_for_the_first_token_is_shorter_than_the_pace_of_waiting
     assert "timeout_s.first_token" in heard.failure.advice
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 async def test_a_reply_without_an_end_is_stopped(field: str) -> None:
     pieces = (sse(delta(**{field: f"w{number} "}), done=False) for number in range(20_000))

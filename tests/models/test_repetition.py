@@ -33,6 +33,7 @@ def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) 
     assert len(again.unit) <= len(unit)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "text",
     [

@@ -19,6 +19,7 @@ def read(pieces: list[bytes]) -> list[ServerEvent]:
     return [*events, *reader.close()]
 
 
+@pytest.mark.more
 @given(lines=st.lists(LINE, max_size=12), ends=st.sampled_from([b"\n", b"\r\n", b"\r"]), data=st.data())
 def test_cuts_and_line_ends_do_not_matter(lines: list[bytes], ends: bytes, data: st.DataObject) -> None:
     whole = ends.join([*lines, b"", b""])

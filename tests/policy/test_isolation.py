@@ -1,5 +1,6 @@
 """Tools of a step: what is bound to other steps or not on the step's list can neither be offered nor run."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def may_be_used(steps: list[str], at: StepPlace | None) -> bool:
     return not steps or (at is not None and any(f".{at.workflow}.{at.step}".endswith(f".{step}") for step in steps))
 
 
+@pytest.mark.more
 @settings(max_examples=examples(200))
 @given(given_tools=tools, role=lists, listed=lists, at=places)
 def test_nothing_is_offered_or_run_outside_its_step(
@@ -86,6 +88,7 @@ def test_nothing_is_offered_or_run_outside_its_step(
         assert (judged.verdict is not Verdict.DENY) == allowed
 
 
+@pytest.mark.more
 @settings(max_examples=examples(200))
 @given(given_tools=tools, before=places, now=places)
 def test_a_call_proposed_in_one_step_is_not_permitted_by_another(

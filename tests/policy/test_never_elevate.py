@@ -5,6 +5,7 @@ nothing with the code under test but the values."""
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -204,6 +205,7 @@ remembered_grants = st.lists(
 )
 
 
+@pytest.mark.more
 @settings(max_examples=examples(120))
 @given(
     site=st.none() | registries(both_roles=False),

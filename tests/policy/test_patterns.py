@@ -396,6 +396,7 @@ command_words = st.lists(
 )
 
 
+@pytest.mark.more
 @given(command_words)
 def test_suggestions_match_their_call_and_can_be_written_down(words: list[str]) -> None:
     command = " ".join([words[0] or "ls", *("'" + word.replace("'", "'\"'\"'") + "'" for word in words[1:])])

@@ -4,6 +4,7 @@ remember, a person is asked."""
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def everything(role: str) -> list[RememberedGrant]:
     ]
 
 
+@pytest.mark.more
 @settings(max_examples=examples(150))
 @given(
     site=st.none() | registries(both_roles=False),

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.readme.shell import follow
 from tests.support import document
 from tests.support.command_line import Ran, program_environment
@@ -27,6 +29,7 @@ def chatops(*arguments: str, cwd: Path) -> Ran:
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
+@pytest.mark.more
 def test_the_workflow_runs_as_shown(folder: Path, path_with_chatops: str) -> None:
     follow("workflow: run", folder)
     assert json.loads((folder / "flows" / "webhook-posts-chat.json").read_text())["version"] == 1

@@ -66,6 +66,7 @@ async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_o
     assert (tmp_path / "count.txt").read_text() == "x"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("number", range(1, STEPS + 1))
 async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_step(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

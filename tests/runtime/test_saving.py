@@ -54,6 +54,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "RETRY_S", 3600.0)
 
 
+@pytest.mark.more
 async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works(tmp_path: Path) -> None:
     long = "word " * 4000
     async with talking(tmp_path) as (app, session, told):
@@ -83,6 +84,7 @@ async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works
         assert len(users(session)) == 4
 
 
+@pytest.mark.more
 async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +309,7 @@ async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> N
         assert kinds == ["user", "assistant", "user", "assistant", "role_switch"]
 
 
+@pytest.mark.more
 async def test_what_is_stored_when_nobody_waits_for_it_any_more_is_not_stored_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

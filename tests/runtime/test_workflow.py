@@ -278,6 +278,7 @@ async def test_a_step_that_failed_can_be_skipped_or_end_the_run(
         assert result(run) is ends
 
 
+@pytest.mark.more
 async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b", review=True))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:

@@ -120,6 +120,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@pytest.mark.more
 @given(path=st.lists(st.integers(0, 50), min_size=1, max_size=6), value=json_values)
 def test_a_changed_checkpoint_loads_or_is_unreadable_and_nothing_else(path: list[int], value: object) -> None:
     payload = json.loads(codec.encode_state(golden_states()["in_round"]))

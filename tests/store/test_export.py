@@ -204,6 +204,7 @@ any_message = (
 )
 
 
+@pytest.mark.more
 @given(st.lists(any_message, max_size=8))
 def test_openai_messages_are_valid_for_any_history(history: list[Message]) -> None:
     text = to_openai(history)

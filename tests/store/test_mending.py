@@ -63,6 +63,7 @@ def test_a_file_that_is_no_database_is_moved_aside_and_said(path: Path, content:
         path.unlink()
 
 
+@pytest.mark.more
 def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) -> None:
     one, other = filled(path)
     leaf = pages_of(path, "messages")[5]
@@ -88,6 +89,7 @@ def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) ->
     assert Path(f"{path}.bad-1").read_bytes() == damaged
 
 
+@pytest.mark.more
 def test_several_flipped_pages_of_one_table_leave_what_lies_between_them(path: Path) -> None:
     one, other = filled(path)
     leaves = pages_of(path, "messages")
@@ -99,6 +101,7 @@ def test_several_flipped_pages_of_one_table_leave_what_lies_between_them(path: P
             assert said.count(DAMAGED) >= 3
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("table", ["sessions", "turns", "pending", "settings", "journal"])
 def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: Path, table: str) -> None:
     one, other = filled(path)
@@ -117,6 +120,7 @@ def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: 
             assert waiting(store, other)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("lost", ["the first page", "the roots", "the first page, and a log"])
 def test_what_no_table_leads_to_is_read_off_the_pages(path: Path, lost: str) -> None:
     one, other = filled(path)
@@ -196,6 +200,7 @@ def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
     assert Path(f"{path}.bad-1-wal").stat().st_size
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name_changes", range(5))
 def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, name_changes: int) -> None:
     one = damaged_with_a_log(path)
@@ -237,6 +242,7 @@ def test_damage_that_comes_while_it_is_open_is_mended_when_it_is_met(path: Path)
         assert len(store.notices) == 1
 
 
+@pytest.mark.more
 def test_two_processes_mend_a_file_once(path: Path) -> None:
     filled(path)
     flip(path, pages_of(path, "messages")[6])

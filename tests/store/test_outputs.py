@@ -33,6 +33,7 @@ def test_it_is_for_nobody_elses_eyes(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.more
 def test_of_much_output_the_beginning_and_the_end_are_kept(tmp_path: Path) -> None:
     outputs = Outputs(tmp_path / "running")
     take = outputs.keeping(CALL, 1, lambda text: None)

@@ -59,6 +59,7 @@ def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
         store.append_message(session_id, kit.user(session_id))
 
 
+@pytest.mark.more
 def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"

@@ -114,6 +114,7 @@ def test_a_result_of_another_type_is_named_as_a_whole() -> None:
     assert [problem.path for problem in listed.result_problems] == ["result[0]"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -151,6 +152,7 @@ def enveloped(result: object) -> str:
     return json.dumps({"success": True, "result": result})
 
 
+@pytest.mark.more
 def test_a_pattern_has_to_match_or_must_not() -> None:
     bad = read_answer(enveloped({"notes": "open point"}), schema="", patterns=(CITED, FINISHED))
     assert bad.result_unmatched == (
@@ -190,6 +192,7 @@ LONG = pytest.mark.kill
 """Each takes a second of the processor, in the way that another one has taken before."""
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("schema", "patterns"),
     [
@@ -211,6 +214,7 @@ def test_what_would_be_tried_for_years_is_stopped_and_does_not_pass(
     assert facts.bare_unmatched == facts.result_unmatched
 
 
+@pytest.mark.more
 def test_what_is_done_apart_says_what_it_would_say_here() -> None:
     schema = json.dumps({"properties": {"name": {"pattern": "^[a-z]+$"}}, "required": ["name", "ports"]})
     facts = read_answer(enveloped({"name": "DB"}), schema=schema)

@@ -126,6 +126,7 @@ def _loads(text: str) -> object:
         return None
 
 
+@pytest.mark.more
 @given(st.data())
 def test_what_was_cut_off_anywhere_is_never_read(data: st.DataObject) -> None:
     text = json.dumps(data.draw(st.dictionaries(st.text(max_size=5), st.text(max_size=20), min_size=1)))

@@ -74,6 +74,7 @@ async def test_no_argument_is_taken_for_what_it_is_not(world: World, case: dict[
     assert became in allowed, facts
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("case", RESOURCES, ids=lambda case: case["id"])
 async def test_no_call_takes_more_than_its_share(world: World, case: dict[str, object]) -> None:
     setup = dict(case["setup"])  # type: ignore[call-overload]

@@ -173,6 +173,7 @@ PART = st.sampled_from(
 )
 
 
+@pytest.mark.more
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PART | st.text(max_size=4), max_size=8), absolute=st.booleans())
 def test_whatever_is_usable_is_inside_and_opens_nothing_else(ws: Path, parts: list[str], absolute: bool) -> None:

@@ -77,6 +77,7 @@ async def test_protected_paths_of_the_app_are_not_searched(ws: Path) -> None:
     assert content.startswith("[no matches]")
 
 
+@pytest.mark.more
 async def test_an_exponential_expression_is_stopped_and_keeps_what_it_found(ws: Path) -> None:
     (ws / "0.txt").write_text("aaaa\n", encoding="utf-8")
     (ws / "1.txt").write_text("a" * 60 + "!\n", encoding="utf-8")

@@ -120,6 +120,7 @@ async def test_keys_do_not_reach_the_code(tool: FunctionTool, tmp_path: Path, mo
     assert SECRET not in result.content
 
 
+@pytest.mark.more
 @needs_sandbox
 async def test_what_leaks_no_secret_from_a_command_leaks_none_from_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +227,7 @@ TRICKS = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_nothing_survives_the_time_limit_and_the_output_so_far_is_kept(
     tool: FunctionTool, tmp_path: Path, mark: str, trick: str
@@ -256,6 +258,7 @@ async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path,
     assert await none_left(mark)
 
 
+@pytest.mark.some(1)
 async def test_endless_output_is_bounded(tool: FunctionTool, tmp_path: Path) -> None:
     result = await done(tool, context_for(tmp_path), {"code": "for n in range(300000): print(n)"})
     assert len(result.content) <= 16_000

@@ -53,6 +53,7 @@ def said(text: str, *, schema: str = FOREIGN) -> dict[str, str]:
     return {problem.path: problem.message for problem in fit_schema(read(text), schema=schema).problems}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("text", "path", "says"),
     [
@@ -74,6 +75,7 @@ def test_a_problem_names_the_field_and_the_nearest_right_word(text: str, path: s
     assert says in found[path]
 
 
+@pytest.mark.more
 def test_every_missing_and_every_unknown_key_is_named_once() -> None:
     assert set(said("{}")) == {"path", "size"}
     assert set(said('{"path":"a","size":1,"x":1,"y":2}')) == {"x", "y"}
@@ -95,6 +97,7 @@ def test_of_alternatives_the_one_with_the_right_type_is_told_about() -> None:
     assert said('{"to":3}', schema=schema) == {"to": "must be string or object"}
 
 
+@pytest.mark.more
 def test_valid_arguments_pass_unchanged_and_without_coercion() -> None:
     text = '{"path":"a","size":5,"depth":null}'
     assert fit_schema(read(text), schema=FOREIGN) == read(text)
@@ -106,6 +109,7 @@ def test_keys_that_a_pattern_allows_are_none_too_many() -> None:
     assert said('{"a":1,"x-b":2,"c":3}', schema=schema).keys() == {"c"}
 
 
+@pytest.mark.more
 def test_problems_are_bounded_in_number_and_length() -> None:
     many = json.dumps({"path": "a", "size": 1, **{f"k{n}": "v" * 9_999 for n in range(500)}})
     problems = fit_schema(read(many), schema=FOREIGN).problems
@@ -116,6 +120,7 @@ def test_problems_are_bounded_in_number_and_length() -> None:
     assert "did you mean 'word4999'" in said('{"a":"word4999x"}', schema=wide)["a"]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -134,6 +139,7 @@ def test_a_schema_that_cannot_be_used_lets_nothing_pass_and_is_never_fetched(sch
     assert "schema cannot be used" in problem.message
 
 
+@pytest.mark.more
 async def test_a_schema_elsewhere_is_not_asked_for() -> None:
     async with serving() as server:
         server.answers["/schema.json"] = answer("{}", kind="application/json")
@@ -150,6 +156,7 @@ for _ in range(40):
     UNEVALUATED = {"if": UNEVALUATED, "unevaluatedProperties": False}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "schema",
     [
@@ -165,6 +172,7 @@ def test_a_schema_that_takes_years_lets_nothing_pass(schema: str, monkeypatch: p
     assert problem.message == "the arguments could not be checked against the schema: it took too long"
 
 
+@pytest.mark.more
 def test_arguments_that_a_pattern_would_be_tried_on_for_years_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "SECONDS", 1)
     schema = json.dumps({"properties": {"path": {"pattern": "(a+)+$"}}})
@@ -222,6 +230,7 @@ def arguments_of(draw: st.DrawFn, tool: FunctionTool) -> dict[str, JsonValue]:
     return {**chosen, **{name: value for name, value in extra.items() if name not in schema["properties"]}}
 
 
+@pytest.mark.more
 @given(data=st.data())
 def test_both_validators_agree_on_our_own_tools(data: st.DataObject) -> None:
     tool = TOOLS[data.draw(st.sampled_from(sorted(TOOLS)), label="tool")]

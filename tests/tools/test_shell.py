@@ -242,6 +242,7 @@ TRICKS = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_nothing_survives_the_time_limit(tool: FunctionTool, tmp_path: Path, mark: str, trick: str) -> None:
     command = TRICKS[trick].format(mark=mark)
@@ -250,6 +251,7 @@ async def test_nothing_survives_the_time_limit(tool: FunctionTool, tmp_path: Pat
     assert await none_left(mark)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("trick", ["setsid", "double fork", "deaf", "stops its parent"])
 async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path, mark: str, trick: str) -> None:
     command = f"echo up; {TRICKS[trick].format(mark=mark)}"
@@ -274,6 +276,7 @@ async def test_a_child_that_holds_the_pipe_does_not_hold_the_answer(
     assert await none_left(mark)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_survives_the_death_of_the_app(tmp_path: Path, mark: str, mode: SandboxMode) -> None:
     app = (
@@ -304,6 +307,7 @@ async def test_what_ends_right_after_the_command_was_not_stopped(tool: FunctionT
     assert result.content == "hi"
 
 
+@pytest.mark.some(1)
 async def test_endless_and_binary_output_is_bounded(tool: FunctionTool, tmp_path: Path) -> None:
     shown: list[str] = []
 

@@ -280,6 +280,7 @@ async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path
     assert "the page has no text" in empty.content
 
 
+@pytest.mark.more
 async def test_a_page_that_is_made_to_be_read_for_hours_holds_up_nothing(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from chatops.wiring.app import App
 from tests.wiring.conftest import Bench
 
 
+@pytest.mark.more
 async def test_a_conversation_that_was_left_takes_no_memory_any_more(bench: Bench) -> None:
     bench.write()
     app = bench.app()

@@ -15,6 +15,7 @@ from tests.store.damage import flip, pages_of
 from tests.support.fake_openai import call, calls
 
 
+@pytest.mark.more
 @pytest.mark.fault("E04")
 def test_a_store_that_is_no_database(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True)
@@ -40,6 +41,7 @@ def long_ago(desk: Desk, count: int, *, length: int) -> str:
     return info.id
 
 
+@pytest.mark.more
 @pytest.mark.fault("E05")
 def test_a_store_with_a_flipped_page(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     session = long_ago(desk, 60, length=700)
@@ -61,6 +63,7 @@ def test_a_store_with_a_flipped_page(desk: Desk, provider: Provider, pipe: Pipe,
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E08")
 def test_damaged_rows(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     session = long_ago(desk, 8, length=10)

@@ -52,6 +52,7 @@ def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path)
         assert [text for text in said(disk.store(tmp_path)) if not text.startswith(("You said", "still"))] == asked
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
 def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
@@ -72,6 +73,7 @@ def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
         assert provider.server.violations == []
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
 def test_a_disk_without_inodes_is_not_a_folder_without_rights(desk: Desk, provider: Provider) -> None:
@@ -117,6 +119,7 @@ SHIM(fcntl64)
 """A drive whose lock service is down: every lock on a range of a file is refused."""
 
 
+@pytest.mark.more
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the drive without locks")
 @pytest.mark.fault("E05")
 def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
@@ -131,6 +134,7 @@ def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(desk: Desk,
     assert places.run(desk, "-p", "and now?", "-c", before=[]).code == 0
 
 
+@pytest.mark.more
 @pytest.mark.fault("E02")
 def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Provider) -> None:
     (desk.home / "data").mkdir(parents=True)
@@ -146,6 +150,7 @@ def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Pr
     assert provider.server.violations == []
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
 @pytest.mark.parametrize("left", [36 * 1024, 72 * 1024])
@@ -170,6 +175,7 @@ def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_
             assert terminal.text().startswith("Not saved: this conversation")
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
 @pytest.mark.parametrize("approved", [False, True])
@@ -211,6 +217,7 @@ def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
         assert provider.server.violations == []
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E02")
 def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
@@ -256,6 +263,7 @@ def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E03")
 def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
@@ -273,6 +281,7 @@ def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path
     assert said(place / "data" / "chatops.db")[-2:] == ["again", "You said: again"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(not places.can_mount(), reason="this user cannot be another one for a while")
 @pytest.mark.fault("E03")
 @pytest.mark.parametrize("what", ["unset", "closed"])
@@ -292,6 +301,7 @@ def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_pa
     assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.more
 @mounts
 @pytest.mark.fault("E12")
 def test_a_network_drive(desk: Desk, provider: Provider, pipe: Pipe, path: Path, tmp_path: Path) -> None:
@@ -316,6 +326,7 @@ def test_a_network_drive(desk: Desk, provider: Provider, pipe: Pipe, path: Path,
     pipe.assert_well()
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("E16")
 @pytest.mark.parametrize("files", [7, 32])
 def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provider, pipe: Pipe) -> None:
@@ -332,6 +343,7 @@ def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provi
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E16")
 def test_few_open_files_in_the_chat(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     with places.open_chat(desk, "--role", "coder", before=few_files(10)) as terminal:
@@ -354,6 +366,7 @@ def few_files(most: int) -> list[str]:
     return ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh"]
 
 
+@pytest.mark.more
 @pytest.mark.fault("E18")
 @pytest.mark.parametrize("umask", ["000", "077"])
 def test_files_are_closed_whatever_the_umask(

@@ -19,6 +19,7 @@ from tests.store import storekit as kit
 STORES = Path(__file__).parents[2] / "data" / "stores"
 
 
+@pytest.mark.more
 @pytest.mark.fault("E06")
 def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     assert pipe.ask("hello").code == 0
@@ -42,6 +43,7 @@ def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, 
     pipe.assert_well()
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("E07")
 @pytest.mark.parametrize(
     ("store", "checkpoint"), [*((file.stem, 0) for file in sorted(STORES.glob("v*.db"))), ("v1", 2)]
@@ -80,6 +82,7 @@ def test_a_store_of_an_older_version(
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E10")
 def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> None:
     with desk.open("--role", "coder") as one, desk.open("--role", "coder") as other:
@@ -104,6 +107,7 @@ def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> N
         assert all(b"locked" not in terminal.raw for terminal in (one, other))
 
 
+@pytest.mark.more
 @pytest.mark.fault("E11")
 def test_a_store_that_is_deleted_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     with desk.open("--role", "coder") as terminal:
@@ -118,6 +122,7 @@ def test_a_store_that_is_deleted_while_it_is_used(desk: Desk, provider: Provider
     pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("E11")
 def test_a_store_that_is_replaced_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     assert pipe.ask("in the backup").code == 0
@@ -140,6 +145,7 @@ def test_a_store_that_is_replaced_while_it_is_used(desk: Desk, provider: Provide
 YEAR = 365 * 86_400
 
 
+@pytest.mark.more
 @pytest.mark.fault("E17")
 def test_clocks_that_jump(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     now = 1_800_000_000.0

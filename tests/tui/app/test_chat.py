@@ -26,6 +26,7 @@ async def send(running: Stage, text: str) -> None:
     await running.press("enter")
 
 
+@pytest.mark.more
 async def test_enter_sends_and_ctrl_j_or_a_backslash_make_a_new_line() -> None:
     async with stage() as running:
         await running.type_fast(*"one", "ctrl+j", *"two\\", "enter", *"three", "enter")
@@ -52,6 +53,7 @@ async def test_what_could_not_be_sent_stays_a_draft() -> None:
         assert running.draft == "draft"
 
 
+@pytest.mark.more
 async def test_history_comes_back_at_the_edges_and_the_draft_with_it() -> None:
     async with stage(host=FakeHost(entries=["older", "first\nsecond"])) as running:
         await running.type_fast(*"draft", "up")
@@ -102,6 +104,7 @@ async def test_a_message_that_cannot_be_sent_comes_back() -> None:
         assert "The disk is full. Free some space." in running.text
 
 
+@pytest.mark.more
 async def test_escape_stops_the_answer() -> None:
     async with stage() as running:
         running.session.start_turn("go")
@@ -127,6 +130,7 @@ async def test_r_retries_only_after_a_failure_and_only_with_nothing_typed() -> N
         assert (running.session.retried, running.draft) == (1, "xR")
 
 
+@pytest.mark.more
 async def test_ctrl_r_switches_the_role_and_shows_the_difference_first() -> None:
     async with stage() as running:
         await running.press("ctrl+r")
@@ -139,6 +143,7 @@ async def test_ctrl_r_switches_the_role_and_shows_the_difference_first() -> None
         assert running.session.roles_asked == ["researcher"]
 
 
+@pytest.mark.more
 async def test_slash_commands_reach_the_session() -> None:
     async with stage() as running:
         for text in ("/role researcher", "/model demo", "/model role", "/persona terse", "/rename New   name"):
@@ -150,6 +155,7 @@ async def test_slash_commands_reach_the_session() -> None:
         assert running.session.submitted == [], "a command never reaches a model"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -173,6 +179,7 @@ async def test_a_leading_space_sends_a_slash_as_a_message() -> None:
         assert running.session.submitted == ["/etc/hosts is what?"]
 
 
+@pytest.mark.more
 async def test_text_commands_show_a_text() -> None:
     async with stage() as running:
         for text, shown in (("/context", "code-specialist"), ("/tools", "tools of coder"), ("/help", "approve once")):
@@ -197,6 +204,7 @@ async def test_a_line_of_a_text_that_is_too_long_goes_on_beneath_its_last_column
         assert first.index("24.1 GB") == second.index("enough for")
 
 
+@pytest.mark.more
 async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -> None:
     async with stage() as running:
         await running.type_fast(*"/per")
@@ -227,6 +235,7 @@ async def test_another_session_is_opened_and_each_keeps_its_draft() -> None:
         assert "an event of" not in running.text
 
 
+@pytest.mark.more
 async def test_ctrl_c_stops_or_clears_first_and_quits_the_second_time() -> None:
     async with stage() as running:
         await running.type_fast(*"half a thought", "ctrl+c")
@@ -242,6 +251,7 @@ async def test_ctrl_c_stops_or_clears_first_and_quits_the_second_time() -> None:
         assert running.host.drafts[SESSION] == "half a thought", "leaving this way loses nothing either"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("leave", ["ctrl+q", "ctrl+d", "/quit"])
 async def test_leaving_closes_the_session_and_decides_nothing(leave: str) -> None:
     session = FakeSession()
@@ -258,6 +268,7 @@ async def test_leaving_closes_the_session_and_decides_nothing(leave: str) -> Non
         assert session.now.pending
 
 
+@pytest.mark.more
 async def test_leaving_keeps_what_was_typed_as_a_draft() -> None:
     async with stage() as running:
         await running.type_fast(*"to be continued", "ctrl+d")
@@ -335,6 +346,7 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
     assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond\n\nfor", "once, and not because other words have it"
 
 
+@pytest.mark.more
 async def test_a_start_that_fails_is_a_sentence_with_the_next_step() -> None:
     gate = asyncio.Event()
 
@@ -365,6 +377,7 @@ async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None
         assert "\x1b" not in running.text
 
 
+@pytest.mark.more
 async def test_the_palette_offers_the_commands() -> None:
     async with stage() as running:
         await running.press("ctrl+p")
@@ -381,6 +394,7 @@ async def test_the_palette_offers_the_commands() -> None:
         assert "code-specialist" in running.text
 
 
+@pytest.mark.more
 async def test_a_call_that_comes_while_another_screen_is_open_asks_when_it_is_closed() -> None:
     async with stage() as running:
         await running.press("ctrl+r")
@@ -398,6 +412,7 @@ async def test_a_call_that_comes_while_another_screen_is_open_asks_when_it_is_cl
         assert not running.dialog_is_open, "later means later"
 
 
+@pytest.mark.more
 async def test_ctrl_g_opens_the_calls_of_an_earlier_conversation() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
@@ -410,6 +425,7 @@ async def test_ctrl_g_opens_the_calls_of_an_earlier_conversation() -> None:
         assert running.app.chat.session is cast(object, other)
 
 
+@pytest.mark.more
 async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_letters_decide_nothing() -> None:
     session, other, gate = FakeSession(), FakeSession(), asyncio.Event()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
@@ -434,6 +450,7 @@ async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_let
         assert app.chat.composer.text == "begun there"
 
 
+@pytest.mark.more
 async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_one() -> None:
     other, gate = FakeSession(), asyncio.Event()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
@@ -456,6 +473,7 @@ async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_
         assert (running.session.taken, other.taken) == ([], [])
 
 
+@pytest.mark.more
 async def test_pending_lists_the_sessions_and_opens_the_dialog_of_the_chosen_one() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"))

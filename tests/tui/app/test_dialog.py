@@ -28,6 +28,7 @@ async def asked(running: Stage, *calls: object) -> None:
     assert running.dialog_is_open
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("key", "decision"),
     [
@@ -44,6 +45,7 @@ async def test_one_key_sends_one_answer_with_the_digest_shown_and_closes(key: st
         assert not running.dialog_is_open
 
 
+@pytest.mark.more
 async def test_no_key_acts_in_the_first_half_second_and_it_goes_to_the_message() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -73,6 +75,7 @@ async def test_a_word_begun_over_the_dialog_neither_answers_nor_types() -> None:
         assert running.draft == ""
 
 
+@pytest.mark.more
 async def test_typing_begun_before_the_dialog_opened_goes_on_in_the_message() -> None:
     async with stage() as running:
         await running.type_fast(*"we")
@@ -88,6 +91,7 @@ async def test_typing_begun_before_the_dialog_opened_goes_on_in_the_message() ->
         assert running.draft == "wedad", "after a pause no key types"
 
 
+@pytest.mark.more
 async def test_it_opens_on_the_first_undecided_call_in_whatever_order_their_checks_end() -> None:
     first, second, third = (pending_call(number) for number in (1, 2, 3))
     async with stage() as running:
@@ -110,6 +114,7 @@ async def test_a_call_that_comes_while_another_is_being_read_does_not_take_its_p
         assert "2 of 2" in running.text
 
 
+@pytest.mark.more
 async def test_other_keys_never_answer() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -120,6 +125,7 @@ async def test_other_keys_never_answer() -> None:
         assert len(running.session.taken) == 1, "and the dialog was taking keys all the time"
 
 
+@pytest.mark.more
 async def test_f1_shows_the_keys_and_what_closes_them_answers_nothing() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -132,6 +138,7 @@ async def test_f1_shows_the_keys_and_what_closes_them_answers_nothing() -> None:
         assert running.session.taken == [], "the pause begins when the dialog is seen again"
 
 
+@pytest.mark.more
 async def test_a_click_anywhere_never_answers() -> None:
     async with stage() as running:
         await asked(running, pending_call(), pending_call(2))
@@ -153,6 +160,7 @@ async def test_a_paste_over_the_dialog_goes_to_the_message() -> None:
         assert running.draft == "a\nA\nd\n"
 
 
+@pytest.mark.more
 async def test_a_long_payload_is_approved_only_after_its_end_was_on_screen() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=long_facts(40)))
@@ -169,6 +177,7 @@ async def test_a_long_payload_is_approved_only_after_its_end_was_on_screen() -> 
         assert presses > 2
 
 
+@pytest.mark.more
 async def test_no_way_of_approving_gets_around_the_end_of_the_payload() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=long_facts(200)))
@@ -178,6 +187,7 @@ async def test_no_way_of_approving_gets_around_the_end_of_the_payload() -> None:
             assert running.dialog_is_open
 
 
+@pytest.mark.more
 async def test_deny_works_before_the_end_has_been_seen() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=long_facts(60)))
@@ -194,6 +204,7 @@ async def test_model_words_after_the_payload_do_not_delay_an_answer_and_are_fold
         assert len(running.session.taken) == 1
 
 
+@pytest.mark.more
 async def test_three_calls_are_decided_each_on_its_own() -> None:
     async with stage() as running:
         calls = (
@@ -220,6 +231,7 @@ async def test_three_calls_are_decided_each_on_its_own() -> None:
         assert not running.dialog_is_open
 
 
+@pytest.mark.more
 async def test_a_held_key_answers_one_call_only() -> None:
     async with stage() as running:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
@@ -229,6 +241,7 @@ async def test_a_held_key_answers_one_call_only() -> None:
         assert running.draft == ""
 
 
+@pytest.mark.more
 async def test_text_that_comes_at_once_is_text_whatever_it_begins_with() -> None:
     async with stage() as running:
         await asked(running, pending_call(), pending_call(2))
@@ -240,6 +253,7 @@ async def test_text_that_comes_at_once_is_text_whatever_it_begins_with() -> None
         assert running.draft == "a d"
 
 
+@pytest.mark.more
 async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
     async with stage() as running:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
@@ -250,6 +264,7 @@ async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
         assert [taken.decision for taken in running.session.taken] == [Approved()] * 3
 
 
+@pytest.mark.more
 async def test_later_leaves_it_pending_with_a_banner_and_ctrl_g_brings_it_back() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -264,6 +279,7 @@ async def test_later_leaves_it_pending_with_a_banner_and_ctrl_g_brings_it_back()
         assert "ctrl+g" not in running.text
 
 
+@pytest.mark.more
 async def test_it_never_opens_over_someone_who_is_writing() -> None:
     async with stage() as running:
         await running.type_fast(*"hello")
@@ -282,6 +298,7 @@ async def test_a_pending_call_of_a_stored_session_is_asked_at_once_on_opening() 
         assert "git status" in running.text
 
 
+@pytest.mark.more
 async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -304,6 +321,7 @@ async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
         assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
 
 
+@pytest.mark.more
 async def test_a_rule_is_shown_and_can_be_edited_before_it_is_remembered() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=shell_facts("git status -s")))
@@ -319,6 +337,7 @@ async def test_a_rule_is_shown_and_can_be_edited_before_it_is_remembered() -> No
         assert [taken.decision for taken in running.session.taken] == [Approved(remember=remembered)]
 
 
+@pytest.mark.more
 async def test_a_field_of_a_dialog_draws_no_hidden_character_and_keeps_it() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -329,6 +348,7 @@ async def test_a_field_of_a_dialog_draws_no_hidden_character_and_keeps_it() -> N
         assert [taken.decision for taken in running.session.taken] == [Rejected(reason="no\u202e, \u200bnot that")]
 
 
+@pytest.mark.more
 async def test_leaving_a_question_leaves_the_call_undecided() -> None:
     async with stage() as running:
         await asked(running, pending_call())
@@ -338,6 +358,7 @@ async def test_leaving_a_question_leaves_the_call_undecided() -> None:
         assert running.session.taken == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("key", "decision"), [("R", Approved()), ("u", Rejected()), ("m", MarkedDone())])
 async def test_an_unknown_outcome_has_keys_of_its_own(key: str, decision: object) -> None:
     async with stage() as running:
@@ -350,6 +371,7 @@ async def test_an_unknown_outcome_has_keys_of_its_own(key: str, decision: object
         assert [taken.decision for taken in running.session.taken] == [decision]
 
 
+@pytest.mark.more
 async def test_decided_elsewhere_closes_the_dialog_and_says_so() -> None:
     async with stage() as running:
         call = pending_call()
@@ -415,6 +437,7 @@ async def test_an_error_is_a_sentence_and_the_call_stays_undecided() -> None:
         assert len(running.session.taken) == 1
 
 
+@pytest.mark.more
 async def test_it_is_usable_by_scrolling_at_20x6_and_useless_below() -> None:
     async with stage(size=(20, 6)) as running:
         await asked(running, pending_call())
@@ -430,6 +453,7 @@ async def test_it_is_usable_by_scrolling_at_20x6_and_useless_below() -> None:
         assert running.session.taken == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (20, 6)])
 async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[int, int]) -> None:
     session = FakeSession()
@@ -466,6 +490,7 @@ async def test_what_is_said_in_passing_is_said_once_and_covers_nothing_below_a_d
         assert running.text.count("All is well.") == 1
 
 
+@pytest.mark.more
 async def test_after_a_resize_the_end_has_still_to_be_seen() -> None:
     async with stage(size=(120, 40)) as running:
         await asked(running, pending_call(facts=long_facts(45)))
@@ -479,6 +504,7 @@ async def test_after_a_resize_the_end_has_still_to_be_seen() -> None:
         assert len(running.session.taken) == 1
 
 
+@pytest.mark.more
 async def test_a_megabyte_is_shown_whole_and_its_end_can_be_reached() -> None:
     command = "\n".join("x" * 99 for _ in range(10_000)) + "\nthe end"
     async with stage() as running:
@@ -488,6 +514,7 @@ async def test_a_megabyte_is_shown_whole_and_its_end_can_be_reached() -> None:
         assert len(running.session.taken) == 1
 
 
+@pytest.mark.more
 async def test_a_rule_written_about_a_call_does_not_approve_what_it_has_become() -> None:
     async with stage() as running:
         await asked(running, pending_call(digest="old"))
@@ -501,6 +528,7 @@ async def test_a_rule_written_about_a_call_does_not_approve_what_it_has_become()
         assert running.dialog_is_open
 
 
+@pytest.mark.more
 async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bold, which a terminal without colours shows too."""
     monkeypatch.setenv("NO_COLOR", "1")
@@ -556,6 +584,7 @@ async def test_rights_that_change_while_the_dialog_is_open_change_what_it_offers
         assert running.session.taken == []
 
 
+@pytest.mark.more
 async def test_an_interrupted_call_that_is_denied_now_is_not_run_again() -> None:
     denial = Denial(role="researcher", by="tools of role researcher")
     async with stage() as running:

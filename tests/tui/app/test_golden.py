@@ -144,15 +144,18 @@ SCENES: dict[str, Scene] = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", SCENES)
 async def test_screen_at_80x24(name: str) -> None:
     await compare(SCENES[name], name=f"{name}-80x24", size=(80, 24))
 
 
+@pytest.mark.more
 async def test_dialog_at_120x40() -> None:
     await compare(three, name="dialog-120x40", size=(120, 40))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["roles", "help"])
 @pytest.mark.parametrize("size", [(60, 14), (20, 6)], ids=["60x14", "20x6"])
 async def test_a_window_in_a_small_terminal(name: str, size: tuple[int, int]) -> None:

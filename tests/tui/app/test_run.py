@@ -62,6 +62,7 @@ async def test_a_conversation_that_is_no_run_has_no_panel() -> None:
         assert running.app.screen is running.app.chat
 
 
+@pytest.mark.more
 async def test_the_clock_ticks_only_while_the_run_works() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, discovered) as running:
@@ -128,6 +129,7 @@ def test_the_panel_stands_where_there_is_room(size: tuple[int, int], opened: boo
     assert shape_for(*size, opened=opened) is shape
 
 
+@pytest.mark.more
 async def test_another_size_puts_the_panel_elsewhere() -> None:
     async with on_stage(FakeRun(assembly()), busy, size=(80, 24)) as running:
         assert panel(running).size.width > 70
@@ -140,6 +142,7 @@ async def test_another_size_puts_the_panel_elsewhere() -> None:
         assert panel(running).size.height == 1
 
 
+@pytest.mark.more
 async def test_a_click_on_a_step_shows_what_it_gave_and_one_beside_folds() -> None:
     async with on_stage(FakeRun(assembly()), busy) as running:
         await running.pilot.click(WorkflowPanel, offset=(5, 1))
@@ -155,6 +158,7 @@ async def test_a_click_on_a_step_shows_what_it_gave_and_one_beside_folds() -> No
 # what steps gave
 
 
+@pytest.mark.more
 async def test_outputs_open_by_key_and_by_name_and_nothing_in_them_acts() -> None:
     run = FakeRun(flow(step("find"), step("make")))
     async with on_stage(run) as running:
@@ -178,6 +182,7 @@ async def test_outputs_open_by_key_and_by_name_and_nothing_in_them_acts() -> Non
 # the review dialog
 
 
+@pytest.mark.more
 async def test_what_waits_for_a_word_asks_by_itself_and_no_key_acts_in_the_first_half_second() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
@@ -193,6 +198,7 @@ async def test_what_waits_for_a_word_asks_by_itself_and_no_key_acts_in_the_first
         assert not asks(running)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("key", "word"), [("r", TryAgain()), ("s", Skip()), ("X", Stop())])
 async def test_one_key_says_one_word_about_a_failed_step(key: str, word: Review) -> None:
     run = FakeRun(assembly())
@@ -202,6 +208,7 @@ async def test_one_key_says_one_word_about_a_failed_step(key: str, word: Review)
         assert not asks(running)
 
 
+@pytest.mark.more
 async def test_other_keys_say_nothing_and_a_paste_goes_to_the_message() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
@@ -216,6 +223,7 @@ async def test_other_keys_say_nothing_and_a_paste_goes_to_the_message() -> None:
         assert run.said == [TryAgain()], "and the dialog was taking keys all the time"
 
 
+@pytest.mark.more
 async def test_a_step_that_may_not_be_skipped_is_not() -> None:
     run = FakeRun(flow(step("only", on_fail=OnFail.ASK, max_attempts=1), step("next")))
     async with on_stage(run) as running:
@@ -227,6 +235,7 @@ async def test_a_step_that_may_not_be_skipped_is_not() -> None:
         assert "s skip" not in running.text
 
 
+@pytest.mark.more
 async def test_an_edited_input_is_told_to_the_next_attempt() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
@@ -239,6 +248,7 @@ async def test_an_edited_input_is_told_to_the_next_attempt() -> None:
         assert "attempt 3" in running.text
 
 
+@pytest.mark.more
 async def test_a_question_that_is_left_says_nothing() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
@@ -247,6 +257,7 @@ async def test_a_question_that_is_left_says_nothing() -> None:
         assert run.said == []
 
 
+@pytest.mark.more
 async def test_an_answer_is_accepted_only_when_its_end_has_been_on_screen() -> None:
     run = FakeRun(flow(step("write", review=True), step("tell")))
     async with on_stage(run) as running:
@@ -264,6 +275,7 @@ async def test_an_answer_is_accepted_only_when_its_end_has_been_on_screen() -> N
         assert run.said == [Accept()]
 
 
+@pytest.mark.more
 async def test_a_refused_answer_goes_back_with_the_reason() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, to_review) as running:
@@ -274,6 +286,7 @@ async def test_a_refused_answer_goes_back_with_the_reason() -> None:
         assert run.said == [TryAgain(told="Say it shorter.")]
 
 
+@pytest.mark.more
 async def test_later_leaves_it_waiting_with_a_banner_and_ctrl_g_brings_it_back() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, to_review) as running:
@@ -289,6 +302,7 @@ async def test_later_leaves_it_waiting_with_a_banner_and_ctrl_g_brings_it_back()
         assert "ctrl+g" not in running.text
 
 
+@pytest.mark.more
 async def test_a_word_said_elsewhere_closes_the_dialog_with_its_question() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
@@ -326,6 +340,7 @@ async def test_a_word_that_cannot_be_kept_is_told_and_can_be_said_again() -> Non
         assert run.said == [TryAgain()]
 
 
+@pytest.mark.more
 async def test_escape_stops_the_answer_and_asks_how_it_goes_on() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, discovered) as running:
@@ -350,6 +365,7 @@ async def test_an_approval_inside_a_step_is_the_ordinary_dialog() -> None:
 # what a run does not let one do
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("text", ["/role", "/model", "/persona"])
 async def test_role_model_and_persona_are_the_steps_own(text: str) -> None:
     async with on_stage(FakeRun(assembly()), discovered, size=(120, 30)) as running:
@@ -399,6 +415,7 @@ async def test_what_keeps_the_run_from_going_on_is_shown_and_r_tries_again() -> 
         assert (run.retried, run.session.retried) == (1, 0)
 
 
+@pytest.mark.more
 async def test_nobody_is_asked_before_the_run_is_taken_up_nor_while_something_keeps_it() -> None:
     run = FakeRun(assembly())
     run.play.begin()
@@ -455,6 +472,7 @@ async def test_workflow_run_opens_a_conversation_of_its_own_and_keeps_the_one_be
         assert "assembly" in running.text
 
 
+@pytest.mark.more
 async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_shows_them() -> None:
     run = FakeRun(assembly())
     host = FakeHost(led=[run], others={"new": FakeSession(), RUN: run.session})
@@ -471,6 +489,7 @@ async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_s
         assert "0:1" in running.text.splitlines()[0]
 
 
+@pytest.mark.more
 async def test_workflow_resume_opens_the_run_that_was_left_last() -> None:
     run = FakeRun(assembly())
     left = [RunRow(id=RUN, title="", standing="", when=""), RunRow(id=SessionId("x"), title="", standing="", when="")]
@@ -482,6 +501,7 @@ async def test_workflow_resume_opens_the_run_that_was_left_last() -> None:
         assert "It is under way." in running.text
 
 
+@pytest.mark.more
 async def test_workflow_resume_in_a_run_that_waits_brings_the_question_back() -> None:
     async with on_stage(FakeRun(assembly()), to_review) as running:
         await running.press("escape")
@@ -489,6 +509,7 @@ async def test_workflow_resume_in_a_run_that_waits_brings_the_question_back() ->
         assert asks(running)
 
 
+@pytest.mark.more
 async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, discovered) as running:
@@ -500,6 +521,7 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
         assert "This run is over already." in running.text
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -519,6 +541,7 @@ async def test_a_command_that_does_nothing_says_why_and_gives_the_text_back(text
         assert running.draft == text
 
 
+@pytest.mark.more
 async def test_errors_of_a_definition_are_shown_with_their_places_and_the_words_come_back() -> None:
     problems = "flow.yaml, line 3, column 5 (steps.0.tools): unknown tool.\nflow.yaml, line 9, column 1: no role."
     host = FakeHost(refuse=ConfigError(problems, advice="Correct the workflow; nothing of it was run."))
@@ -531,6 +554,7 @@ async def test_errors_of_a_definition_are_shown_with_their_places_and_the_words_
         assert running.draft == "/workflow run flow precious words"
 
 
+@pytest.mark.more
 async def test_a_step_that_the_run_does_not_have_is_not_shown() -> None:
     async with on_stage(FakeRun(assembly()), discovered, size=(120, 30)) as running:
         for name in ("nobody", "0", "5"):
@@ -540,6 +564,7 @@ async def test_a_step_that_the_run_does_not_have_is_not_shown() -> None:
             running.app.chat.composer.take_text()
 
 
+@pytest.mark.more
 async def test_names_complete_after_the_command() -> None:
     host = FakeHost(
         known=[
@@ -562,6 +587,7 @@ async def test_names_complete_after_the_command() -> None:
         assert running.draft == "/workflow run research find it"
 
 
+@pytest.mark.more
 async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered() -> None:
     host = FakeHost(known=[WorkflowRow(name="release", steps=("a",))])
     async with stage(host=host) as running:
@@ -574,6 +600,7 @@ async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered
         assert "This conversation is no run" in running.text
 
 
+@pytest.mark.more
 async def test_the_picker_of_conversations_opens_a_run_with_its_panel() -> None:
     run = FakeRun(assembly())
     host = FakeHost(led=[run], others={SESSION: run.session})

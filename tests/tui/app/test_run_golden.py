@@ -39,11 +39,13 @@ SCENES: dict[str, Scene] = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", SCENES)
 async def test_screen_at_80x24(name: str) -> None:
     await compare(name, size=(80, 24))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["run", "run-failed", "run-review"])
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_screen_in_other_sizes(name: str, size: tuple[int, int]) -> None:

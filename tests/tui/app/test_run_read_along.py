@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
 from chatops.engine.state import TurnState
@@ -102,6 +104,7 @@ async def test_the_panel_shows_steps_and_validations_and_follows_the_run() -> No
         assert "✓ validate_minimal" in running.app.chat.query_one(WorkflowPanel).render().plain
 
 
+@pytest.mark.more
 async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
     async with reading(to_review) as (running, reader):
         shown = running.app.chat.query_one(WorkflowPanel)

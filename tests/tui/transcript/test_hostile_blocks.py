@@ -62,6 +62,7 @@ def test_no_arguments_break_a_card(arguments: str) -> None:
     assert render_block(ToolCardBlock(id="c", tool="t", arguments=arguments[:2_000]), 80, PLAIN, expanded=True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("text", ["[" * 15_000, "*a " * 5_000, "`" * 15_000, "> " * 7_000, "- " * 5_000, "![" * 7_000])
 def test_no_markdown_breaks_an_answer(text: str) -> None:
     for block in samples():

@@ -271,6 +271,7 @@ def act(conversation: Conversation, data: st.DataObject) -> None:
             raise AssertionError(effect)
 
 
+@pytest.mark.more
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.data())
 def test_events_and_store_draw_the_same(data: st.DataObject) -> None:

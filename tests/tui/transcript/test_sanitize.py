@@ -25,6 +25,7 @@ def leaks(text: str, *, newlines: bool = True) -> list[str]:
     ]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("clean", [sanitize, reveal])
 def test_no_code_point_of_unicode_passes_as_a_control_or_invisible_one(clean: object) -> None:
     assert callable(clean)
@@ -33,6 +34,7 @@ def test_no_code_point_of_unicode_passes_as_a_control_or_invisible_one(clean: ob
     assert leaks(clean(everything, newlines=False), newlines=False) == []
 
 
+@pytest.mark.more
 def test_each_code_point_by_itself_is_shown_as_itself_or_as_something_visible() -> None:
     for code in range(sys.maxunicode + 1):
         if not sanitize(chr(code)).strip():

@@ -96,6 +96,7 @@ def test_an_open_code_block_is_drawn_by_its_end_only_until_it_is_closed() -> Non
     assert len(drawing.strips()) == 501
 
 
+@pytest.mark.more
 def test_of_a_very_long_answer_a_bounded_number_of_lines_is_kept_and_all_can_be_looked_at() -> None:
     text = "".join(f"paragraph {number}\n\n" for number in range(5_000))
     drawing = AnswerDrawing(width=40, theme=PLAIN)

@@ -158,6 +158,7 @@ async def test_the_wheel_scrolls_and_releases_the_end() -> None:
         assert not app.transcript.following
 
 
+@pytest.mark.more
 async def test_scrolling_up_a_page_shows_the_lines_before_with_one_kept() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
@@ -278,6 +279,7 @@ async def test_a_selection_is_drawn_and_does_not_change_the_text() -> None:
         assert marked != plain
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("theme", sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi-")))
 async def test_selected_text_can_be_read_in_every_theme(theme: str) -> None:
     async with Host().run_test(size=(40, 12)) as pilot:
@@ -314,6 +316,7 @@ async def test_a_new_width_draws_everything_anew_and_keeps_the_place() -> None:
         assert any(top in line for line in screen(app))
 
 
+@pytest.mark.more
 async def test_what_is_out_of_view_is_drawn_in_the_background_until_all_heights_are_true() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
@@ -332,6 +335,7 @@ async def test_what_is_out_of_view_is_drawn_in_the_background_until_all_heights_
         assert "Part 0" in screen(app)[0]
 
 
+@pytest.mark.more
 async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
@@ -396,6 +400,7 @@ async def test_markup_in_a_conversation_is_dead_text() -> None:
         assert app.bells == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("theme", ["textual-light", "textual-dark", "ansi-dark"])
 async def test_every_block_is_drawn_in_every_theme_and_size(theme: str) -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
