@@ -5,12 +5,15 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chatops.domain.model import FailureKind
 from chatops.models.base import Retrying
 from chatops.models.client import RegistryClient
+from chatops.models.discover import list_models
 from chatops.policy.registry import HostType, KeySource, ModelSpec, ModelType, Price
 from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
 from tests.support.fake_openai import FakeOpenAI, Wait, error, says
@@ -21,7 +24,8 @@ FOREIGN = {
     "OPENAI_ORG_ID": "foreign-org",
     "OPENAI_PROJECT_ID": "foreign-project",
     "OPENAI_BASE_URL": "http://127.0.0.1:9/foreign",
-    "OPENAI_CUSTOM_HEADERS": "X-Foreign: foreign\nAuthorization: Bearer foreign\nCookie: foreign=1",
+    "OPENAI_CUSTOM_HEADERS": "X-Foreign: foreign\nAuthorization: Bearer foreign\nCookie: foreign=1\n"
+    "HostProfile: foreign.example\nAccept: foreign/*\nContent-Type: foreign/json\nUser-Agent: foreign",
 }
 
 
@@ -45,6 +49,17 @@ async def test_nothing_of_another_provider_leaks(monkeypatch: pytest.MonkeyPatch
         "content-type",
         "user-agent",
     }
+
+
+async def test_nothing_of_another_provider_leaks_when_models_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in FOREIGN.items():
+        monkeypatch.setenv(name, value)
+    async with FakeOpenAI(models=("m1",)) as server:
+        assert await list_models(spec_for(server, key=KeySource(literal=KEY))) == ["m1"]
+        (request,) = server.others
+    assert "foreign" not in repr(request.headers).lower()
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert set(request.headers) == {"host", "accept", "accept-encoding", "authorization", "connection", "user-agent"}
 
 
 async def test_headers_of_the_registry_are_sent() -> None:
@@ -127,6 +142,26 @@ async def test_the_key_is_read_for_every_question() -> None:
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer first", "Bearer second"]
     assert heard.failure.kind is FailureKind.CONFIGURATION
     assert "K, which is not set" in heard.failure.message
+
+
+async def test_a_key_from_a_command_is_read_again_after_five_minutes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr("chatops.models.client.time", SimpleNamespace(monotonic=lambda: clock.now))
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    script = (
+        f"import os; n = len(os.listdir({str(runs)!r})) + 1; open(f'{runs}/{{n}}', 'x').close(); print(f'key-{{n}}')"
+    )
+    async with FakeOpenAI(lambda _: says("hi")) as server:
+        client = client_for(spec_for(server, key=KeySource(command=(sys.executable, "-c", script))))
+        for seconds in (0.0, 299.0, 2.0, 298.0, 301.0):
+            clock.now += seconds
+            assert (await hear(client)).reply.text == "hi"
+        await client.aclose()
+        sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == [f"Bearer key-{number}" for number in (1, 1, 2, 2, 3)]
 
 
 @pytest.mark.parametrize(
