@@ -317,7 +317,7 @@ def test_c17_no_arguments_are_enough_only_where_none_are_needed(seen: FaultyChat
 @pytest.mark.fault("C19")
 def test_c19_what_was_repaired_is_said_and_what_is_shown_is_what_runs(seen: FaultyChat, patient_pipe: Pipe) -> None:
     written = {
-        "the arguments were written as a text": json.dumps(json.dumps(FIRST)),
+        "the arguments were given as a JSON string": json.dumps(json.dumps(FIRST)),
         "the arguments were in a code fence": f"```json\n{json.dumps(SECOND)}\n```",
     }
     replies = [stream(piece(**fn("shell_exec", one, index=0, id="1")), FINISH) for one in written.values()]

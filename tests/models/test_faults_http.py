@@ -98,7 +98,7 @@ CASES = [
             reply=error(400, message, code=code),
             kind=FailureKind.CONTEXT_TOO_LONG,
             says=("longer than", message[:20], "tokens were sent; the registry allows 32,768"),
-            advises="new conversation",
+            advises="new session",
         )
         for number, (message, code) in enumerate(
             [

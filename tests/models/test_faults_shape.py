@@ -179,8 +179,8 @@ async def test_c18_two_objects_in_one() -> None:
 @pytest.mark.parametrize(
     ("written", "arguments", "repair"),
     [
-        pytest.param('"{\\"x\\": 1}"', '{"x": 1}', "written as a text", id="encoded-twice"),
-        pytest.param('"\\"{\\\\\\"x\\\\\\": 1}\\""', '{"x": 1}', "written as a text", id="encoded-three-times"),
+        pytest.param('"{\\"x\\": 1}"', '{"x": 1}', "given as a JSON string", id="encoded-twice"),
+        pytest.param('"\\"{\\\\\\"x\\\\\\": 1}\\""', '{"x": 1}', "given as a JSON string", id="encoded-three-times"),
         pytest.param('```json\n{"x": 1}\n```', '{"x": 1}', "code fence", id="in-a-fence"),
         pytest.param('{"x": "a\nb"}', '{"x": "a\nb"}', "", id="raw-line-break"),
         pytest.param('{"x": "rm -rf bui', '{"x": "rm -rf bui', "", id="cut-off"),

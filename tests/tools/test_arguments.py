@@ -74,7 +74,7 @@ def test_what_is_no_object_is_a_problem(text: str, says: str) -> None:
         ("{'a': 1}", {"a": 1}, "single quotes"),
         ('{"a": True, "b": None,}', {"a": True, "b": None}, "comma before a closing bracket"),
         ('{"a": "one"\n"b": 2}', {"a": "one", "b": 2}, "missing comma"),
-        ('"{\\"a\\":1}"', {"a": 1}, "written as a text"),
+        ('"{\\"a\\":1}"', {"a": 1}, "given as a JSON string"),
         ("\"{'a': 1}\"", {"a": 1}, "single quotes"),
         ('{"a": "\\d+"}', {"a": "\\d+"}, "backslash"),
     ],
