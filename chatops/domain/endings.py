@@ -1,93 +1,101 @@
-"""Lines at the end of a program's output that say how it ended: written for the model, parsed again for the user.
+"""How a program ended: a value, and the sentences made from it for the model and for the user."""
 
-The last lines always come from chatops, whatever the program prints (see `closed`).
-"""
+from dataclasses import dataclass
+from enum import StrEnum
 
-import re
-from dataclasses import dataclass, replace
+KILLED = "killed (out of memory?)"
+"""Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
 
-from chatops.domain.tools import KILLED
 
-RUN_PROGRAMS = frozenset({"shell_exec", "python_exec"})
-"""Tools whose results have these lines. Results of other tools may contain anything."""
-LOST = "[the command killed the process that watched over it, so its exit code is not known]"
+class EndedBy(StrEnum):
+    """What ended a program."""
 
-_CAUSE = re.compile(r"\[likely cause: (.*)\]")
-_LINE = re.compile(
-    r"\[(?:(?P<stopped>stopped after [\d.e+]+ s): the time limit[^\]]*"
-    rf"|(?P<killed>{re.escape(KILLED)}), exit code \d+"
-    r"|(?P<exit>exit code \d+(?: \([A-Z0-9+]+\))?)"
-    r"|the command killed the process that watched over it, so its (?P<lost>exit code is not known)"
-    r"|(?P<left>\d+ background process(?:es)?) (?:was|were) stopped when the command ended)\]"
-)
+    EXIT = "exit"
+    """The program itself, or a signal."""
+    TIME_LIMIT = "time_limit"
+    UNKNOWN = "unknown"
+    """The command killed the process that watched over it, so its exit code is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a program in words for the UI.
+    """The end of a program that a call ran."""
 
-    `how` is empty if it ended normally or that is unknown. `stopped` names processes that were stopped after it.
-    """
-
-    how: str = ""
-    stopped: str = ""
+    by: EndedBy = EndedBy.EXIT
+    exit_code: int = 0
+    """As a shell counts: 128 and more for a signal. Only for EXIT."""
+    signal: str = ""
+    """Name of the signal that ended it, if any."""
+    seconds: float = 0.0
+    """The time limit that it reached."""
+    stopped: int = 0
+    """Number of background processes that were stopped after it."""
     cause: str = ""
     """How the sandbox may have caused a failure, and which key of the registry changes that."""
 
+    @property
+    def succeeded(self) -> bool:
+        """True if it ended with exit code 0."""
+        return self.by is EndedBy.EXIT and self.exit_code == 0
 
-def stopped_after(seconds: float) -> str:
-    """Return the line for a reached time limit."""
-    return f"[stopped after {seconds:g} s: the time limit; above is the output so far]"
+    @property
+    def how(self) -> str:
+        """The end in words for the user; empty for exit code 0."""
+        match self.by:
+            case EndedBy.TIME_LIMIT:
+                return f"stopped after {self.seconds:g} s"
+            case EndedBy.UNKNOWN:
+                return "exit code is not known"
+            case _ if self.succeeded:
+                return ""
+            case _ if self.signal == "SIGKILL":
+                return KILLED
+            case _:
+                return f"exit code {self.exit_code}" + (f" ({self.signal})" if self.signal else "")
+
+    @property
+    def stopped_words(self) -> str:
+        """The processes that were stopped after it, in words for the user; empty if there were none."""
+        return f"{self.stopped} background process{'' if self.stopped == 1 else 'es'} stopped" if self.stopped else ""
 
 
-def exited(code: int, *, signal: str = "") -> str:
-    """Return the line for an exit code, as a shell counts; `signal` is the name of the signal that ended it, if any."""
-    if signal == "SIGKILL":
-        return f"[{KILLED}, exit code {code}]"
-    return f"[exit code {code} ({signal})]" if signal else f"[exit code {code}]"
+_BEGINNINGS = (
+    *("[exit code ", "[stopped after ", "[killed", "[the command killed", "[likely cause: "),
+    *(f"[{digit}" for digit in range(10)),
+)
+"""Beginnings of the lines about an end; the last ones are those of a count."""
 
 
-def left(count: int) -> str:
-    """Return the line for processes that it left behind and that were stopped."""
-    plural = "process was" if count == 1 else "processes were"
-    return f"[{count} background {plural} stopped when the command ended]"
+def with_ending(output: str, ending: Ending) -> str:
+    """Return the output with lines for the model about its end, which are always the last ones.
 
-
-def caused(text: str) -> str:
-    """Return the line that names the likely cause of a failure."""
-    return f"[likely cause: {text}]"
-
-
-def closed(output: str, *, how: str = "", stopped: str = "", cause: str = "") -> str:
-    """Return the output with the lines about its end.
-
-    If none of them says how the program ended, but the output itself ends with such a line, exit code 0 is added. So a
-    line printed by the program is never taken for one of chatops.
+    A normal end adds nothing, unless the output itself ends with a line that a model could take for one of these.
     """
     own = output.rstrip("\n")
-    last = own.rpartition("\n")[2].strip()
-    if not how and (_LINE.fullmatch(last) or _CAUSE.fullmatch(last)):
-        how = exited(0)
-    return "\n".join(part for part in (own, how, stopped, cause) if part)
+    how = _how(ending)
+    if not how and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
+        how = "[exit code 0]"
+    return "\n".join(part for part in (own, how, _stopped(ending.stopped), _cause(ending.cause)) if part)
 
 
-def ending_of(tool: str, content: str) -> Ending:
-    """Parse the end of a program from a result; empty if there is none, or the tool runs no program."""
-    if tool not in RUN_PROGRAMS:
-        return Ending()
-    cause = _CAUSE.fullmatch(content.rpartition("\n")[2])
-    if cause is not None:
-        ending = ending_of(tool, content.rpartition("\n")[0])
-        return replace(ending, cause=cause[1]) if ending.how else Ending()
-    *_, before, last = ("", *content.rsplit("\n", 2)[-2:])
-    found = _LINE.fullmatch(last)
-    if found is None:
-        return Ending()
-    if not found["left"]:
-        return Ending(how=_how(found))
-    earlier = _LINE.fullmatch(before)
-    return Ending(how="" if earlier is None or earlier["left"] else _how(earlier), stopped=f"{found['left']} stopped")
+def _how(ending: Ending) -> str:
+    match ending.by:
+        case EndedBy.TIME_LIMIT:
+            return f"[stopped after {ending.seconds:g} s: the time limit; above is the output so far]"
+        case EndedBy.UNKNOWN:
+            return "[the command killed the process that watched over it, so its exit code is not known]"
+        case _ if ending.succeeded:
+            return ""
+        case _ if ending.signal == "SIGKILL":
+            return f"[{KILLED}, exit code {ending.exit_code}]"
+        case _:
+            return f"[{ending.how}]"
 
 
-def _how(found: re.Match[str]) -> str:
-    return found["stopped"] or found["killed"] or found["exit"] or found["lost"]
+def _stopped(count: int) -> str:
+    verb = "process was" if count == 1 else "processes were"
+    return f"[{count} background {verb} stopped when the command ended]" if count else ""
+
+
+def _cause(text: str) -> str:
+    return f"[likely cause: {text}]" if text else ""

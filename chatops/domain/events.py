@@ -14,7 +14,7 @@ from chatops.domain.decisions import Decision, Principal
 from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
+from chatops.domain.tools import NO_FACTS, CallFacts, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 
 
@@ -211,6 +211,7 @@ class ToolFinished:
     truncated: bool = False
     duration_ms: int = 0
     decided_by: str = ""
+    facts: ResultFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

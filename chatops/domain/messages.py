@@ -6,7 +6,7 @@ from typing import Literal
 
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ToolCall
+from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 
 
@@ -26,6 +26,8 @@ class UserMessage:
     id: MessageId
     text: str
     by: Speaker = Speaker.PERSON
+    wants_json: bool = False
+    """True for the feedback to an answer that held no JSON."""
     kind: Literal["user"] = "user"
 
 
@@ -65,6 +67,7 @@ class ToolMessage:
     decided_by: str = ""
     """Who or what decided: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
     duration_ms: int = 0
+    facts: ResultFacts = NO_FACTS
     kind: Literal["tool"] = "tool"
 
 

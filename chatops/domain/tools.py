@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
-from chatops.domain.canonical import digest
+from chatops.domain.canonical import digest, parsed
+from chatops.domain.endings import Ending
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
 
@@ -68,8 +69,6 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
 
 BUILT_IN = "built-in"
 """Source of the tools that come with chatops."""
-KILLED = "killed (out of memory?)"
-"""Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
 
 
 class Outcome(StrEnum):
@@ -121,6 +120,15 @@ class ToolSpec:
     source: str = BUILT_IN
     steps: tuple[str, ...] = ()
     """Names of the workflow steps that it is bound to, as ``STEP`` or ``WORKFLOW.STEP``; empty: usable everywhere."""
+
+
+def written_path(spec: ToolSpec, arguments: str) -> str:
+    """Return the path of the file that a call with these arguments (JSON) writes; empty if it writes none."""
+    try:
+        given = parsed(arguments)
+        return spec.capabilities.writes.format_map(given) if isinstance(given, Mapping) else ""
+    except (ValueError, LookupError):
+        return ""
 
 
 def definition_of(spec: ToolSpec) -> str:
@@ -253,6 +261,45 @@ class CallFacts:
     version without it."""
 
 
+class ResultSource(StrEnum):
+    """Where the result of a call comes from."""
+
+    CALL = "call"
+    """The tool, or a check of the call."""
+    EARLIER_ATTEMPT = "earlier_attempt"
+    """The same call in an earlier attempt at a workflow step. It did not run again."""
+    USER = "user"
+    """The user denied the call, or said what became of it."""
+    STOPPED = "stopped"
+    """The user stopped the turn before the call ran."""
+    SURPLUS = "surplus"
+    """Nothing: the reply had too many calls, and this one was not looked at."""
+    LOST = "lost"
+    """Nothing: no result was recorded, and this one stands in for it."""
+    HELD = "held"
+    """Nothing: the call never started, in a copy of its session that cannot be saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFacts:
+    """Facts about a result, apart from its text, which is for the model."""
+
+    source: ResultSource = ResultSource.CALL
+    reason: str = ""
+    """The user's reason, if the user denied the call and gave one."""
+    ending: Ending | None = None
+    """How the program ended that the call ran; None: it ran none, or that is not known."""
+    problems: tuple[Problem, ...] = ()
+    """What a validation found wrong."""
+    wrote: str = ""
+    """The file that the call wrote, as the arguments name it."""
+    reads_workspace: bool = False
+    """True if the result may contain data of the workspace."""
+
+
+NO_FACTS = ResultFacts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """Result of a tool. `content` is text for the model, cut to size if `truncated`."""
@@ -261,3 +308,4 @@ class ToolResult:
     content: str
     truncated: bool = False
     duration_ms: int = 0
+    facts: ResultFacts = NO_FACTS

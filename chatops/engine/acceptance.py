@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.tools import Problem
 from chatops.engine import findings, tracker
 from chatops.engine.contract import AnswerFacts, StepContract
@@ -41,6 +41,7 @@ _ONLY_JSON = (
     '{"success": true, "result": …, "reasoning": "…"}.'
 )
 _UNREADABLE = "Your response could not be parsed as valid JSON."
+NOT_JSON = f"[chatops] {_UNREADABLE}"
 _AS_TEXT = (
     "If what you wrote is the result, give it again as the text of `result`: "
     '{"success": true, "result": "what you wrote", "reasoning": "one sentence"}.'
@@ -83,6 +84,8 @@ class Refused:
     """The same for the user: what happened, as sentences on one line."""
     unproven: tuple[str, ...] = ()
     """Validations that have not passed, as sentences."""
+    wants_json: bool = False
+    """True if the answer held no JSON."""
     hopeless: str = ""
     """Why no further answer could be accepted; empty if one could."""
 
@@ -100,7 +103,7 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
         problems = facts.problems or (Problem(path="", message="an empty object is no answer"),)
         error = _problem(problems[0])
         told = _told(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
-        return Refused(told=told, why=_why("Its answer could not be read as JSON", [error]))
+        return Refused(told=told, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)
     if read.get("tool_calls"):
         return Refused(told=_told(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them.")
     if read.get("success") is False:
@@ -128,7 +131,7 @@ def without_json(messages: Sequence[Message]) -> int:
     count = 0
     for message in reversed(messages):
         match message:
-            case UserMessage(by=Speaker.MACHINE, text=text) if text.startswith((EMPTY, f"[chatops] {_UNREADABLE}")):
+            case UserMessage(wants_json=True):
                 count += 1
             case AssistantMessage(calls=()):
                 continue
@@ -209,7 +212,7 @@ def _unproven(missing: Sequence[Standing], grant: Grant) -> Refused:
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
     told = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
     facts = [standing.fact for standing in missing[:_MOST_PROBLEMS]]
-    errors = _why("Found", [f"{error.property}: {error.message}" for error in found[:_MOST_PROBLEMS]]) if found else ""
+    errors = _why("Found", [f"{error.path}: {error.message}" for error in found[:_MOST_PROBLEMS]]) if found else ""
     why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
     words = tuple(standing.words for standing in missing)
     return Refused(told=told, why=why, unproven=words, hopeless=hopeless)

@@ -6,7 +6,7 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Pri
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolResult
 from chatops.engine import calls, doubt, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord, InspectCall
@@ -47,8 +47,10 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case Rejected(reason=reason) if status.in_doubt:
             _settle_doubt(draft, index, status, doubt.told_unknown(status.interruption, reason), by)
         case Rejected(reason=reason):
-            told = _denied(draft, reason, by)
-            calls.settle(draft, index, Outcome.DENIED, told, verdict=Verdict.ASK, decided_by=str(by))
+            result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
+            if draft.state.gate is None:
+                result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
+            calls.settle_with(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS

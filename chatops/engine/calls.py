@@ -16,7 +16,16 @@ from chatops.domain.events import (
 from chatops.domain.ids import RoundId
 from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult
+from chatops.domain.tools import (
+    CallFacts,
+    Outcome,
+    ResultFacts,
+    ResultSource,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    written_path,
+)
 from chatops.engine import doubt, feedback
 from chatops.engine.draft import Draft
 from chatops.engine.state import (
@@ -117,9 +126,10 @@ def settle(
     verdict: Verdict | None = None,
     decided_by: str = "",
     facts: CallFacts | None = None,
+    source: ResultSource = ResultSource.CALL,
 ) -> None:
     """Settle a call that does not run with its only result."""
-    result = ToolResult(outcome=outcome, content=content)
+    result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source))
     settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 
@@ -144,6 +154,8 @@ def settle_with(
     if result.outcome in _NOT_RUN and (earlier := _in_doubt(one.status)) is not None:
         result = doubt.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
+    spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
+    result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments)
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
     draft.events.append(
@@ -159,8 +171,18 @@ def settle_with(
             truncated=result.truncated,
             duration_ms=result.duration_ms,
             decided_by=decided_by,
+            facts=result.facts,
         )
     )
+
+
+def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str) -> ToolResult:
+    """Return `result` with the facts that follow from what its tool does. An unknown tool may have read anything."""
+    if result.outcome in (Outcome.DENIED, Outcome.INVALID):
+        return result
+    reads = spec is None or spec.capabilities.reads_workspace
+    wrote = written_path(spec, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
+    return replace(result, facts=replace(result.facts, reads_workspace=reads, wrote=wrote))
 
 
 def _in_doubt(status: CallStatus) -> Interruption | None:

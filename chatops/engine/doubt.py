@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import Message, ToolMessage
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolResult
 from chatops.engine import feedback
 
 THE_SAME = "the same call was made before, and nobody knows whether it took effect"
@@ -29,7 +29,8 @@ def told_unknown(interruption: Interruption | None, more: str = "") -> ToolResul
 def told_done(interruption: Interruption | None, outcome: Outcome, note: str) -> ToolResult:
     """Return a result that says that the user confirmed the effect."""
     text = f"{feedback.MARKED_DONE} {note}".strip()
-    return ToolResult(outcome=outcome, content=_with_output(text, interruption))
+    facts = ResultFacts(source=ResultSource.USER)
+    return ToolResult(outcome=outcome, content=_with_output(text, interruption), facts=facts)
 
 
 def not_again(interruption: Interruption, why: str) -> ToolResult:

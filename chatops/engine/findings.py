@@ -6,10 +6,10 @@ It is cut to size and kept on one line, so that it cannot look like a message of
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import Problem
 
 HEADING = "Validation Errors Found:"
 MAX_ERRORS = 20
@@ -30,15 +30,6 @@ _WENT_WRONG = frozenset(
     | {"not ok", "not passed", "unsuccessful", "ko", "false", "no"}
 )
 _NO_WORDS = frozenset({"", "false", "no", "0", "none", "null"})
-_NUMBERED = re.compile(r"^\d+\. Property: (.*)\n   Message: (.*)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One error in what was validated. Each text is one line."""
-
-    property: str
-    message: str
 
 
 def one_line(text: str, *, most: int) -> str:
@@ -49,7 +40,7 @@ def one_line(text: str, *, most: int) -> str:
     return sanitize(cut, newlines=False)
 
 
-def reported(content: str) -> tuple[Finding, ...]:
+def reported(content: str) -> tuple[Problem, ...]:
     """Return the reasons why the result of a validator is no pass; empty if it is one.
 
     Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
@@ -71,7 +62,7 @@ def reported(content: str) -> tuple[Finding, ...]:
     return ()
 
 
-def denied(content: str) -> tuple[Finding, ...]:
+def denied(content: str) -> tuple[Problem, ...]:
     """Return what in a result contradicts the success of its tool; empty if nothing does or the result is not JSON."""
     try:
         read = parsed(_bare(content))
@@ -82,7 +73,7 @@ def denied(content: str) -> tuple[Finding, ...]:
     return contradictions(read) if isinstance(read, Mapping) else ()
 
 
-def exit_code(content: str) -> tuple[Finding, ...]:
+def exit_code(content: str) -> tuple[Problem, ...]:
     """Return the reasons why a result does not report exit code 0; empty if it does."""
     try:
         read = parsed(_bare(content))
@@ -94,13 +85,13 @@ def exit_code(content: str) -> tuple[Finding, ...]:
     return (_error("exit_code", f"it has to be 0: {content}"),)
 
 
-def contradictions(read: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
+def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
     """Return a finding for each member of a result that reports an error.
 
     Only top-level members count. Nested ones may be about parts that are not required to succeed.
     """
-    errors: list[Finding] = []
-    others: list[Finding] = []
+    errors: list[Problem] = []
+    others: list[Problem] = []
     for key, value in read.items():
         match _NOT_A_LETTER.sub("", key.lower()):
             case "error" | "errors":
@@ -133,37 +124,34 @@ def _is_code(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def numbered(found: Sequence[Finding]) -> str:
+def numbered(found: Sequence[Problem]) -> str:
     """Return the list as the model gets it."""
-    lines = [f"{n}. Property: {one.property}\n   Message: {one.message}" for n, one in enumerate(found, start=1)]
+    lines = [f"{n}. Property: {one.path}\n   Message: {one.message}" for n, one in enumerate(found, start=1)]
     return "\n".join([HEADING, *lines])
 
 
-def told(tool: str, content: str) -> tuple[Finding, ...]:
-    """Parse the errors back out of the result of a failed validation, as stored in the session."""
-    found = _NUMBERED.findall(content)[:MAX_ERRORS]
-    if not found:
-        return (_error(tool, content),)
-    return tuple(_error(name, message) for name, message in found)
+def untold(tool: str, content: str) -> tuple[Problem, ...]:
+    """Return the whole text of a validation that failed without saying what is wrong, as one problem."""
+    return (_error(tool, content),)
 
 
-def _listed(value: JsonValue) -> list[Finding]:
+def _listed(value: JsonValue) -> list[Problem]:
     if not value:
         return []
     items: Sequence[JsonValue] = value if isinstance(value, list) else [value]
     return [_one(item) for item in items[:MAX_ERRORS]]
 
 
-def _one(item: JsonValue) -> Finding:
+def _one(item: JsonValue) -> Problem:
     if not isinstance(item, Mapping):
         return _error("", _text(item))
     message = item.get("message")
     return _error(_text(item.get("property", "")), _text(item if message is None else message))
 
 
-def _error(name: str, message: str) -> Finding:
-    return Finding(
-        property=one_line(name, most=_MOST_OF_A_PROPERTY) or "(none)",
+def _error(name: str, message: str) -> Problem:
+    return Problem(
+        path=one_line(name, most=_MOST_OF_A_PROPERTY) or "(none)",
         message=one_line(message, most=_MOST_OF_A_MESSAGE) or "(no message)",
     )
 

@@ -11,7 +11,7 @@ from chatops.domain.events import (
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
 from chatops.engine import calls, doubt, feedback, schedule, sequence, tracker
 from chatops.engine.difference import difference
 from chatops.engine.draft import Draft
@@ -39,7 +39,7 @@ def triage(draft: Draft, index: int) -> None:
     call = phase.calls[index].call
     draft.events.append(CallProposed(id=call.id, parent_id=phase.round_id, tool=call.name, arguments=call.arguments))
     if index >= MAX_CALLS:
-        return calls.settle(draft, index, Outcome.INVALID, feedback.TOO_MANY)
+        return calls.settle(draft, index, Outcome.INVALID, feedback.TOO_MANY, source=ResultSource.SURPLUS)
     spec = phase.proposed_under.tool(call.name)
     if spec is None:
         return _not_offered(draft, index)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ToolCall
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall
 
 LOST = "No result of this call was recorded. It may or may not have taken effect."
 """Content of a stand-in for a lost result."""
@@ -92,13 +92,19 @@ def stand_ins(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
 def stand_in(call: ToolCall, *, id: MessageId) -> ToolMessage:
     """Return a result for a call whose own result was lost."""
     return ToolMessage(
-        id=id, call_id=call.id, tool=call.name, arguments=call.arguments, outcome=Outcome.UNKNOWN, content=LOST
+        id=id,
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        outcome=Outcome.UNKNOWN,
+        content=LOST,
+        facts=ResultFacts(source=ResultSource.LOST, reads_workspace=True),
     )
 
 
 def stands_in(message: ToolMessage) -> bool:
     """Return True if `message` is a stand-in for a lost result."""
-    return message.outcome is Outcome.UNKNOWN and message.content == LOST
+    return message.facts.source is ResultSource.LOST
 
 
 def held(call: ToolCall) -> ToolMessage:
@@ -111,12 +117,10 @@ def held(call: ToolCall) -> ToolMessage:
         outcome=Outcome.INTERRUPTED,
         content=HELD,
         verdict=Verdict.ASK,
+        facts=ResultFacts(source=ResultSource.HELD),
     )
 
 
 def is_held(message: ToolMessage) -> bool:
-    """Return True if the call never started and still waits where the session can be saved.
-
-    Any other interrupted call was permitted by someone, or was stopped and has no verdict.
-    """
-    return (message.outcome, message.verdict, message.decided_by) == (Outcome.INTERRUPTED, Verdict.ASK, "")
+    """Return True if the call never started and still waits where the session can be saved."""
+    return message.facts.source is ResultSource.HELD

@@ -155,11 +155,12 @@ def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> No
 
 
 def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
+    # An earlier recovery of this checkpoint may have asked already, before its process was killed.
+    if status.copied:
+        return status
     reason = AskReason.COPIED if status.reason is AskReason.POLICY else status.reason
-    # An earlier recovery of this checkpoint may have added the reason already, before its process was killed.
-    known = status.why.endswith(calls.COPIED)
-    why = status.why if known else "; ".join(part for part in (status.why, calls.COPIED) if part)
-    return replace(status, reason=reason, why=why)
+    why = "; ".join(part for part in (status.why, calls.COPIED) if part)
+    return replace(status, reason=reason, why=why, copied=True)
 
 
 def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:

@@ -28,14 +28,12 @@ from chatops.engine.state import (
     Purpose,
     RoundRecord,
 )
-from chatops.engine.unanswered import finish_reason, said_by_server
 
 
 def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
     """Process a complete reply: an answer, or calls."""
     target = rounds.target_of(draft, phase)
-    ended = said_by_server(reply.finish_reason)
-    draft.record_round(RoundRecord(model=target.name, finish_reason=ended, usage=reply.usage))
+    draft.record_round(RoundRecord(model=target.name, finish_reason=reply.finish_reason, usage=reply.usage))
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),
@@ -81,7 +79,7 @@ def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
     """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
-    draft.record_round(RoundRecord(model=target.name, finish_reason=finish_reason(failure.kind), usage=None))
+    draft.record_round(RoundRecord(model=target.name, finish_reason="error", usage=None, failure=failure.kind))
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),

@@ -32,6 +32,7 @@ from chatops.engine.state import (
     Stopping,
 )
 from chatops.engine.transcript import Fitted, fit
+from chatops.engine.view import result_message
 
 FREE_REPAIRS = 2
 """Consecutive rounds of only invalid calls that are not counted; the next one is."""
@@ -293,20 +294,9 @@ def _write_results(draft: Draft) -> list[Outcome]:
             continue
         status = one.status
         outcomes.append(status.result.outcome)
-        draft.say(
-            ToolMessage(
-                id=draft.next_message_id(),
-                call_id=one.call.id,
-                tool=one.call.name,
-                arguments=status.arguments,
-                outcome=status.result.outcome,
-                content=_content(draft, status, was_edited=asked[one.call.id] != one.call),
-                truncated=status.result.truncated,
-                verdict=status.verdict,
-                decided_by=status.decided_by,
-                duration_ms=status.result.duration_ms,
-            )
-        )
+        message = result_message(draft.next_message_id(), one.call, status)
+        content = _content(draft, status, was_edited=asked[one.call.id] != one.call)
+        draft.say(replace(message, content=content))
     return outcomes
 
 

@@ -7,11 +7,10 @@ the comparison with calls of earlier attempts needs its arguments, so it waits f
 from collections.abc import Sequence
 
 from chatops.domain.messages import Message, ToolMessage
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult
+from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource, ToolCall, ToolResult
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.state import Settled, TurnState
-from chatops.engine.tracker import EARLIER
 
 MOST_OF_A_RESULT = 4_000
 """Characters of the result of a done call that are kept."""
@@ -60,7 +59,8 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
         return None
     told = "It is done" if found.outcome is Outcome.SUCCESS else "Nothing tells whether it took effect"
     content = f"(Not run again: an earlier attempt at this step made this very call. {told}. Its result:)\n"
-    return ToolResult(outcome=found.outcome, content=content + found.content)
+    reused = ResultFacts(source=ResultSource.EARLIER_ATTEMPT)
+    return ToolResult(outcome=found.outcome, content=content + found.content, facts=reused)
 
 
 def _changed_since(state: TurnState, contract: StepContract, at: int) -> bool:
@@ -83,7 +83,7 @@ def done_calls(state: TurnState) -> tuple[DoneCall, ...]:
         for m in state.messages
         if isinstance(m, ToolMessage)
         and m.outcome in _MAY_HAVE
-        and m.decided_by != EARLIER
+        and m.facts.source is not ResultSource.EARLIER_ATTEMPT
         and _has_effects(state, m.tool)
     )
 

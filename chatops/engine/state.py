@@ -9,6 +9,7 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import AssistantMessage, Message
+from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
 from chatops.domain.usage import Usage
@@ -49,6 +50,8 @@ class AwaitingDecision:
     interruption: Interruption | None = None
     """What is known of the last attempt, which may have taken effect. None: it certainly has not, or the state was
     stored by a version without this field (see `in_doubt`)."""
+    copied: bool = False
+    """True if the store was copied while the call waited, which `why` then says too."""
     kind: Literal["awaiting_decision"] = "awaiting_decision"
 
     @property
@@ -236,7 +239,10 @@ class RoundRecord:
 
     model: str
     finish_reason: str
+    """The server's value; ``error`` if there was no reply."""
     usage: Usage | None
+    failure: FailureKind | None = None
+    """Why there was no reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,8 @@ def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) ->
     """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
-        _give_back(
-            draft, phase.round_id, phase.purpose, acceptance.Refused(told=acceptance.EMPTY, why=acceptance.WAS_EMPTY)
-        )
+        empty = acceptance.Refused(told=acceptance.EMPTY, why=acceptance.WAS_EMPTY, wants_json=True)
+        _give_back(draft, phase.round_id, phase.purpose, empty)
         return
     rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
     if reply.finish_reason == "length":
@@ -72,7 +71,8 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: accepta
     elif purpose is Purpose.CLOSE:
         rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{rounds.limit_text(draft)} {why}")
     else:
-        draft.say(UserMessage(id=draft.next_message_id(), text=refused.told, by=Speaker.MACHINE))
+        message_id = draft.next_message_id()
+        draft.say(UserMessage(id=message_id, text=refused.told, by=Speaker.MACHINE, wants_json=refused.wants_json))
         rounds.count_round(draft, only_invalid=False)
         if (times := acceptance.without_json(draft.state.messages)) >= acceptance.MOST_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"

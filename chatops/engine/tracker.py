@@ -16,7 +16,7 @@ from math import prod
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.messages import Message, ToolMessage
-from chatops.domain.tools import BUILT_IN, Outcome, ToolResult, ToolSpec
+from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
 from chatops.engine.pointer import PointerError, resolve
@@ -24,7 +24,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 
 EARLIER = "earlier attempt"
-"""Value of `decided_by` for a call that was answered with the result of an earlier attempt."""
+"""Shown as who decided on a call that was answered with the result of an earlier attempt."""
 MAX_SUBJECTS = 64
 """Limit on the values of one answer that need a pass each."""
 _MOST_SHOWN = 120
@@ -49,7 +49,7 @@ class Standing:
     stand: Stand
     subject: tuple[tuple[str, str], ...] = ()
     """Argument and value (canonical JSON) of what was validated, or has to be."""
-    found: tuple[findings.Finding, ...] = ()
+    found: tuple[Problem, ...] = ()
     changed_by: str = ""
     """The tool that ran after a pass."""
 
@@ -96,7 +96,7 @@ def as_verdict(
     validation = next((one for one in validations if one.tool == tool), None)
     if validation is None or result.outcome is not Outcome.SUCCESS:
         return result
-    found: tuple[findings.Finding, ...]
+    found: tuple[Problem, ...]
     match validation.passes_when:
         case PassesWhen.VALID:
             found = findings.reported(result.content)
@@ -104,10 +104,13 @@ def as_verdict(
             content = spec is not None and spec.capabilities.returns_content
             found = () if content else findings.denied(result.content)
         case PassesWhen.EXIT_CODE_0:
-            # These succeed with exit code 0 only; their content is the program's output.
-            ours = spec is not None and spec.source == BUILT_IN and spec.capabilities.runs_anything
-            found = () if ours else findings.exit_code(result.content)
-    return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found)) if found else result
+            # The content is the program's output if one ran, and else a report.
+            ended = result.facts.ending
+            found = () if ended is not None and ended.succeeded else findings.exit_code(result.content)
+    if not found:
+        return result
+    facts = replace(result.facts, problems=found)
+    return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found), facts=facts)
 
 
 def standings(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[Standing, ...]:
@@ -163,7 +166,7 @@ def _seen(
     """Return the latest state of each subject."""
     seen: dict[_Key, Standing] = {}
     for message in messages:
-        if not isinstance(message, ToolMessage) or message.decided_by == EARLIER:
+        if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
         if _ran(message) and _changes(message, validation, contract, grant, claims):
             for key, standing in seen.items():
@@ -183,7 +186,12 @@ def _ran(message: ToolMessage) -> bool:
 def _word(tool: str, key: _Key, message: ToolMessage) -> Standing:
     if message.outcome is Outcome.SUCCESS:
         return Standing(tool=tool, stand=Stand.PASSED, subject=key)
-    return Standing(tool=tool, stand=Stand.FAILED, subject=key, found=findings.told(tool, message.content))
+    return Standing(
+        tool=tool,
+        stand=Stand.FAILED,
+        subject=key,
+        found=message.facts.problems or findings.untold(tool, message.content),
+    )
 
 
 def _changes(

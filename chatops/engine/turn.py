@@ -49,7 +49,7 @@ from chatops.domain.events import RoleSwitched, Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.interruption import Interruption
 from chatops.domain.messages import Message, Speaker, UserMessage
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ResultSource, ToolResult
 from chatops.engine import (
     answers,
     calls,
@@ -297,7 +297,7 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
         case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.in_doubt:
             _leave_in_doubt(draft, index, attempt, known)
         case _:
-            calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED)
+            calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED, source=ResultSource.STOPPED)
 
 
 def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:

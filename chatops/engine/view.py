@@ -1,12 +1,14 @@
 """Queries on a turn's state: is it paused, which calls wait for the user, how did it end."""
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, ToolMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage
+from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome
+from chatops.domain.tools import CallFacts, ToolCall
 from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
@@ -95,20 +97,22 @@ def may_be_retried(state: TurnState) -> bool:
     return failed and state.contract is None and state.gate is None
 
 
-WORKSPACE_READERS = frozenset(name for name, known in BUILT_IN_TOOLS.items() if known.reads_workspace)
-"""Built-in tools whose result may contain workspace data, including tools that the current role lacks."""
-
-
 def workspace_was_read(state: TurnState) -> bool:
     """Return True if a tool that reads the workspace has run in this session, including the current round."""
-    readers = WORKSPACE_READERS | {spec.name for spec in state.grant.tools if spec.capabilities.reads_workspace}
-    did_not_run = (Outcome.DENIED, Outcome.INVALID)
-    said = (m for m in (*state.history, *state.messages) if isinstance(m, ToolMessage))
-    if any(m.tool in readers and m.outcome not in did_not_run for m in said):
-        return True
-    calls = state.phase.calls if isinstance(state.phase, InRound) else ()
-    settled = ((one.call.name, one.status) for one in calls if isinstance(one.status, Settled))
-    return any(name in readers and status.result.outcome not in did_not_run for name, status in settled)
+    return read_workspace((*state.history, *state.messages, *settled_so_far(state)))
+
+
+def read_workspace(messages: Iterable[Message]) -> bool:
+    """Return True if one of the results may contain data of the workspace, whatever tool gave it."""
+    return any(isinstance(message, ToolMessage) and message.facts.reads_workspace for message in messages)
+
+
+def failure_of(state: TurnState) -> FailureKind | None:
+    """Return why the last model call of a failed turn gave no reply; None if it gave one or the reason is unknown."""
+    phase = state.phase
+    if not isinstance(phase, Finished) or phase.result not in (TurnStatus.FAILED, TurnStatus.LIMIT):
+        return None
+    return state.rounds[-1].failure if state.rounds else None
 
 
 def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
@@ -117,20 +121,27 @@ def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
     if not isinstance(phase, InRound | Stopping):
         return ()
     return tuple(
-        ToolMessage(
-            id=MessageId(f"{one.call.id}.settled"),
-            call_id=one.call.id,
-            tool=one.call.name,
-            arguments=one.status.arguments,
-            outcome=one.status.result.outcome,
-            content=one.status.result.content,
-            truncated=one.status.result.truncated,
-            verdict=one.status.verdict,
-            decided_by=one.status.decided_by,
-            duration_ms=one.status.result.duration_ms,
-        )
+        result_message(MessageId(f"{one.call.id}.settled"), one.call, one.status)
         for one in phase.calls
         if isinstance(one.status, Settled)
+    )
+
+
+def result_message(id: MessageId, call: ToolCall, settled: Settled) -> ToolMessage:
+    """Return the message with the result of a settled call."""
+    result = settled.result
+    return ToolMessage(
+        id=id,
+        call_id=call.id,
+        tool=call.name,
+        arguments=settled.arguments,
+        outcome=result.outcome,
+        content=result.content,
+        truncated=result.truncated,
+        verdict=settled.verdict,
+        decided_by=settled.decided_by,
+        duration_ms=result.duration_ms,
+        facts=result.facts,
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol, assert_never
 
 from chatops.domain.canonical import json_or_text
-from chatops.domain.endings import ending_of
+from chatops.domain.endings import Ending
 from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
@@ -28,8 +28,8 @@ from chatops.domain.events import (
     WorkflowStarted,
 )
 from chatops.domain.fields import as_fields
+from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
-from chatops.engine import findings
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.tracker import Stand, standings
 from chatops.engine.workflow.state import RunFinished, WorkflowState
@@ -215,8 +215,8 @@ class Progress:
                 self._say(f"waits for a person ({reason})")
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
-            case ToolFinished(tool=tool, status=Status.ERROR, content=content) if content.startswith(findings.HEADING):
-                found = "; ".join(f"{one.property}: {one.message}" for one in findings.told(tool, content))
+            case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:
+                found = "; ".join(f"{one.path}: {one.message}" for one in problems)
                 self._screen.say(f"{tool}: failed: {one_line(found)}")
             case TurnFinished(usage=usage):
                 self._spent = total(self._spent, usage)
@@ -254,12 +254,13 @@ def _tool_line(event: Event) -> str:
             unconfined = f"; sandbox: {sandbox}" if sandbox.startswith("off") else ""
             return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
-            ending = ending_of(tool, content)
+            ending = event.facts.ending or Ending()
             cause = ending.cause and f"likely cause: {ending.cause}"
-            told = [ending.how or content.strip().partition("\n")[0], ending.stopped, cause]
+            told = [ending.how or content.strip().partition("\n")[0], ending.stopped_words, cause]
             return ": ".join((tool, outcome.value, ", ".join(filter(None, told)))).removesuffix(": ")
-        case ToolFinished(tool=tool, content=content, truncated=truncated):
-            told = [ending_of(tool, content).stopped, "result shortened" if truncated else ""]
+        case ToolFinished(tool=tool, truncated=truncated):
+            ending = event.facts.ending or Ending()
+            told = [ending.stopped_words, "result shortened" if truncated else ""]
             return f"{tool}: {', '.join(filter(None, told))}" if any(told) else ""
         case CallDecided(id=call, by=by, decision=decision):
             return f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind}, nobody asked"

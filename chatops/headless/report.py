@@ -4,9 +4,8 @@
 """
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue, json_or_text
@@ -14,7 +13,6 @@ from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stands_in
 from chatops.engine.state import (
@@ -32,8 +30,7 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
-from chatops.engine.unanswered import failure_of, kind_of
-from chatops.engine.view import answer_so_far, pending_calls, turn_status
+from chatops.engine.view import answer_so_far, failure_of, pending_calls, settled_so_far, turn_status
 from chatops.engine.workflow.progress import failed_steps
 from chatops.engine.workflow.state import (
     AwaitingReview,
@@ -47,11 +44,6 @@ from chatops.engine.workflow.state import (
 )
 from chatops.headless.json_values import arguments_value, usage_json
 from chatops.headless.pending import pending_json
-
-WRITERS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"file_write": ("path", "{}"), "file_edit": ("path", "{}"), "component_deploy": ("name", "flows/{}.json")}
-)
-"""Tools that change a file: the argument that names it, and the template of its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +154,9 @@ def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | Non
         calls=calls,
         usage=state.usage,
         rounds=tuple(
-            RoundReport(model=one.model, finish_reason=_finish_reason(one.finish_reason), usage=one.usage)
-            for one in state.rounds
+            RoundReport(model=one.model, finish_reason=one.finish_reason, usage=one.usage) for one in state.rounds
         ),
-        files=_files(calls, workspace),
+        files=_files(state, workspace),
         pending=pending_calls(state),
         reason=_reason(state, status, trouble),
         detail=finished.detail if finished else unsaved_sentence(trouble) if trouble else "",
@@ -188,10 +179,6 @@ def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) 
             return "no_answer"
         case _:
             return "stopped"
-
-
-def _finish_reason(said: str) -> str:
-    return said if kind_of(said) is None else "error"
 
 
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
@@ -251,18 +238,10 @@ def _current(one: CallState) -> CallReport:
             assert_never(status)
 
 
-def _files(calls: Sequence[CallReport], workspace: str) -> tuple[str, ...]:
+def _files(state: TurnState, workspace: str) -> tuple[str, ...]:
     """Return each changed file once, in order; paths in the workspace are relative to it."""
-    found: dict[str, None] = {}
-    for call in calls:
-        value = arguments_value(call.arguments)
-        if call.tool not in WRITERS or call.outcome != Outcome.SUCCESS.value or not isinstance(value, Mapping):
-            continue
-        argument, path = WRITERS[call.tool]
-        named = value.get(argument)
-        if isinstance(named, str):
-            found[_inside(path.format(named), workspace)] = None
-    return tuple(found)
+    results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
+    return tuple(dict.fromkeys(_inside(one.facts.wrote, workspace) for one in results if one.facts.wrote))
 
 
 def _inside(path: str, workspace: str) -> str:

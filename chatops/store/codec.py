@@ -7,7 +7,7 @@ load for ever.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any
 
@@ -18,11 +18,11 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
-from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
 from chatops.engine.state import TurnState
 from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
+from chatops.store.older import complete_message, complete_state
 
 STATE_VERSIONS: dict[int, str] = {
     1: "The turn with grant, phase, counters, usage and remembered grants; messages as ids.",
@@ -92,20 +92,9 @@ def decode_state(text: str, *, version: int) -> StoredState:
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=DAMAGE_ADVICE)
-    _complete(payload)
+    complete_state(payload)
     state = validated(_states(), payload, what="turn")
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
-
-
-def _complete(payload: dict[str, Any]) -> None:
-    """Add the facts that earlier versions did not store and recognised by a tool's name."""
-    phase = payload.get("phase")
-    grants = [payload.get("grant"), *(phase.get(key) for key in ("under", "proposed_under") if isinstance(phase, dict))]
-    for grant in grants:
-        tools = grant.get("tools") if isinstance(grant, dict) else None
-        for tool in tools if isinstance(tools, list) else ():
-            if isinstance(tool, dict) and "capabilities" not in tool and tool.get("name") in BUILT_IN_TOOLS:
-                tool["capabilities"] = asdict(BUILT_IN_TOOLS[tool["name"]])
 
 
 def decode_usage(text: object) -> Usage | None:
@@ -124,7 +113,9 @@ def encode_message(message: Message) -> str:
 def decode_message(text: object, *, message_id: MessageId) -> Message:
     """Decode a message's body. A damaged one becomes a notice in its place, so that the rest can be read."""
     try:
-        message = validated(_messages(), parsed(text, what="message"), what="message")
+        payload = parsed(text, what="message")
+        complete_message(payload)
+        message = validated(_messages(), payload, what="message")
     except UnreadableError:
         message = None
     if message is None or message.id != message_id:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from chatops.domain import endings
+from chatops.domain.endings import EndedBy, Ending, with_ending
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place, world_problem
 from chatops.tools.orphans import attempt_name
@@ -223,36 +223,32 @@ def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
 
 def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
     shown = ended.output.capped(limit=limit - _STATUS_ROOM)
-    stopped = endings.left(ended.left) if ended.left else ""
+    ending = replace(_ending(ended, seconds=seconds), stopped=ended.left, cause=cause)
     return ToolResult(
         outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
-        content=endings.closed(
-            shown.text,
-            how=_how(ended, seconds=seconds),
-            stopped=stopped,
-            cause=endings.caused(cause) if cause else "",
-        )
-        or EMPTY,
+        content=with_ending(shown.text, ending) or EMPTY,
         truncated=shown.truncated,
         duration_ms=duration_ms,
+        facts=ResultFacts(ending=ending),
     )
 
 
-def _how(ended: Ended, *, seconds: float) -> str:
+def _ending(ended: Ended, *, seconds: float) -> Ending:
     if ended.lost:
-        return endings.LOST
+        return Ending(by=EndedBy.UNKNOWN)
     if ended.code is None:
-        return endings.stopped_after(seconds)
-    return _exit(ended.code) if ended.code else ""
+        return Ending(by=EndedBy.TIME_LIMIT, seconds=seconds)
+    return exit_of(ended.code)
 
 
-def _exit(code: int) -> str:
+def exit_of(code: int) -> Ending:
+    """Return the ending with this exit code, negative or above 128 for a signal."""
     number = -code if code < 0 else code - 128 if code > 128 else 0
     try:
         name = signal.Signals(number).name if number else ""
     except ValueError:
         name = ""
-    return endings.exited(code if code > 0 else 128 - code, signal=name)
+    return Ending(exit_code=code if code >= 0 else 128 - code, signal=name)
 
 
 def likely_cause(

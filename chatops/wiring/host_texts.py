@@ -4,9 +4,7 @@ import asyncio
 
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ConfigError
-from chatops.domain.messages import ToolMessage
-from chatops.domain.tools import Outcome
-from chatops.engine.view import WORKSPACE_READERS, workspace_was_read
+from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.patterns import show_rule
 from chatops.runtime.view import SessionView
 from chatops.tui.host import TextTopic
@@ -88,9 +86,7 @@ def _workspace_was_read(session: SessionView) -> bool:
     """Return True as the next call would find it, including in a reopened session without a turn."""
     if session.state is not None:
         return workspace_was_read(session.state)
-    said = (message for message in session.snapshot().messages if isinstance(message, ToolMessage))
-    not_run = (Outcome.DENIED, Outcome.INVALID)
-    return any(message.tool in WORKSPACE_READERS and message.outcome not in not_run for message in said)
+    return read_workspace(session.snapshot().messages)
 
 
 def _policy(session: SessionView) -> str:

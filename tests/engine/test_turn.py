@@ -21,8 +21,7 @@ from chatops.engine.inputs import (
     ToolResultInput,
 )
 from chatops.engine.state import AwaitingModel, InRound, Stopping
-from chatops.engine.unanswered import failure_of
-from chatops.engine.view import pending_calls, turn_status
+from chatops.engine.view import failure_of, pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 from tests.engine.world import ANA, READ, RUN, TOOLS, WRITE, World, grant, raw, reply, switch

@@ -288,7 +288,7 @@ WORKFLOWS = (
     Mutant(
         promise="a call that was not run changes nothing",
         file="engine/tracker.py",
-        before=" or message.decided_by == EARLIER:",
+        before=" or message.facts.source is ResultSource.EARLIER_ATTEMPT:",
         after=":",
         tests=_EXAMPLES,
     ),

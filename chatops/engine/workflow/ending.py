@@ -1,11 +1,15 @@
 """Conversion of a finished turn into an input of the run."""
 
 from chatops.domain.messages import ToolMessage
+from chatops.domain.model import OTHER_MODEL_MAY_HELP, FailureKind
 from chatops.domain.tools import Outcome
 from chatops.engine.sequence import done_calls
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.unanswered import NOT_OF_THE_STEP, failure_of
+from chatops.engine.view import failure_of
 from chatops.engine.workflow.inputs import TurnEndInput
+
+NOT_OF_THE_STEP = OTHER_MODEL_MAY_HELP - {FailureKind.BROKEN_STREAM}
+"""Failure kinds that concern the server and not the request."""
 
 
 def turn_ended(state: TurnState) -> TurnEndInput | None:

@@ -65,6 +65,7 @@ from chatops.domain.events import (
     WorkflowStarted,
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
+from chatops.domain.tools import ResultSource
 from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -92,7 +93,6 @@ from chatops.tui.transcript.run_blocks import (
 )
 from chatops.tui.transcript.stored_blocks import (
     finished_card,
-    is_surplus,
     notice_block,
     pending_card,
     role_divider,
@@ -296,7 +296,7 @@ class Projector:
                 )
             case ToolOutput():
                 card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])
-            case ToolFinished() if is_surplus(event.outcome, event.content):
+            case ToolFinished() if event.facts.source is ResultSource.SURPLUS:
                 return self._surplus_call(event.id, event.parent_id)
             case ToolFinished():
                 card = finished_card(
@@ -308,6 +308,7 @@ class Projector:
                     truncated=event.truncated,
                     duration_ms=event.duration_ms,
                     decided_by=event.decided_by,
+                    facts=event.facts,
                 )
             case _ as never:
                 assert_never(never)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.endings import Ending, ending_of
+from chatops.domain.endings import Ending
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
@@ -17,7 +17,7 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ResultSource
 from chatops.engine import acceptance, feedback
 from chatops.engine.pairing import Results, is_held, results_of
 from chatops.tui.transcript.blocks import (
@@ -38,9 +38,6 @@ from chatops.tui.transcript.run_blocks import (
     unknown_run_turn,
     with_fields_laid_out,
 )
-
-_REASONS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
-"""The text before and after the reason of a denial."""
 
 
 def stored_blocks(
@@ -112,7 +109,7 @@ def _cards(
 ) -> Iterator[Block]:
     surplus: list[CallId] = []
     for call, result in zip(message.calls, results, strict=True):
-        if result is not None and is_surplus(result.outcome, result.content):
+        if result is not None and result.facts.source is ResultSource.SURPLUS:
             surplus.append(call.id)
             continue
         drawn[call.id] += 1
@@ -131,6 +128,7 @@ def _cards(
                 truncated=result.truncated,
                 duration_ms=result.duration_ms,
                 decided_by=result.decided_by,
+                facts=result.facts,
             )
         elif (one := asked.get(call.id)) is not None:
             yield pending_card(card, one)
@@ -140,13 +138,8 @@ def _cards(
         yield surplus_card(surplus[0].rpartition(".")[0], len(surplus))
 
 
-def is_surplus(outcome: Outcome | None, content: str) -> bool:
-    """Return True for one of too many calls in a reply. They were not looked at and share one card."""
-    return outcome is Outcome.INVALID and content == feedback.TOO_MANY
-
-
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
-    """Return the shared card of `count` calls that were too many."""
+    """Return the shared card of `count` calls that were too many for a reply and were not looked at."""
     return finished_card(
         f"{round_id}.surplus",
         tool=f"{count} more call{'s' if count > 1 else ''}",
@@ -183,10 +176,11 @@ def finished_card(
     truncated: bool,
     duration_ms: int,
     decided_by: str,
+    facts: ResultFacts = NO_FACTS,
 ) -> ToolCardBlock:
     """Return a card with its result."""
     told = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
-    ending = ending_of(tool, told)
+    ending = facts.ending or Ending()
     return ToolCardBlock(
         id=card_id,
         tool=tool,
@@ -197,37 +191,34 @@ def finished_card(
         truncated=truncated,
         duration_ms=duration_ms,
         decided_by=decided_by,
-        reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome),
-        also=_also(told, outcome, ending),
+        reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
+        also=_also(told, outcome, facts),
     )
 
 
-def _reason(content: str, outcome: Outcome) -> str:
-    """Return why a call did not run; empty if nothing is known.
-
-    A user's reason is extracted from the text for the model. Policy's reason is the text itself.
-    """
-    if outcome is Outcome.INTERRUPTED:
-        return "stopped" if content == feedback.STOPPED else ""
-    if outcome is Outcome.INVALID:
-        return _what_is_wrong(content)
-    if outcome is not Outcome.DENIED:
-        return ""
-    for before, after in _REASONS:
-        if content.startswith(before) and content.endswith(after):
-            return content[len(before) : len(content) - len(after)]
-    return "" if content == feedback.denied("") else content
+def _reason(content: str, outcome: Outcome, facts: ResultFacts) -> str:
+    """Return why a call did not run; empty if nothing is known. Policy's reason is the text for the model."""
+    match outcome:
+        case Outcome.INTERRUPTED:
+            return "stopped" if facts.source is ResultSource.STOPPED else ""
+        case Outcome.INVALID:
+            return _what_is_wrong(content)
+        case Outcome.DENIED:
+            return facts.reason if facts.source is ResultSource.USER else content
+        case _:
+            return ""
 
 
-def _also(content: str, outcome: Outcome, ending: Ending) -> str:
+def _also(content: str, outcome: Outcome, facts: ResultFacts) -> str:
     """Return what else to say of a result: what was stopped, the single sentence of a failure, or "marked as done"."""
-    if outcome is Outcome.SUCCESS and content.startswith(feedback.MARKED_DONE):
+    ending = facts.ending or Ending()
+    if outcome is Outcome.SUCCESS and facts.source is ResultSource.USER:
         return "marked as done"
     if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
         return content
     if outcome not in (Outcome.SUCCESS, Outcome.FAILED):
         return ""
-    return ", ".join(filter(None, (ending.stopped, ending.cause and f"likely cause: {ending.cause}")))
+    return ", ".join(filter(None, (ending.stopped_words, ending.cause and f"likely cause: {ending.cause}")))
 
 
 def _what_is_wrong(content: str) -> str:

@@ -2,23 +2,22 @@
 
 import pytest
 
-from chatops.domain.endings import caused, closed, exited, left, stopped_after
-from chatops.domain.tools import Outcome
+from chatops.domain.endings import EndedBy, Ending, with_ending
+from chatops.domain.tools import Outcome, ResultFacts
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.stored_blocks import finished_card
 
 SENTENCE = "The command was not run, because its sandbox could not be set up: bwrap: no. Repeat the call."
-CODE_AND_TWO = closed("x", how=exited(2), stopped=left(2))
-LINES = {
-    (Outcome.FAILED, closed("so far", how=stopped_after(2.5))): "stopped after 2.5 s",
-    (Outcome.FAILED, CODE_AND_TWO): "exit code 2 after 3.0 s, 2 background processes stopped",
-    (Outcome.FAILED, closed("x", how=exited(2), cause=caused("no network"))): "after 3.0 s, likely cause: no network",
-    (Outcome.SUCCESS, closed("done", stopped=left(1))): "3.0 s, 1 background process stopped",
-    (Outcome.SUCCESS, "done"): "3.0 s",
-    (Outcome.FAILED, SENTENCE): f"failed after 3.0 s: {SENTENCE}",
-    (Outcome.FAILED, "a\nb"): "failed after 3.0 s",
-    (Outcome.FAILED, "a \x1b[2J" + "b" * 900): "failed after 3.0 s: a ",
+LINES: dict[tuple[Outcome, str, Ending | None], str] = {
+    (Outcome.FAILED, "so far", Ending(by=EndedBy.TIME_LIMIT, seconds=2.5)): "stopped after 2.5 s",
+    (Outcome.FAILED, "x", Ending(exit_code=2, stopped=2)): "exit code 2 after 3.0 s, 2 background processes stopped",
+    (Outcome.FAILED, "x", Ending(exit_code=2, cause="no network")): "after 3.0 s, likely cause: no network",
+    (Outcome.SUCCESS, "done", Ending(stopped=1)): "3.0 s, 1 background process stopped",
+    (Outcome.SUCCESS, "done", None): "3.0 s",
+    (Outcome.FAILED, SENTENCE, None): f"failed after 3.0 s: {SENTENCE}",
+    (Outcome.FAILED, "a\nb", None): "failed after 3.0 s",
+    (Outcome.FAILED, "a \x1b[2J" + "b" * 900, None): "failed after 3.0 s: a ",
 }
 
 
@@ -37,19 +36,20 @@ def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
     assert line.plain.endswith("3.0 s, result shortened")
 
 
-@pytest.mark.parametrize(("outcome", "content"), LINES)
-def test_the_line_says_how_it_ended(outcome: Outcome, content: str) -> None:
+@pytest.mark.parametrize(("outcome", "content", "ending"), LINES)
+def test_the_line_says_how_it_ended(outcome: Outcome, content: str, ending: Ending | None) -> None:
     card = finished_card(
         "c1",
         tool="shell_exec",
         arguments='{"command":"make"}',
         outcome=outcome,
-        content=content,
+        content=content if ending is None else with_ending(content, ending),
         truncated=False,
         duration_ms=3_000,
         decided_by="",
+        facts=ResultFacts(ending=ending),
     )
     shown = " ".join(line.plain.strip() for line in card_lines(card, width=100, theme=PLAIN, expanded=False))
-    assert LINES[outcome, content] in shown
+    assert LINES[outcome, content, ending] in shown
     assert "\x1b" not in shown
     assert len(shown) < 500

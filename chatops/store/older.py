@@ -1,0 +1,160 @@
+"""Facts that earlier versions did not store, found in what they did store.
+
+Those versions recognised a tool by its name and the source of a result by its text, again and again. Here that is done
+once, when a value is read that lacks the field. What is written today has all fields.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from chatops.domain.endings import KILLED, EndedBy, Ending
+from chatops.domain.model import FailureKind
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, ResultFacts, ResultSource, ToolSpec, written_path
+from chatops.engine import acceptance, feedback, pairing
+from chatops.engine.calls import COPIED
+from chatops.engine.tracker import EARLIER
+
+_READ_THE_WORKSPACE = frozenset(
+    {
+        *(name for name, known in BUILT_IN_TOOLS.items() if known.reads_workspace),
+        "component_deploy",
+        "validate_deployed",
+    }
+)
+_DID_NOT_RUN = frozenset({Outcome.DENIED.value, Outcome.INVALID.value})
+_FAILURES = frozenset(kind.value for kind in FailureKind)
+_DENIALS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
+_CAUSE = re.compile(r"\[likely cause: (.*)\]")
+_END = re.compile(
+    r"\[(?:stopped after (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?:e\+\d\d)?) s: the time limit[^\]]*"
+    rf"|(?P<killed>{re.escape(KILLED)}), exit code (?P<killed_code>\d{1, 9})"
+    r"|exit code (?P<code>\d{1,9})(?: \((?P<signal>[A-Z0-9+]+)\))?"
+    r"|(?P<unknown>the command killed the process that watched over it), so its exit code is not known"
+    r"|(?P<stopped>\d{1,9}) background process(?:es)? (?:was|were) stopped when the command ended)\]"
+)
+
+
+def complete_state(payload: dict[str, Any]) -> None:
+    """Add the facts that a stored turn lacks, in place. A damaged part is left as it is."""
+    phase = _object(payload.get("phase"))
+    for grant in (payload.get("grant"), phase.get("under"), phase.get("proposed_under")):
+        for tool in _objects(_object(grant).get("tools")):
+            known = BUILT_IN_TOOLS.get(str(tool.get("name")))
+            if known is not None and "capabilities" not in tool:
+                tool["capabilities"] = asdict(known)
+    for record in _objects(payload.get("rounds")):
+        error, _, kind = str(record.get("finish_reason")).partition(":")
+        if "failure" not in record and error == "error" and kind in _FAILURES:
+            record["finish_reason"], record["failure"] = error, kind
+    for one in _objects(phase.get("calls")):
+        _complete_call(_object(one.get("call")), _object(one.get("status")))
+
+
+def _complete_call(call: Mapping[str, Any], status: dict[str, Any]) -> None:
+    result = _object(status.get("result"))
+    if result and "facts" not in result:
+        result["facts"] = _facts({**status, **result, "tool": call.get("name")})
+    for waiting in (status, _object(_object(status.get("before_edit")).get("status"))):
+        if waiting.get("kind") == "awaiting_decision" and "copied" not in waiting:
+            waiting["copied"] = str(waiting.get("why")).endswith(COPIED)
+
+
+def complete_message(payload: dict[str, Any]) -> None:
+    """Add the facts that a stored message lacks, in place."""
+    if payload.get("kind") == "tool" and "facts" not in payload:
+        payload["facts"] = _facts(payload)
+    elif payload.get("kind") == "user" and "wants_json" not in payload:
+        feedbacks = (acceptance.EMPTY, acceptance.NOT_JSON)
+        payload["wants_json"] = payload.get("by") == "machine" and str(payload.get("text")).startswith(feedbacks)
+
+
+def _facts(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a result with this `tool`, `arguments`, `outcome`, `content`, `verdict`, `decided_by`."""
+    tool, content, outcome = str(stored.get("tool")), str(stored.get("content")), stored.get("outcome")
+    known = BUILT_IN_TOOLS.get(tool)
+    source, reason = _source(stored, content)
+    wrote = ""
+    if known is not None and outcome == Outcome.SUCCESS.value:
+        spec = ToolSpec(name=tool, description="", schema="", capabilities=known)
+        wrote = written_path(spec, str(stored.get("arguments")))
+    return asdict(
+        ResultFacts(
+            source=source,
+            reason=reason,
+            ending=_ending(content) if known is not None and known.runs_anything else None,
+            wrote=wrote,
+            reads_workspace=tool in _READ_THE_WORKSPACE and outcome not in _DID_NOT_RUN,
+        )
+    )
+
+
+def _source(stored: Mapping[str, Any], content: str) -> tuple[ResultSource, str]:
+    """Return where a result comes from, and the user's reason for a denial."""
+    match stored.get("outcome"):
+        case _ if stored.get("decided_by") == EARLIER:
+            return ResultSource.EARLIER_ATTEMPT, ""
+        case Outcome.UNKNOWN if content == pairing.LOST:
+            return ResultSource.LOST, ""
+        case Outcome.INTERRUPTED if (stored.get("verdict"), stored.get("decided_by")) == ("ask", ""):
+            return ResultSource.HELD, ""
+        case Outcome.INTERRUPTED if content == feedback.STOPPED:
+            return ResultSource.STOPPED, ""
+        case Outcome.INVALID if content == feedback.TOO_MANY:
+            return ResultSource.SURPLUS, ""
+        case Outcome.SUCCESS if content.startswith(feedback.MARKED_DONE):
+            return ResultSource.USER, ""
+        case Outcome.DENIED:
+            return _denial(content)
+        case _:
+            return ResultSource.CALL, ""
+
+
+def _denial(content: str) -> tuple[ResultSource, str]:
+    for before, after in _DENIALS:
+        if content.startswith(before) and content.endswith(after):
+            return ResultSource.USER, content[len(before) : len(content) - len(after)]
+    return (ResultSource.USER if content == feedback.denied("") else ResultSource.CALL), ""
+
+
+def _ending(content: str) -> Ending | None:
+    """Return the end of a program from the lines about it; None if there are none."""
+    text = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
+    cause = _CAUSE.fullmatch(text.rpartition("\n")[2])
+    if cause is not None:
+        text = text.rpartition("\n")[0]
+    *_, before, last = ("", *text.rsplit("\n", 2)[-2:])
+    found = _END.fullmatch(last)
+    stopped = int(found["stopped"]) if found is not None and found["stopped"] else 0
+    if stopped:
+        found = _END.fullmatch(before)
+    ended = Ending() if found is None or found["stopped"] else _ended(found)
+    if found is None and not stopped and cause is None:
+        return None
+    return Ending(
+        by=ended.by,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        seconds=ended.seconds,
+        stopped=stopped,
+        cause=cause[1] if cause is not None else "",
+    )
+
+
+def _ended(found: re.Match[str]) -> Ending:
+    if found["seconds"]:
+        return Ending(by=EndedBy.TIME_LIMIT, seconds=float(found["seconds"]))
+    if found["unknown"]:
+        return Ending(by=EndedBy.UNKNOWN)
+    if found["killed"]:
+        return Ending(exit_code=int(found["killed_code"]), signal="SIGKILL")
+    return Ending(exit_code=int(found["code"]), signal=found["signal"] or "")
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
