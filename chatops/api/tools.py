@@ -6,8 +6,9 @@ what they do in other frameworks, but a tool registered twice is an error, and a
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal, overload
 
 from chatops.config.workflow_check import schema_fault
@@ -15,10 +16,10 @@ from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import ToolCall, ToolSpec
+from chatops.domain.tools import Capabilities, ToolCall, ToolSpec
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.function import FunctionTool, SchemaTool, schema_text, tool_name_fault
+from chatops.tools.function import FunctionTool, Inspector, SchemaTool, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
 
 VerdictWord = Literal["allow", "ask", "deny"]
@@ -45,6 +46,12 @@ def tool(
     read_only: bool = False,
     idempotent: bool = False,
     timeout_s: float = 60.0,
+    command: str = "",
+    code: str = "",
+    url: str = "",
+    path: str = "",
+    writes: str = "",
+    reads_workspace: bool = False,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
@@ -58,6 +65,12 @@ def tool(
     read_only: bool = False,
     idempotent: bool = False,
     timeout_s: float = 60.0,
+    command: str = "",
+    code: str = "",
+    url: str = "",
+    path: str = "",
+    writes: str = "",
+    reads_workspace: bool = False,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a function: ``@tool``, or ``@tool(verdict="allow", read_only=True)``.
 
@@ -69,12 +82,21 @@ def tool(
     `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time
     and needs access level operator.
 
+    What the tool does decides how its calls are shown and which rules it can have. `command`, `code`, `url` and `path`
+    name a parameter of the function: the command line that it runs in the workspace, the code that it runs, the URL
+    that it fetches, the file that it reads or writes. With `command`, a rule is a pattern of words (``git status *``),
+    and a rule without one is refused, as for shell_exec. `writes` is the path of the file that a call writes, as a
+    template over the arguments (``{path}``). `reads_workspace`: its result may contain data of the workspace. A
+    function may return the `subprocess.CompletedProcess` of a program, so that its exit code is known.
+
     Raises ConfigError for a function that cannot be a tool.
     """
+    known = capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads_workspace)
 
     def made(function: Callable[..., Any]) -> FunctionTool:
         called = name or getattr(function, "__name__", "")
         _check(function, called)
+        check_capabilities(called, known, tuple(inspect.signature(function).parameters))
         try:
             return function_tool(
                 name=called,
@@ -84,6 +106,8 @@ def tool(
                 idempotent=idempotent,
                 timeout_s=timeout_s,
                 source=SOURCE,
+                capabilities=known,
+                inspect=inspector(known),
             )(function)
         except (NameError, TypeError) as error:
             raise _unfit(called, f"its types cannot be read: {error}") from error
@@ -98,6 +122,35 @@ def as_tool(given: Callable[..., Any] | OwnTool) -> OwnTool:
     if not callable(given):
         raise ConfigError(f"{given!r} is no tool.", advice="Give a function, or the name of a tool that exists.")
     return tool(given)
+
+
+def capabilities(*, command: str, code: str, url: str, path: str, writes: str, reads_workspace: bool) -> Capabilities:
+    """Return the capabilities that a program declares. Whatever runs or opens files may read the workspace."""
+    reads = reads_workspace or bool(command or code or path)
+    return Capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads)
+
+
+def check_capabilities(name: str, known: Capabilities, parameters: Collection[str]) -> None:
+    """Raise ConfigError if a declared argument is no parameter of the tool, or if it declares a command and code."""
+    for key in ("command", "code", "url", "path"):
+        argument = getattr(known, key)
+        if argument and argument not in parameters:
+            raise ConfigError(
+                f"Tool {name}: {key} names the parameter {argument!r}, which it does not have.",
+                advice=f"Name one of: {', '.join(parameters) or 'none'}.",
+            )
+    if known.command and known.code:
+        raise ConfigError(f"Tool {name}: it runs a command or code, not both.", advice="Make two tools of it.")
+
+
+def inspector(known: Capabilities) -> Inspector | None:
+    """Return the inspector of a tool with these capabilities; None if they tell nothing about a call."""
+    if not (known.runs_anything or known.url or known.path or known.writes):
+        return None
+    # Loaded only for tools that need it: it brings the shell's inspection.
+    from chatops.tools.declared import declared_facts
+
+    return partial(declared_facts, known)
 
 
 def _check(function: Callable[..., Any], name: str) -> None:
@@ -143,6 +196,12 @@ class ToolRegistry:
         read_only: bool = False,
         idempotent: bool = False,
         timeout_s: float = 60.0,
+        command: str = "",
+        code: str = "",
+        url: str = "",
+        path: str = "",
+        writes: str = "",
+        reads_workspace: bool = False,
     ) -> None:
         """Add a tool. `parameters` is the JSON Schema of its arguments; `steps` None: it belongs to every step.
 
@@ -157,6 +216,10 @@ class ToolRegistry:
             raise ConfigError(
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
             )
+        known = capabilities(
+            command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads_workspace
+        )
+        check_capabilities(name, known, tuple(parameters.get("properties", {})))
         self._tools[name] = SchemaTool(
             spec=ToolSpec(
                 name=name,
@@ -168,8 +231,10 @@ class ToolRegistry:
                 idempotent=idempotent,
                 timeout_s=timeout_s,
                 source=SOURCE,
+                capabilities=known,
             ),
             function=function,
+            inspector=inspector(known),
         )
         self._parameters[name] = parameters
         self._steps[name] = () if steps is None else tuple(steps)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from signal import Signals
 
 KILLED = "killed (out of memory?)"
 """Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
@@ -57,6 +58,16 @@ class Ending:
     def stopped_words(self) -> str:
         """The processes that were stopped after it, in words for the user; empty if there were none."""
         return f"{self.stopped} background process{'' if self.stopped == 1 else 'es'} stopped" if self.stopped else ""
+
+
+def exit_of(code: int) -> Ending:
+    """Return the ending with this exit code, negative or above 128 for a signal."""
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    try:
+        name = Signals(number).name if number else ""
+    except ValueError:
+        name = ""
+    return Ending(exit_code=code if code >= 0 else 128 - code, signal=name)
 
 
 _BEGINNINGS = (

@@ -122,11 +122,11 @@ class ToolSpec:
     """Names of the workflow steps that it is bound to, as ``STEP`` or ``WORKFLOW.STEP``; empty: usable everywhere."""
 
 
-def written_path(spec: ToolSpec, arguments: str) -> str:
+def written_path(known: Capabilities, arguments: str) -> str:
     """Return the path of the file that a call with these arguments (JSON) writes; empty if it writes none."""
     try:
         given = parsed(arguments)
-        return spec.capabilities.writes.format_map(given) if isinstance(given, Mapping) else ""
+        return known.writes.format_map(given) if isinstance(given, Mapping) else ""
     except (ValueError, LookupError):
         return ""
 

@@ -85,6 +85,7 @@ def ask(
         why=why,
         attempt=attempt,
         interruption=interruption,
+        copied=reason is AskReason.COPIED,
     )
     draft.put_call(index, replace(one, status=status))
     request_approval(draft, phase.round_id, one.call)
@@ -181,7 +182,7 @@ def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str) -> To
     if result.outcome in (Outcome.DENIED, Outcome.INVALID):
         return result
     reads = spec is None or spec.capabilities.reads_workspace
-    wrote = written_path(spec, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
+    wrote = written_path(spec.capabilities, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
     return replace(result, facts=replace(result.facts, reads_workspace=reads, wrote=wrote))
 
 

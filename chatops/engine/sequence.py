@@ -55,7 +55,9 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
         return None
     found = contract.done[same[-1]]
     known = found.outcome is Outcome.SUCCESS
-    if known and facts.command and _changed_since(draft.state, contract, same[-1]):
+    spec = draft.state.grant.tool(call.name)
+    runs_anything = spec is None or spec.capabilities.runs_anything
+    if known and runs_anything and _changed_since(draft.state, contract, same[-1]):
         return None
     told = "It is done" if found.outcome is Outcome.SUCCESS else "Nothing tells whether it took effect"
     content = f"(Not run again: an earlier attempt at this step made this very call. {told}. Its result:)\n"

@@ -243,14 +243,7 @@ class Performer:
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:
-    if result.duration_ms:
-        return result
-    return ToolResult(
-        outcome=result.outcome,
-        content=result.content,
-        truncated=result.truncated,
-        duration_ms=_since(began),
-    )
+    return result if result.duration_ms else replace(result, duration_ms=_since(began))
 
 
 def _since(began: float) -> int:

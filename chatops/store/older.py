@@ -11,7 +11,7 @@ from typing import Any
 
 from chatops.domain.endings import KILLED, EndedBy, Ending
 from chatops.domain.model import FailureKind
-from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, ResultFacts, ResultSource, ToolSpec, written_path
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, ResultFacts, ResultSource, written_path
 from chatops.engine import acceptance, feedback, pairing
 from chatops.engine.calls import COPIED
 from chatops.engine.tracker import EARLIER
@@ -29,7 +29,7 @@ _DENIALS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_p
 _CAUSE = re.compile(r"\[likely cause: (.*)\]")
 _END = re.compile(
     r"\[(?:stopped after (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?:e\+\d\d)?) s: the time limit[^\]]*"
-    rf"|(?P<killed>{re.escape(KILLED)}), exit code (?P<killed_code>\d{1, 9})"
+    rf"|(?P<killed>{re.escape(KILLED)}), exit code (?P<killed_code>\d{{1,9}})"
     r"|exit code (?P<code>\d{1,9})(?: \((?P<signal>[A-Z0-9+]+)\))?"
     r"|(?P<unknown>the command killed the process that watched over it), so its exit code is not known"
     r"|(?P<stopped>\d{1,9}) background process(?:es)? (?:was|were) stopped when the command ended)\]"
@@ -77,8 +77,7 @@ def _facts(stored: Mapping[str, Any]) -> dict[str, Any]:
     source, reason = _source(stored, content)
     wrote = ""
     if known is not None and outcome == Outcome.SUCCESS.value:
-        spec = ToolSpec(name=tool, description="", schema="", capabilities=known)
-        wrote = written_path(spec, str(stored.get("arguments")))
+        wrote = written_path(known, str(stored.get("arguments")))
     return asdict(
         ResultFacts(
             source=source,

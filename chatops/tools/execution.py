@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import stat
 import time
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from chatops.domain.endings import EndedBy, Ending, with_ending
+from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
@@ -104,7 +103,7 @@ def inspect_program(
 
     The level is None if the call cannot run. May run the sandbox's probe: call it in a thread.
     """
-    if problem := _unfit(text):
+    if problem := unfit(text):
         return replace(facts, problems=(Problem(path=field, message=problem),)), None
     place = locate(cwd, context=context, field="cwd")
     facts = replace(with_place(facts, place), paths=(), caution="")
@@ -125,7 +124,7 @@ def inspect_program(
     return facts, level
 
 
-def _unfit(text: str) -> str:
+def unfit(text: str) -> str:
     """Return why `text` cannot be passed to a program as one argument; empty if it can."""
     if not text.strip():
         return "is empty"
@@ -239,16 +238,6 @@ def _ending(ended: Ended, *, seconds: float) -> Ending:
     if ended.code is None:
         return Ending(by=EndedBy.TIME_LIMIT, seconds=seconds)
     return exit_of(ended.code)
-
-
-def exit_of(code: int) -> Ending:
-    """Return the ending with this exit code, negative or above 128 for a signal."""
-    number = -code if code < 0 else code - 128 if code > 128 else 0
-    try:
-        name = signal.Signals(number).name if number else ""
-    except ValueError:
-        name = ""
-    return Ending(exit_code=code if code >= 0 else 128 - code, signal=name)
 
 
 def likely_cause(

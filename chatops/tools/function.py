@@ -9,11 +9,13 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from subprocess import CompletedProcess
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
@@ -22,13 +24,14 @@ from chatops.domain.tools import (
     CallFacts,
     Capabilities,
     Outcome,
+    ResultFacts,
     ToolCall,
     ToolResult,
     ToolSpec,
 )
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.output import EMPTY, Collector, cap, is_binary, visible
+from chatops.tools.output import EMPTY, Capped, Collector, cap, is_binary, visible
 from chatops.tools.threads import EscapedError, in_thread, ordinary
 
 log = logging.getLogger(__name__)
@@ -65,12 +68,7 @@ class FunctionTool:
         facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
         if value is None or self.inspector is None:
             return facts
-        facts = replace(facts, workspace=str(context.workspace))
-        try:
-            return await in_thread(self.inspector, _fields(value), facts, context)
-        except Exception as error:
-            _log("inspecting", self.spec, error)
-            return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
+        return await _inspected(self.inspector, _fields(value), facts, context, spec=self.spec)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Call the function with the inspected arguments.
@@ -96,6 +94,17 @@ class FunctionTool:
         except Exception as error:
             _log("reconciling", self.spec, error)
             return Reconciled(result=None)
+
+
+async def _inspected(
+    inspector: Inspector, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, *, spec: ToolSpec
+) -> CallFacts:
+    facts = replace(facts, workspace=str(context.workspace))
+    try:
+        return await in_thread(inspector, arguments, facts, context)
+    except Exception as error:
+        _log("inspecting", spec, error)
+        return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
 
 async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int) -> ToolResult:
@@ -207,7 +216,7 @@ def tool(
 def as_result(value: object, *, limit: int) -> ToolResult:
     """Convert the return value of a function to a result of at most `limit` characters.
 
-    A mapping with a non-empty ``error`` counts as a failure.
+    A mapping with a non-empty ``error`` counts as a failure, and so does a program with another exit code than 0.
     """
     match value:
         case ToolResult():
@@ -219,12 +228,29 @@ def as_result(value: object, *, limit: int) -> ToolResult:
             text = value
         case bytes():
             return _of_bytes(value, limit=limit)
+        case CompletedProcess():
+            return _of_program(value, limit=limit)
         case _:
             text = _spelled(value)
     capped = cap(text, limit=limit)
     failed = isinstance(value, Mapping) and bool(value.get("error"))
     outcome = Outcome.FAILED if failed else Outcome.SUCCESS
     return ToolResult(outcome=outcome, content=_whole(capped.text), truncated=capped.truncated)
+
+
+def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
+    parts = [
+        part.decode("utf-8", "replace") if isinstance(part, bytes) else part for part in (ended.stdout, ended.stderr)
+    ]
+    text = "\n".join(part.rstrip("\n") for part in parts if part)
+    capped = cap(text, limit=limit) if text.strip() else Capped(text="")
+    ending = exit_of(ended.returncode)
+    return ToolResult(
+        outcome=Outcome.SUCCESS if ending.succeeded else Outcome.FAILED,
+        content=_whole(with_ending(capped.text, ending)) or EMPTY,
+        truncated=capped.truncated,
+        facts=ResultFacts(ending=ending),
+    )
 
 
 def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
@@ -325,11 +351,15 @@ class SchemaTool:
 
     spec: ToolSpec
     function: Callable[..., Any]
+    inspector: Inspector | None = None
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
-        """Parse and validate `call`. Never raises for what a model wrote."""
+        """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
         read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
-        return CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
+        facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
+        if facts.problems or self.inspector is None:
+            return facts
+        return await _inspected(self.inspector, read.value, facts, context, spec=self.spec)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Call the function with the inspected arguments.

@@ -12,13 +12,14 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
-from chatops.policy.argv import simple_words
+from chatops.policy.argv import Expand, simple_words
 from chatops.policy.harmless import file_words, interpreter, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
@@ -93,24 +94,50 @@ def _inspect(
     if level is None:
         return facts
     cwd = Path(facts.cwd)
-    argv = _direct(command, path=search_path(level), cwd=cwd)
+    return command_facts(
+        command,
+        facts=facts,
+        cwd=cwd,
+        path=search_path(level),
+        contained=bool(level.program),
+        context=context,
+        expand=partial(_names, cwd=cwd),
+    )
+
+
+def command_facts(
+    command: str,
+    *,
+    facts: CallFacts,
+    cwd: Path,
+    path: str,
+    contained: bool,
+    context: ToolContext,
+    expand: Expand | None = None,
+) -> CallFacts:
+    """Add what `command` would do if it ran in the folder `cwd` with this PATH, `contained` in a sandbox or not.
+
+    `expand` expands globs, for a tool that runs the expanded words. Without it, a command with a glob has no words.
+    """
+    argv = _direct(command, path=path, cwd=cwd, expand=expand)
     targets = _targets(argv, cwd=cwd)
     return replace(
         facts,
-        caution=_caution(argv, path=search_path(level), context=context, cwd=cwd),
+        command=command,
+        caution=facts.caution or _caution(argv, path=path, context=context, cwd=cwd),
         argv=argv,
-        reveals=_reveals(argv, targets=targets, contained=bool(level.program), context=context, cwd=cwd),
-        paths=targets,
+        reveals=_reveals(argv, targets=targets, contained=contained, context=context, cwd=cwd),
+        paths=(*facts.paths, *(target for target in targets if target not in facts.paths)),
         hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=cwd, context=context),
     )
 
 
-def _direct(command: str, *, path: str, cwd: Path) -> tuple[str, ...]:
+def _direct(command: str, *, path: str, cwd: Path, expand: Expand | None) -> tuple[str, ...]:
     """Return the words of a simple command whose program is a file, otherwise nothing.
 
     Words of the shell itself (``cd``) need a shell.
     """
-    words = simple_words(command, expand=lambda pattern: _names(pattern, cwd=cwd))
+    words = simple_words(command, expand=expand)
     if not words or sum(len(word) + 1 for word in words) > MAX_TEXT:
         return ()
     if "/" in words[0]:

@@ -120,9 +120,15 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
     except BadUrlError as error:
         return replace(facts, problems=(Problem(path="url", message=str(error), given=visible(url)),))
     refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
-    # The host includes a port other than the scheme's own: a grant for a host does not cover every service on it.
-    host = target.host if target.origin.strip("[]") == target.host else target.origin
-    return replace(facts, refusal=refusal, hosts=(host,), network=True)
+    return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
+
+
+def host_of(target: Target) -> str:
+    """Return the host as rules name it.
+
+    It includes a port other than the scheme's own: a grant for a host does not cover every service on it.
+    """
+    return target.host if target.origin.strip("[]") == target.host else target.origin
 
 
 def _other_port(target: Target, settings: WebSettings) -> str:

@@ -14,6 +14,7 @@ from jsonschema.exceptions import ValidationError
 
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import Approved, Decision, Principal
+from chatops.domain.endings import Ending
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -28,10 +29,12 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     NO_CAPABILITIES,
+    NO_FACTS,
     CallFacts,
     Outcome,
     Problem,
     RawCall,
+    ResultFacts,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -238,7 +241,9 @@ class World:
                 if call.name in CHANGING:
                     self.version += 1
                 content = '{"valid": true}' if call.name.startswith("validate") else f"ran {call.id}"
-                result = self.tool_says(call) or ToolResult(outcome=Outcome.SUCCESS, content=content)
+                facts = ResultFacts(ending=Ending()) if call.name == "shell_exec" else NO_FACTS
+                done = ToolResult(outcome=Outcome.SUCCESS, content=content, facts=facts)
+                result = self.tool_says(call) or done
                 answer = ToolResultInput(call_id=call.id, attempt=attempt, result=result)
             case ReconcileTool(call=call, attempt=attempt):
                 if self.effects_done[call.id]:

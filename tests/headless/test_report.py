@@ -9,6 +9,7 @@ import pytest
 from chatops.domain.errors import StoreError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import call_id
+from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.domain.usage import Usage
@@ -60,21 +61,20 @@ def test_an_answered_turn_has_every_documented_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "finish_reason", "reason"),
+    ("result", "failure", "reason"),
     [
-        (TurnStatus.FAILED, "error:unreachable", "unreachable"),
-        (TurnStatus.LIMIT, "error:out_of_tokens", "out_of_tokens"),
-        (TurnStatus.LIMIT, "stop", "limit"),
-        (TurnStatus.FAILED, "stop", "no_answer"),
-        (TurnStatus.FAILED, "error:what?", "no_answer"),
-        (TurnStatus.CANCELLED, "stop", "stopped"),
+        (TurnStatus.FAILED, FailureKind.UNREACHABLE, "unreachable"),
+        (TurnStatus.LIMIT, FailureKind.OUT_OF_TOKENS, "out_of_tokens"),
+        (TurnStatus.LIMIT, None, "limit"),
+        (TurnStatus.FAILED, None, "no_answer"),
+        (TurnStatus.CANCELLED, None, "stopped"),
     ],
 )
 def test_a_turn_without_an_answer_says_why_in_a_word_and_in_sentences(
-    result: TurnStatus, finish_reason: str, reason: str
+    result: TurnStatus, failure: FailureKind | None, reason: str
 ) -> None:
     state = finished(result, answer="", detail="No.", advice="Try again.")
-    state = replace(state, rounds=(replace(state.rounds[0], finish_reason=finish_reason),))
+    state = replace(state, rounds=(replace(state.rounds[0], failure=failure),))
     value = as_json(report(state))
     assert value["error"] == {"reason": reason, "message": "No.", "advice": "Try again."}
     assert set(value) == {*KEYS, "error"}

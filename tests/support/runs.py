@@ -6,6 +6,7 @@ from typing import Any
 
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import Approved, Principal
+from chatops.domain.endings import Ending
 from chatops.domain.events import Event
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
@@ -14,10 +15,12 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     NO_CAPABILITIES,
+    NO_FACTS,
     CallFacts,
     Outcome,
     Problem,
     RawCall,
+    ResultFacts,
     ToolResult,
     ToolSpec,
 )
@@ -141,7 +144,9 @@ class Played:
         """The tool that runs is through."""
         running = next(one for one in self._flying if isinstance(one, RunTool))
         self._flying.remove(running)
-        result = ToolResult(outcome=outcome, content=content, duration_ms=12)
+        ending = Ending(exit_code=0 if outcome is Outcome.SUCCESS else 1)
+        facts = ResultFacts(ending=ending) if running.call.name == "shell_exec" else NO_FACTS
+        result = ToolResult(outcome=outcome, content=content, duration_ms=12, facts=facts)
         self._turn_took(ToolResultInput(call_id=running.call.id, attempt=running.attempt, result=result))
 
     def calls(self, name: str, content: str = "", outcome: Outcome = Outcome.SUCCESS, **arguments: Any) -> None:

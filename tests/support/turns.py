@@ -6,7 +6,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, call_id, ro
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ResultFacts, ToolCall, ToolSpec, written_path
 from chatops.domain.usage import Usage
 from chatops.engine.state import (
     AwaitingDecision,
@@ -61,6 +61,7 @@ def tool_message(
     tool: str, arguments: str, *, outcome: Outcome = Outcome.SUCCESS, call: CallId = CALL, content: str = "done"
 ) -> ToolMessage:
     """The answer to a call that a person approved."""
+    wrote = written_path(BUILT_IN_TOOLS[tool], arguments) if outcome is Outcome.SUCCESS else ""
     return ToolMessage(
         id=MessageId(f"{call}.m"),
         call_id=call,
@@ -71,6 +72,7 @@ def tool_message(
         verdict=Verdict.ASK,
         decided_by="uid 1000 via tui",
         duration_ms=5,
+        facts=ResultFacts(wrote=wrote),
     )
 
 
