@@ -83,7 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if part := config.getoption("part"):
         number, of = map(int, part.split("/"))
         # Chosen by name, so that a test stays in its part when others come and go.
-        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % of == number % of]
+        chosen = {item for item in items if zlib.crc32(item.nodeid.encode()) % of == number % of}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
 
 
 @pytest.hookimpl(optionalhook=True)
