@@ -1,4 +1,4 @@
-"""Keys, pastes and sequences, however a line cuts up what a terminal sends."""
+"""Keys, pastes and sequences are told apart, whatever the chunks they arrive in."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ ENDLESS = 1e9
 
 
 def taken(*parts: str, gap: float = 0.0) -> list[InputToken]:
-    """What the parts amount to, `gap` seconds apart, and the rest after a long silence."""
+    """Return the tokens of parts that arrive `gap` seconds apart, then of a long silence."""
     parser, now, found = InputParser(), 0.0, []
     for part in parts:
         found += parser.feed(part, now)
@@ -47,7 +47,7 @@ ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b[?62
 
 
 @pytest.mark.parametrize("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
-def test_a_sequence_is_one_piece_wherever_a_slow_line_cuts_it(sequence: str) -> None:
+def test_a_sequence_is_one_token_wherever_a_slow_line_cuts_it(sequence: str) -> None:
     for cut in range(2, len(sequence)):
         assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HELD_S * 0.9) == [
             Typed("x"),
@@ -78,7 +78,7 @@ def test_a_bracket_typed_after_the_escape_key_is_a_bracket() -> None:
 
 
 @given(st.text(min_size=0, max_size=60), st.data())
-def test_a_paste_is_one_piece_with_all_that_is_in_it(text: str, data: st.DataObject) -> None:
+def test_a_paste_is_one_token_with_everything_in_it(text: str, data: st.DataObject) -> None:
     text = text.replace("\x1b[201~", "")
     whole = f"\x1b[200~{text}\x1b[201~"
     if whole.index("\x1b[201~") != len(whole) - len("\x1b[201~"):
@@ -87,14 +87,14 @@ def test_a_paste_is_one_piece_with_all_that_is_in_it(text: str, data: st.DataObj
     assert taken(whole[:cut], whole[cut:]) == [Pasted(text)]
 
 
-def test_no_key_in_a_paste_is_a_key() -> None:
+def test_keys_within_a_paste_do_not_act() -> None:
     text = "a\x03\x11\r\x1b\x1b[A\x1b]0;x\x07s"
     assert taken("k", f"\x1b[200~{text}\x1b[201~", "l", gap=1) == [Typed("k"), Pasted(text), Typed("l")]
 
 
 @pytest.mark.parametrize("pad", ["", "x" * 10_000])
 @given(st.data())
-def test_an_end_inside_of_a_paste_makes_no_keys_of_what_follows(pad: str, data: st.DataObject) -> None:
+def test_text_after_an_end_mark_within_a_paste_does_not_act(pad: str, data: st.DataObject) -> None:
     whole = f"\x1b[200~one\x1b[201~a\r{pad}\x1b[201~"
     again = "\x1b[200~one\x1b[201~a\x1b[200~b\x1b[201~A\x1b[201~"
     for text in (whole, again):
@@ -102,20 +102,20 @@ def test_an_end_inside_of_a_paste_makes_no_keys_of_what_follows(pad: str, data: 
         assert all(isinstance(piece, Pasted) for piece in taken(text[:cut], text[cut:])), text[:cut]
 
 
-def test_keys_right_behind_a_paste_are_keys() -> None:
+def test_keys_right_after_a_paste_are_keys() -> None:
     assert taken("\x1b[200~one\x1b[201~\r") == [Pasted("one"), Typed("\r")]
     assert taken("\x1b[200~one\x1b[201~", "\x1b[A", "a") == [Pasted("one"), EscapeSequence("\x1b[A"), Typed("a")]
     assert taken("\x1b[200~one\x1b[201~", "\x1b[200~two\x1b[201~", "b") == [Pasted("one"), Pasted("two"), Typed("b")]
 
 
-def test_many_lines_behind_a_paste_come_before_what_is_typed_after_them() -> None:
+def test_many_lines_after_a_paste_come_before_later_keys() -> None:
     parser, flood = InputParser(), "1\r2\r3\r4\r"
     assert parser.feed(f"\x1b[200~one\x1b[201~{flood}", 0.0) == [Pasted("one")]
     assert parser.feed("x", 2 * FLOOD_PAUSE_S) == [Pasted(flood), Typed("x")]
     assert not parser.waits
 
 
-def test_a_mouse_that_moves_behind_a_paste_holds_up_no_key() -> None:
+def test_mouse_movement_after_a_paste_does_not_delay_keys() -> None:
     parser, moved = InputParser(), "\x1b[<35;1;1M"
     assert parser.feed("\x1b[200~one\x1b[201~", 0.0) == [Pasted("one")]
     assert parser.feed(f"a{moved}", 0.5 * FLOOD_PAUSE_S) == []
@@ -128,18 +128,18 @@ def test_a_mouse_that_moves_behind_a_paste_holds_up_no_key() -> None:
     ]
 
 
-def test_a_paste_without_an_end_is_ended_by_ctrl_c_alone() -> None:
+def test_ctrl_c_alone_ends_a_paste_without_an_end_mark() -> None:
     assert taken("\x1b[200~abc", "def", "\x03", "x", gap=10) == [Pasted("abcdef"), Typed("x")]
 
 
 @pytest.mark.parametrize("flood", ["x" * FLOOD_LENGTH, "one\rtwo\r", "a\nb\nc"])
-def test_what_nobody_can_type_in_one_go_is_a_paste(flood: str) -> None:
+def test_more_text_at_once_than_can_be_typed_is_a_paste(flood: str) -> None:
     assert taken(flood) == [Pasted(flood)]
 
 
 @pytest.mark.parametrize("cut", [3, 9, 11])
 @pytest.mark.parametrize("answer", ["\x1b[?2004;1$y", "\x1b[200~seen\x1b[201~"])
-def test_lines_typed_ahead_are_keys_where_pastes_are_known_to_be_marked(answer: str, cut: int) -> None:
+def test_lines_typed_ahead_are_keys_if_the_terminal_marks_pastes(answer: str, cut: int) -> None:
     parser = InputParser()
     learnt = parser.feed(answer[:cut], 0.0) + parser.feed(answer[cut:], 0.1) + parser.flush(1.0)
     assert not any(isinstance(piece, EscapeSequence | Typed) for piece in learnt)
@@ -152,11 +152,11 @@ def test_lines_typed_ahead_are_keys_where_pastes_are_known_to_be_marked(answer: 
     assert unknown.feed("one\rtwo\r", 2.0) == []
 
 
-def test_a_sequence_that_a_paste_breaks_off_takes_no_letter_behind_the_paste() -> None:
+def test_a_sequence_cut_off_by_a_paste_takes_no_letter_after_it() -> None:
     assert taken("\x1b[<35;2\x1b[200~one\x1b[201~", "abc", gap=1) == [Pasted("one"), Typed("abc")]
 
 
-def test_such_a_paste_goes_on_until_there_is_silence() -> None:
+def test_an_unmarked_paste_lasts_until_there_is_silence() -> None:
     parser = InputParser()
     pause = FLOOD_PAUSE_S / 2
     for number in range(5):
@@ -166,13 +166,13 @@ def test_such_a_paste_goes_on_until_there_is_silence() -> None:
     assert parser.feed("a", 10.0) == [Typed("a")]
 
 
-def test_what_is_typed_fast_is_typed() -> None:
+def test_fast_typing_is_not_a_paste() -> None:
     assert taken("hello there\r") == [Typed("hello there\r")]
     assert taken("\x1b[A" * 400) == [EscapeSequence("\x1b[A")] * 400
 
 
 @given(st.lists(st.sampled_from([*SEQUENCES, *ANSWERS, "a", "word", "\r", "é"]), max_size=12), st.data())
-def test_cuts_change_nothing(parts: list[str], data: st.DataObject) -> None:
+def test_any_chunking_gives_the_same_tokens(parts: list[str], data: st.DataObject) -> None:
     whole = "".join(parts)
     if whole.count("\r") > 1:
         return

@@ -1,4 +1,4 @@
-"""Writing to a terminal that is slow, stands still, or is gone. A pipe that nobody reads is such a terminal."""
+"""Writing to a terminal that is slow, stalled or gone. A pipe without a reader stands for it."""
 
 import fcntl
 import os
@@ -44,13 +44,13 @@ def line() -> Iterator[Line]:
     os.close(writing)
 
 
-def test_everything_arrives_in_order(line: Line) -> None:
+def test_all_output_arrives_in_order(line: Line) -> None:
     for number in range(1000):
         line.writer.write(f"{number:04};")
     assert line.read(5000) == "".join(f"{number:04};" for number in range(1000)).encode()
 
 
-def test_nobody_waits_for_a_reader_that_stands_still_and_what_waits_is_bounded(line: Line) -> None:
+def test_writing_never_waits_for_a_stalled_reader_and_the_queue_is_bounded(line: Line) -> None:
     frame = "x" * 10_000
     written = 0
     while not line.writer.skips_frame():
@@ -62,7 +62,7 @@ def test_nobody_waits_for_a_reader_that_stands_still_and_what_waits_is_bounded(l
     assert line.writer._size <= MAX_BYTES + len(frame)
 
 
-def test_after_frames_were_left_out_it_says_when_the_reader_has_caught_up(line: Line) -> None:
+def test_caught_up_is_called_after_frames_were_left_out(line: Line) -> None:
     for _ in range(2):
         line.writer.write("x" * MAX_QUEUED)
     assert not line.writer.skips_frame()
@@ -74,7 +74,7 @@ def test_after_frames_were_left_out_it_says_when_the_reader_has_caught_up(line: 
     assert not line.writer.skips_frame()
 
 
-def test_drawing_a_large_screen_again_leaves_out_no_frame(line: Line) -> None:
+def test_redrawing_a_large_screen_leaves_out_no_frame(line: Line) -> None:
     """A frame left out asks for the whole screen again: if that one caused it, drawing would never end."""
     for _ in range(3):
         line.writer.write("x" * (5 * MAX_QUEUED))
@@ -86,7 +86,7 @@ def test_drawing_a_large_screen_again_leaves_out_no_frame(line: Line) -> None:
     assert line.writer.skips_frame(), "nothing more would be taken"
 
 
-def test_closing_drops_frames_that_wait_but_not_the_last_words(line: Line) -> None:
+def test_closing_drops_queued_frames_but_not_the_last_text(line: Line) -> None:
     line.writer.write("begun" * 2000)
     for _ in range(10):
         line.writer.write("x" * MAX_QUEUED)
@@ -98,7 +98,7 @@ def test_closing_drops_frames_that_wait_but_not_the_last_words(line: Line) -> No
     assert len(found) <= len("begun" * 2000) + MAX_QUEUED + len("LAST")
 
 
-def test_a_reader_that_is_gone_is_told_once_and_nothing_waits_any_more(line: Line) -> None:
+def test_a_lost_terminal_is_reported_once_and_the_queue_is_dropped(line: Line) -> None:
     os.close(line.reading)
     line.reading = -1
     line.writer.write("x")

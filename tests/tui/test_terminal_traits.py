@@ -1,4 +1,4 @@
-"""What is made of TERM, COLORTERM, NO_COLOR and the locale."""
+"""TERM, COLORTERM, NO_COLOR and the locale decide how the terminal is used."""
 
 import pytest
 
@@ -17,32 +17,32 @@ def seen(**environ: str) -> TerminalTraits:
 
 
 @pytest.mark.parametrize("kind", ["", "dumb", "unknown", "vt52"])
-def test_a_terminal_that_cannot_place_its_cursor_is_refused_with_a_way_out(kind: str) -> None:
+def test_a_terminal_without_cursor_positioning_is_refused_with_advice(kind: str) -> None:
     problem = seen(TERM=kind, COLORTERM="truecolor").problem
     assert "chatops -p" in problem and "Set TERM" in problem
 
 
-def test_no_terminal_is_no_terminal() -> None:
+def test_a_pipe_is_refused_as_a_terminal() -> None:
     assert "not a terminal" in look({"TERM": "xterm"}, is_terminal=False, lookup=KNOWN.get).problem
 
 
-def test_a_known_terminal_is_taken_as_it_is() -> None:
+def test_a_known_terminal_is_accepted_without_notice() -> None:
     assert seen(TERM="xterm-256color") == TerminalTraits()
 
 
-def test_an_unknown_terminal_is_tried_and_the_person_is_told() -> None:
+def test_an_unknown_terminal_is_accepted_with_a_notice() -> None:
     traits = seen(TERM="brand-new")
     assert not traits.problem and "brand-new" in traits.notice
     assert seen(TERM="brand-new", COLORTERM="truecolor") == TerminalTraits()
 
 
-def test_colours_are_left_out_where_they_are_not_wanted_or_not_there() -> None:
+def test_colours_are_off_if_unwanted_or_missing() -> None:
     assert not seen(TERM="xterm-256color", NO_COLOR="1").colours
     assert seen(TERM="xterm-256color", NO_COLOR="").colours
     assert not seen(TERM="vt100").colours
 
 
-def test_the_systems_terminfo_is_asked() -> None:
+def test_terminfo_of_the_system_is_used() -> None:
     found = terminfo("xterm")
     assert found is None or (found.places_cursor and found.colours > 0)
 
@@ -62,10 +62,10 @@ def test_the_systems_terminfo_is_asked() -> None:
         ({"LANG": "en_US.no-such-codeset"}, "ascii"),
     ],
 )
-def test_the_locale_says_in_which_characters_the_terminal_is_written(environ: dict[str, str], charset: str) -> None:
+def test_the_locale_decides_the_charset_of_the_terminal(environ: dict[str, str], charset: str) -> None:
     assert charset_of(environ, stream="utf-8") == charset
 
 
-def test_what_python_was_told_to_write_counts_before_the_locale() -> None:
+def test_pythons_io_encoding_counts_before_the_locale() -> None:
     assert charset_of({"LANG": "C.UTF-8"}, stream="latin-1") == "iso8859-1"
     assert charset_of({}, stream="ANSI_X3.4-1968") == "ascii"

@@ -28,7 +28,7 @@ def picture(width: int, *, ascii_only: bool = False) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_every_kind_of_block_looks_as_agreed(width: int) -> None:
+def test_each_kind_of_block_matches_its_golden_picture(width: int) -> None:
     golden = GOLDEN / f"blocks_{width}.txt"
     if os.environ.get("RENEW_GOLDEN"):
         golden.write_text(picture(width), encoding="utf-8")
@@ -50,7 +50,7 @@ def test_a_terminal_without_utf8_gets_plain_signs() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.INVALID])
-def test_what_did_not_run_says_so_without_colour(outcome: Outcome) -> None:
+def test_a_call_that_did_not_run_says_so_without_colour(outcome: Outcome) -> None:
     block = card("x", "rm x", outcome=outcome, decided_by="uid 1 (ana) via tui", duration_ms=12)
     text = "\n".join(strip.text for strip in render_block(block, 80, PLAIN))
     assert "not run" in text

@@ -1,4 +1,4 @@
-"""Cards of calls that were not run as written: each says why, those that were too many share one."""
+"""Cards of calls that were not run as written say why. Surplus calls share a card."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_call_that_could_not_run_says_why(told: str, shown: str) -> None:
     assert "\x1b" not in headline(told)
 
 
-def test_calls_that_were_too_many_share_a_card_told_and_stored_alike() -> None:
+def test_surplus_calls_share_a_card_live_and_stored() -> None:
     asked = tuple(ToolCall(id=CallId(f"{ROUND}.{n}"), name="file_read", arguments="{}") for n in range(1, 201))
     events: list[Event] = []
     for call in asked:
@@ -86,7 +86,7 @@ def test_calls_that_were_too_many_share_a_card_told_and_stored_alike() -> None:
     assert (rest.tool, rest.outcome) == ("136 more calls", Outcome.INVALID)
 
 
-def test_cards_of_an_id_that_was_given_twice_stay_two() -> None:
+def test_two_calls_with_one_id_keep_a_card_each() -> None:
     twice = [AssistantMessage(id=MessageId(f"s.{n}.m2"), text="", calls=(READ,)) for n in (1, 2)]
     blocks = list(stored_blocks([twice[0], twice[1], result(READ, "two")], (), {}))
     assert len({block.id for block in blocks}) == 2

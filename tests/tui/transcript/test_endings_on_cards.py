@@ -21,7 +21,7 @@ LINES: dict[tuple[Outcome, str, Ending | None], str] = {
 }
 
 
-def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
+def test_a_shortened_result_says_so_on_its_line() -> None:
     card = finished_card(
         "c1",
         tool="web_fetch",
@@ -37,7 +37,7 @@ def test_a_result_that_was_shortened_says_so_on_its_line() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "content", "ending"), LINES)
-def test_the_line_says_how_it_ended(outcome: Outcome, content: str, ending: Ending | None) -> None:
+def test_the_headline_says_how_the_program_ended(outcome: Outcome, content: str, ending: Ending | None) -> None:
     card = finished_card(
         "c1",
         tool="shell_exec",

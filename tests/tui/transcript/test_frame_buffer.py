@@ -1,4 +1,4 @@
-"""Events reach the screen in batches, and nothing ticks while nothing arrives."""
+"""Events reach the screen in batches, and no timer runs while none arrive."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def published(event: Event) -> Published:
     return Published(at=0.0, event=event)
 
 
-async def test_pieces_wait_for_the_frame_and_come_in_order() -> None:
+async def test_deltas_wait_for_the_frame_and_keep_their_order() -> None:
     batches: list[list[Published]] = []
     buffer = FrameBuffer(batches.append, seconds=3_600)
     pieces = [delta(str(number)) for number in range(100)]
@@ -31,7 +31,7 @@ async def test_pieces_wait_for_the_frame_and_come_in_order() -> None:
     assert batches == [pieces, pieces]
 
 
-async def test_the_last_piece_of_a_stalled_stream_is_shown_too() -> None:
+async def test_the_last_delta_of_a_stalled_stream_is_shown() -> None:
     shown = asyncio.Event()
     batches: list[list[Published]] = []
 
@@ -47,7 +47,7 @@ async def test_the_last_piece_of_a_stalled_stream_is_shown_too() -> None:
     assert [piece for batch in batches for piece in batch] == [delta("a"), delta("b")]
 
 
-async def test_other_events_do_not_wait_and_take_the_pieces_along() -> None:
+async def test_other_events_do_not_wait_and_send_the_deltas_along() -> None:
     arrived = asyncio.Event()
     batches: list[list[Published]] = []
 

@@ -1,4 +1,4 @@
-"""Foreign text in any place of any block is shown as it is: never as markup, never as an escape sequence."""
+"""Untrusted text in any field of any block is shown as text: never as markup or an escape sequence."""
 
 import json
 from dataclasses import fields, replace
@@ -45,7 +45,7 @@ def test_markup_is_shown_literally(block: Block, text: str) -> None:
 
 @pytest.mark.parametrize("block", samples(), ids=lambda block: block.id)
 @pytest.mark.parametrize("text", ESCAPES)
-def test_nothing_acts_on_the_terminal(block: Block, text: str) -> None:
+def test_no_text_acts_on_the_terminal(block: Block, text: str) -> None:
     shown = text_of(poisoned(block, text))
     assert not set(shown) & set("\x1b\x9b\x07\r\x00\ud800\u202e\u2028\x85")
 

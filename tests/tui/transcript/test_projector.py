@@ -1,4 +1,4 @@
-"""What is drawn from the events is what is drawn from the store, for turns of the real machine."""
+"""Events and stored messages give the same blocks, for turns of the real machine."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -233,7 +233,7 @@ DECISIONS: list[Decision] = [
 
 
 def stream(conversation: Conversation, number: RoundId, reply: ModelReply, data: st.DataObject) -> bool:
-    """What `perform` publishes while a reply arrives: pieces. False: it came at once."""
+    """True if `perform` publishes deltas while a reply arrives, False if it came at once."""
     thought = thought_id(number)
     pieces: list[Event] = [TextDelta(id=thought, parent_id=number, text=piece) for piece in reply.text]
     thoughts: list[Event] = [ReasoningDelta(id=thought, parent_id=number, text=piece) for piece in reply.reasoning]
@@ -354,7 +354,7 @@ def test_a_crash_in_a_call_is_shown_as_an_unknown_outcome() -> None:
     assert "outcome unknown, decision pending" in picture(conversation.screen.blocks)[-2]
 
 
-def test_pieces_of_one_text_are_joined_into_one_operation() -> None:
+def test_deltas_of_one_text_are_joined_into_one_operation() -> None:
     number = RoundId("s.1.1")
     batch = [Published(at=0.0, event=TextDelta(id="t", parent_id=number, text=piece)) for piece in "abcd"]
     ops = Projector().feed_all(batch)
@@ -377,7 +377,7 @@ def test_output_of_a_running_tool_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("level", ["info", "warning", "error"])
-def test_a_notice_told_twice_is_shown_once(level: str) -> None:
+def test_a_notice_published_twice_is_shown_once(level: str) -> None:
     projector, screen = Projector(), Screen()
     for text in ("first", "second"):
         notice = Notice(id="s.1.m3", parent_id="s.1", text=text, level=level)  # type: ignore[arg-type]

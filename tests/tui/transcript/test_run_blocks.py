@@ -1,4 +1,4 @@
-"""What a run of a workflow looks like in the transcript: told by its events and read from the store it is the same."""
+"""A workflow run looks the same in the transcript, followed live or read from the store."""
 
 from collections.abc import Iterable
 
@@ -101,7 +101,7 @@ def same(run: Watched) -> None:
     assert run.shown() == run.stored()
 
 
-def test_each_turn_of_a_step_begins_with_a_line_and_not_with_words_of_the_person() -> None:
+def test_each_turn_of_a_step_starts_with_a_step_line() -> None:
     run = Watched(step("find"), step("make"))
     run.answers("a db")
     same(run)
@@ -112,7 +112,7 @@ def test_each_turn_of_a_step_begins_with_a_line_and_not_with_words_of_the_person
     assert "ship it" in pictures(steps)[3]
 
 
-def test_attempts_say_why_the_last_one_has_failed() -> None:
+def test_an_attempt_shows_why_the_one_before_failed() -> None:
     run = Watched(step("find", max_attempts=2))
     run.gives_up("no key")
     same(run)
@@ -123,7 +123,7 @@ def test_attempts_say_why_the_last_one_has_failed() -> None:
     assert any("Run ended: failed. Step find failed: still no key" in one for one in run.shown())
 
 
-def test_a_refused_answer_is_told_once_and_what_ends_the_attempt_is_not_told_twice() -> None:
+def test_a_refused_answer_and_the_end_of_its_attempt_are_shown_once() -> None:
     run = Watched(step("find", validations=(Validation(tool="validate_full"),), max_iterations=2, max_attempts=1))
     run.answers("found")
     same(run)
@@ -150,7 +150,7 @@ def test_a_gate_is_a_turn_of_its_own_named_by_its_command() -> None:
 
 
 @pytest.mark.parametrize("word", [TryAgain(told="use the other key"), Skip(), Stop()])
-def test_whatever_a_person_says_the_run_looks_the_same_when_it_is_opened_again(word: TryAgain | Skip | Stop) -> None:
+def test_a_run_looks_the_same_when_it_is_opened_again(word: TryAgain | Skip | Stop) -> None:
     run = Watched(step("find", on_fail=OnFail.ASK, max_attempts=1, may_skip=True), step("make"))
     run.gives_up("no key")
     same(run)
@@ -168,7 +168,7 @@ def test_a_reviewed_answer_and_a_stopped_turn_look_the_same_again() -> None:
     assert any("Stopped by the person." in one for one in run.shown())
 
 
-def test_a_copy_of_a_run_s_conversation_puts_nothing_into_the_person_s_mouth() -> None:
+def test_a_copied_run_shows_no_message_as_the_users() -> None:
     run = Watched(step("find", validations=(Validation(tool="validate_full"),)), step("make", gates=(TESTS,)))
     run.answers("found")
     run.calls("validate_full")
@@ -181,7 +181,7 @@ def test_a_copy_of_a_run_s_conversation_puts_nothing_into_the_person_s_mouth() -
     assert any("Answer not accepted." in one for one in shown)
 
 
-def test_a_run_that_was_cancelled_in_the_middle_shows_all_its_turns_as_steps() -> None:
+def test_a_run_cancelled_halfway_shows_all_its_turns_as_steps() -> None:
     run = Watched(step("find"), step("make"))
     run.answers("x")
     run.cancels()
@@ -190,14 +190,14 @@ def test_a_run_that_was_cancelled_in_the_middle_shows_all_its_turns_as_steps() -
     assert sum("Step 2: make" in one for one in run.stored()) == 2
 
 
-def test_an_answer_is_laid_out_and_one_that_is_no_json_stays_as_written() -> None:
+def test_a_json_answer_is_laid_out_and_other_text_is_not() -> None:
     assert with_fields_laid_out('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
     for text in ("plain words", "{not json", '"text"', "[" * 100_000, '{"a": "' + "x" * 100_000 + '"}'):
         assert with_fields_laid_out(text) == text
     assert with_fields_laid_out('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
 
 
-def test_a_failure_that_a_notice_has_told_is_not_told_again() -> None:
+def test_a_failure_with_a_notice_is_not_shown_again() -> None:
     run = Watched(step("find"))
     turn = run.turn
     assert turn is not None
@@ -207,7 +207,7 @@ def test_a_failure_that_a_notice_has_told_is_not_told_again() -> None:
     assert [block.text for block in ends] == ["no key"]
 
 
-def test_what_streams_in_a_step_becomes_the_answer_laid_out() -> None:
+def test_text_streamed_in_a_step_becomes_the_laid_out_answer() -> None:
     projector = Projector()
     blocks: list[Op] = []
     played = Played(flow(step("find")), listener=lambda e: blocks.extend(projector.feed(Published(at=0, event=e))))

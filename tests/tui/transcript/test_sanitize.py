@@ -1,4 +1,4 @@
-"""Nothing foreign acts on the terminal or hides, whatever code point it is made of."""
+"""No untrusted text acts on the terminal or hides, whatever its code points."""
 
 import sys
 import unicodedata
@@ -65,7 +65,7 @@ def test_fillers_and_data_carrying_selectors_are_shown(character: str) -> None:
         ("・" * 20, "・" * 20),
     ],
 )
-def test_what_is_shown(text: str, shown: str) -> None:
+def test_each_text_is_shown_as_expected(text: str, shown: str) -> None:
     assert sanitize(text) == shown
 
 

@@ -1,4 +1,4 @@
-"""A text that arrives in pieces is cut and drawn as the whole is."""
+"""A text that arrives in chunks is cut and drawn like the whole text."""
 
 from itertools import pairwise
 
@@ -74,7 +74,7 @@ def test_no_line_is_wider_than_the_screen_and_none_acts_on_the_terminal(text: st
         ("para\n# T\n", ["para", "# T"]),
     ],
 )
-def test_where_a_text_is_cut(text: str, pieces: list[str]) -> None:
+def test_a_text_is_cut_between_blocks(text: str, pieces: list[str]) -> None:
     assert [segment.source.strip("\n") for segment in segments_of(text)] == pieces
 
 
@@ -97,7 +97,7 @@ def test_an_open_code_block_is_drawn_by_its_end_only_until_it_is_closed() -> Non
 
 
 @pytest.mark.more
-def test_of_a_very_long_answer_a_bounded_number_of_lines_is_kept_and_all_can_be_looked_at() -> None:
+def test_a_very_long_answer_keeps_a_bounded_number_of_lines_and_shows_all() -> None:
     text = "".join(f"paragraph {number}\n\n" for number in range(5_000))
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     for start in range(0, len(text), 1_000):
@@ -114,13 +114,13 @@ def test_of_a_very_long_answer_a_bounded_number_of_lines_is_kept_and_all_can_be_
     assert lines[2].text.strip() == "paragraph 1"
 
 
-def test_a_character_reference_does_not_bring_back_what_was_taken_out() -> None:
+def test_a_character_reference_does_not_restore_a_sanitised_character() -> None:
     text = "a &#x202E; b &#10; c &zwj; d\n\n```&#x202E;\n&#27;\n```\n\n| &#x200B; |\n|---|\n| [x](http://e/&#x202E;) |"
     for strip in render_block(AnswerBlock(id="a", text=text), 60, PLAIN):
         assert not set(strip.text) & set("\u202e\u200d\u200b\x1b\n")
 
 
-def test_what_the_model_wrote_is_all_there() -> None:
+def test_all_text_of_the_model_is_shown() -> None:
     text = (
         '<b>html</b> ![alt](http://i.example/x) [text](http://l.example/y "t")\n\n[ref]: http://r.example\n\n<!-- c -->'
     )

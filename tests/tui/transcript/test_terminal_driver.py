@@ -1,4 +1,4 @@
-"""Leaving gives the terminal back as it was, leaves no thread behind."""
+"""Leaving restores the terminal and ends every thread."""
 
 import os
 import pty

@@ -34,7 +34,7 @@ from tests.support.transcript_blocks import MARKDOWN, samples
 
 
 class Host(App[None]):
-    """Nothing but a transcript."""
+    """An app with a transcript only."""
 
     ENABLE_COMMAND_PALETTE = False
 
@@ -99,7 +99,7 @@ CARD = ToolCardBlock(
 )
 
 
-async def test_a_long_conversation_opens_at_its_end() -> None:
+async def test_a_long_session_opens_at_its_end() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -109,7 +109,7 @@ async def test_a_long_conversation_opens_at_its_end() -> None:
         assert app.transcript.following
 
 
-async def test_new_text_scrolls_into_view_until_the_person_scrolls_away() -> None:
+async def test_new_text_scrolls_into_view_until_the_user_scrolls_away() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -229,7 +229,7 @@ async def test_a_card_stays_open_when_its_state_changes() -> None:
         assert any("second line" in line for line in screen(app))
 
 
-async def test_blocks_can_be_put_before_others_and_taken_away() -> None:
+async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -297,7 +297,7 @@ async def test_selected_text_can_be_read_in_every_theme(theme: str) -> None:
                     assert contrast(front, behind) >= 4.5 and not style.dim, (text, front, behind)
 
 
-async def test_a_new_width_draws_everything_anew_and_keeps_the_place() -> None:
+async def test_a_new_width_redraws_everything_and_keeps_the_position() -> None:
     async with Host().run_test(size=(100, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -317,7 +317,7 @@ async def test_a_new_width_draws_everything_anew_and_keeps_the_place() -> None:
 
 
 @pytest.mark.more
-async def test_what_is_out_of_view_is_drawn_in_the_background_until_all_heights_are_true() -> None:
+async def test_blocks_out_of_view_are_drawn_in_the_background_until_all_heights_are_exact() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -336,7 +336,7 @@ async def test_what_is_out_of_view_is_drawn_in_the_background_until_all_heights_
 
 
 @pytest.mark.more
-async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
+async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -358,7 +358,7 @@ async def test_lines_far_from_the_view_are_given_up_and_come_back() -> None:
             assert "What it does" in "".join(screen(app))
 
 
-def test_lines_that_come_back_while_markdown_is_being_loaded_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_drawn_again_while_markdown_is_imported_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     loaded = list(answer._loaded)
     monkeypatch.setattr(answer, "_loaded", [])
@@ -389,7 +389,7 @@ async def test_streamed_and_whole_answers_look_the_same_on_the_screen() -> None:
         assert screen(app) == streamed
 
 
-async def test_markup_in_a_conversation_is_dead_text() -> None:
+async def test_markup_in_a_session_is_plain_text() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
@@ -429,7 +429,7 @@ async def test_plain_until_the_parser_is_there_then_markdown() -> None:
             assert screen(app)[0].strip() == "bold words"
 
 
-async def test_nothing_ticks_while_nothing_happens() -> None:
+async def test_an_idle_transcript_has_no_timer() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)

@@ -1,4 +1,4 @@
-"""Text for terminals that cannot show every character: whole, as wide as before, and in their character set."""
+"""Text for terminals that cannot show every character keeps its width and fits their charset."""
 
 import pytest
 from hypothesis import given
@@ -31,23 +31,23 @@ def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
         ("\ud800", b"?"),
     ],
 )
-def test_what_cannot_be_shown_has_a_stand_in(text: str, shown: bytes) -> None:
+def test_a_character_that_cannot_be_shown_gets_a_substitute(text: str, shown: bytes) -> None:
     assert encoder_for("ascii")(text) == shown
 
 
-def test_what_is_to_be_approved_is_shown_by_number_where_it_cannot_be_shown() -> None:
+def test_a_payload_shows_the_number_of_a_character_that_cannot_be_shown() -> None:
     assert exact("rm é␉日␡", "ascii") == "rm <U+00E9><U+0009><U+65E5><U+007F>"
     assert exact("rm é日", "iso8859-1") == "rm é<U+65E5>"
     assert exact("rm é日", "utf-8") == "rm é日"
 
 
-def test_another_character_set_shows_what_it_has() -> None:
+def test_another_charset_keeps_its_own_characters() -> None:
     assert encoder_for("iso8859-1")("Grüße → x") == "Grüße > x".encode("latin-1")
     assert encoder_for("utf-8")("Grüße\ud800") == "Grüße?".encode()
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Mn", "Me", "Cf"]), max_size=20))
-def test_nothing_shifts(text: str) -> None:
+def test_substitutes_keep_the_width_of_any_text(text: str) -> None:
     assert cell_len(ascii_substitute(text)) == cell_len(text)
     assert len(encoder_for("ascii")(text)) == cell_len(text) or not text.isprintable()
 
