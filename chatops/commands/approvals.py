@@ -43,10 +43,10 @@ def run(arguments: Namespace) -> int:
 
 def _as_of_now(opened: Stored, queued: "QueuedCall") -> "QueuedCall":
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
-    from chatops.runtime.denials import judged_now
+    from chatops.runtime.denials import judge_now
 
     try:
-        return replace(queued, pending=judged_now(opened.store, queued, opened.rights))
+        return replace(queued, pending=judge_now(opened.store, queued, opened.rights))
     except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is shown as stored: %s", queued.pending.call.id, error)
         return queued

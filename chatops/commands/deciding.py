@@ -13,7 +13,7 @@ from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
-from chatops.runtime.denials import denial_sentence, judged_now
+from chatops.runtime.denials import denial_sentence, judge_now
 from chatops.runtime.descriptions import describe_decision, find_decision
 from chatops.runtime.session import Session
 from chatops.store.base import QueuedCall, Store
@@ -120,7 +120,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
 def _under_rights_now(opened: App, queued: QueuedCall) -> PendingCall:
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     try:
-        return judged_now(opened.store, queued, opened.rights)
+        return judge_now(opened.store, queued, opened.rights)
     except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is decided on as stored: %s", queued.pending.call.id, error)
         return queued.pending

@@ -11,7 +11,7 @@ from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.json_values import arguments_value
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
 
 SHOWN_IN_LISTS = 100
 """Most characters of the arguments in a one-line mention."""
@@ -163,8 +163,9 @@ def _doubt(pending: PendingCall) -> list[str]:
     if not pending.in_doubt:
         return []
     known = pending.interruption
-    started = f", started {since(known, now=time.time())}" if known is not None else ""
-    ended = f"; processes {processes(known, pending.facts)}" if known and processes(known, pending.facts) else ""
+    started = f", started {describe_start(known, now=time.time())}" if known is not None else ""
+    processes = describe_processes(known, pending.facts) if known is not None else ""
+    ended = f"; processes {processes}" if processes else ""
     return [f"interrupted, outcome unknown{started}{ended}"]
 
 
@@ -174,8 +175,8 @@ def _known(pending: PendingCall) -> list[str]:
     if known is None:
         return []
     return [
-        f"Started:  {since(known, now=time.time())}",
-        *_some("Processes: ", [processes(known, pending.facts)]),
+        f"Started:  {describe_start(known, now=time.time())}",
+        *_some("Processes: ", [describe_processes(known, pending.facts)]),
         *([] if known.output else [f"Output:   {NO_OUTPUT}"]),
     ]
 

@@ -24,7 +24,7 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
     )
 
 
-def judged_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
+def judge_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
     """Judge a queued call as `chatops resume` would now. Raises NoSuchSessionError, UnreadableError.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own

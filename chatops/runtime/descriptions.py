@@ -86,7 +86,7 @@ NO_OUTPUT = "none was kept"
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
-def since(interruption: Interruption, *, now: float) -> str:
+def describe_start(interruption: Interruption, *, now: float) -> str:
     """Return the start time in the user's time zone, and how long before `now` (seconds since the epoch) that was."""
     if interruption.started_at is None:
         return "not known"
@@ -95,7 +95,7 @@ def since(interruption: Interruption, *, now: float) -> str:
     return f"{at} ({ago})" if ago else at
 
 
-def processes(interruption: Interruption, facts: CallFacts) -> str:
+def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
     """Return what became of the attempt's processes; empty for a call that starts none."""
     many = interruption.count != 1
     number = f"{interruption.count} {'were' if many else 'was'}"

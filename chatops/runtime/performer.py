@@ -48,7 +48,7 @@ from chatops.engine.effects import (
 from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
 from chatops.models.base import ModelClient
 from chatops.runtime.model_call import ModelCall, describe_error
-from chatops.runtime.services import Toolbox, is_gone, workspace_gone
+from chatops.runtime.services import ToolLookup, is_workspace_gone, workspace_gone
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
@@ -75,7 +75,7 @@ class Performer:
         self,
         *,
         models: ModelClient,
-        tools: Toolbox,
+        tools: ToolLookup,
         context_for: ContextFor,
         may_start: Callable[[], Awaitable[bool]],
         deliver: Callable[[Input], None],
@@ -175,7 +175,7 @@ class Performer:
     async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
         context = self._context_for(call.id, attempt=1, tool=tool, output=_ignore)
         try:
-            if await in_thread(is_gone, context.workspace):
+            if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
             async with asyncio.timeout(30):
                 found = await tool.inspect(call, context)

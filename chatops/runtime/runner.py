@@ -111,7 +111,7 @@ class EventBus:
         self.publish(Notice(id=number, parent_id=parent_id, text=text, advice=advice, level="warning"))
 
 
-class Saving:
+class _Saving:
     """Commits the steps of one session in order, and buffers them while the store cannot be written."""
 
     def __init__(self, store: Store, worker: WorkerThread) -> None:
@@ -135,7 +135,7 @@ class Saving:
                 await self._store_waiting()
                 await self._worker(self._store.commit, step)
             except NotSavedError as error:
-                if not may_wait(step):
+                if not _may_wait(step):
                     raise
                 self._waiting.append(step)
                 return error
@@ -171,7 +171,7 @@ class Runner:
     """
 
     def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus) -> None:
-        self._saving = Saving(store, worker)
+        self._saving = _Saving(store, worker)
         self._bus = bus
         self._performer: Performer | None = None
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
@@ -447,7 +447,7 @@ def _tools_running(state: TurnState) -> bool:
     return any(isinstance(one.status, Started) for one in calls)
 
 
-def may_wait(step: Step) -> bool:
+def _may_wait(step: Step) -> bool:
     """Return True if losing the step in a crash loses nothing but text."""
     begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
     return not (begins or step.results or step.decisions or step.grants)

@@ -16,7 +16,7 @@ from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 
 
-class Toolbox(Protocol):
+class ToolLookup(Protocol):
     """A lookup of tools by name."""
 
     def get(self, name: str) -> Tool | None:
@@ -47,7 +47,7 @@ class Services:
     store: Store
     worker: WorkerThread
     models: ModelClient
-    tools: Toolbox
+    tools: ToolLookup
     contexts: Contexts
     rights: Rights
     by: Principal
@@ -68,7 +68,7 @@ def workspace_back(workspace: Path) -> str:
     return f"The workspace {show_path(str(workspace))} is there again."
 
 
-def is_gone(workspace: Path) -> bool:
+def is_workspace_gone(workspace: Path) -> bool:
     """Return True if the folder does not exist any more."""
     try:
         return not workspace.is_dir()

@@ -43,7 +43,7 @@ from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo, Store
 
-HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
+_HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
 """Turn results that hold the queue until the user continues."""
 
 
@@ -478,7 +478,7 @@ class Session(SessionView):
         match published.event:
             case TurnStarted():
                 self._queue_held = False
-            case TurnFinished(result=result) if result in HOLDING:
+            case TurnFinished(result=result) if result in _HOLDING:
                 self._queue_held = True
             case TurnFinished():
                 self._turns.spawn(self._send_queued())
@@ -532,7 +532,7 @@ def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
     if info.last_turn is None:
         return False
     try:
-        return turn_status(store.load_turn(info.last_turn)) in HOLDING
+        return turn_status(store.load_turn(info.last_turn)) in _HOLDING
     except UnreadableError:
         # Not known how it ended, so the user decides.
         return True

@@ -27,7 +27,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.services import Services, is_gone, workspace_back, workspace_gone
+from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
@@ -129,7 +129,7 @@ class App:
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
-        trouble = workspace_gone(self.workspace) if is_gone(self.workspace) else ""
+        trouble = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
             for session in self._conversations():

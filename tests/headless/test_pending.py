@@ -6,7 +6,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.interruption import Interruption, Processes
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import describe, describe_json, mention, next_steps
-from chatops.runtime.descriptions import processes, since
+from chatops.runtime.descriptions import describe_processes, describe_start
 from tests.support.turns import CALL, paused
 
 
@@ -92,14 +92,14 @@ def test_an_interruption_is_told_in_words_that_fit() -> None:
     now = 1e9 + 0.4
     ages = {0: "just now", 1: "1 second ago", 119: "1 minute ago", 7300: "2 hours ago", 86400 * 9: "9 days ago"}
     for age, words in ages.items():
-        assert since(KNOWN, now=now + age).endswith(f" ({words})")
-    assert "ago" not in since(KNOWN, now=now - 5), "the clock was set back"
-    assert since(replace(KNOWN, started_at=None), now=now) == "not known"
-    told = {kind: processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
+        assert describe_start(KNOWN, now=now + age).endswith(f" ({words})")
+    assert "ago" not in describe_start(KNOWN, now=now - 5), "the clock was set back"
+    assert describe_start(replace(KNOWN, started_at=None), now=now) == "not known"
+    told = {kind: describe_processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
     assert len(set(told.values())) == len(Processes)
     assert "1 was still running" in told[Processes.STOPPED]
-    assert "none found" in processes(replace(KNOWN, processes=Processes.ELSEWHERE, count=0), facts)
-    assert processes(replace(KNOWN, processes=Processes.GONE), replace(facts, command="")) == ""
+    assert "none found" in describe_processes(replace(KNOWN, processes=Processes.ELSEWHERE, count=0), facts)
+    assert describe_processes(replace(KNOWN, processes=Processes.GONE), replace(facts, command="")) == ""
 
 
 def test_the_json_form_has_the_facts_as_they_are() -> None:

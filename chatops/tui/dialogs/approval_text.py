@@ -18,7 +18,7 @@ from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
 from chatops.policy.patterns import Tools, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, processes, since
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.payload import Description, Row, RowTone, line
 from chatops.tui.dialogs.question import Question
@@ -79,8 +79,8 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     facts = pending.facts
     yield Row()
     if pending.interruption is not None:
-        yield Row(label="started", text=since(pending.interruption, now=time.time()))
-        if ended := processes(pending.interruption, facts):
+        yield Row(label="started", text=describe_start(pending.interruption, now=time.time()))
+        if ended := describe_processes(pending.interruption, facts):
             yield Row(label="processes", text=ended)
     if facts.interpreter:
         yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True)
