@@ -59,7 +59,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     assert "shell_exec printf x" in flat(second.text())
     # It can send nothing, and keeps what was typed.
     second.say("and this")
-    seen(second, r"The message was not sent: this conversation is open")
+    seen(second, r"The message was not sent: this session is open")
     second.wait_for(re.compile(r"^ *and this$", re.MULTILINE))
     # Neither can a program without a terminal, which is told what to do.
     pipe = Pipe(chat.desk, provider, zygote)

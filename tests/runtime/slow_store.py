@@ -1,4 +1,4 @@
-"""A store that is slow to take a step."""
+"""Store whose commits can be held back."""
 
 import threading
 
@@ -10,7 +10,7 @@ from tests.support.waiting import PATIENCE
 
 
 class SlowStore:
-    """Stops commit number `at` of an app until it is told to go on."""
+    """Holds back commit number `at` of an app until `go_on` is set."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, *, at: int) -> None:
         self.begun = threading.Event()

@@ -1,4 +1,4 @@
-"""A call that runs has a result in any case: when it is stopped, when it does not stop, when it breaks."""
+"""Attempts of a call: there is a result in any case, even if the tool is stopped, does not stop or fails."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ def made(body: Body, *, read_only: bool = False) -> FunctionTool:
 
 
 async def stopped(body: Body, workspace: Path, *, read_only: bool = False) -> ToolResult:
-    """What comes of `body` when it is told to stop in its middle."""
+    """Return the result of `body` when it is stopped half-way."""
     begun = asyncio.Event()
 
     async def with_word(context: ToolContext) -> str:
@@ -66,14 +66,14 @@ async def finishes_nevertheless(context: ToolContext) -> str:
     return ""
 
 
-async def test_a_call_that_is_stopped_tells_what_it_has_said_so_far(tmp_path: Path) -> None:
+async def test_a_stopped_call_returns_its_output_so_far(tmp_path: Path) -> None:
     result = await stopped(says_and_waits, tmp_path)
     assert result.outcome is Outcome.INTERRUPTED
     assert result.content == "Stopped by the user while it ran.\nOutput so far:\nhalf way\n"
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-async def test_one_that_does_not_stop_is_not_waited_for(
+async def test_a_tool_that_does_not_stop_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
     monkeypatch.setattr("chatops.runtime.performer.STOP_S", 0.05)
@@ -82,11 +82,11 @@ async def test_one_that_does_not_stop_is_not_waited_for(
     assert ("It is not known whether it took effect." in result.content) is not read_only
 
 
-async def test_one_that_ends_nevertheless_has_its_own_result(tmp_path: Path) -> None:
+async def test_a_tool_that_finishes_although_cancelled_keeps_its_result(tmp_path: Path) -> None:
     assert (await stopped(finishes_nevertheless, tmp_path)).content == "done after all"
 
 
-async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
+async def test_the_outcome_of_a_thread_that_keeps_running_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chatops.tools.function._GRACE_S", 0.05)
@@ -108,7 +108,7 @@ async def test_a_change_in_a_thread_that_goes_on_is_not_said_to_have_stopped(
     assert result.content == "Stopped by the user while it ran. It is not known whether it took effect."
 
 
-async def test_the_time_limit_holds_without_the_tools_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_limit_is_enforced_by_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatops.runtime.performer.GRACE_S", 0.0)
     result = await attempt(made(says_and_waits), NO_ARGUMENTS, context_for(tmp_path, timeout_s=0.05))
     assert result.outcome is Outcome.UNKNOWN

@@ -1,5 +1,4 @@
-"""A task is cancelled, or everything closed, in the middle of a commit (fault D21): the step is stored whole and
-followed, never half a turn."""
+"""Cancelling or closing during a commit (fault D21): the step is stored completely, and memory follows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +32,7 @@ async def opened(workspace: Path) -> AsyncIterator[App]:
 
 
 async def decided(session: Session) -> TurnStatus | None:
-    """How the turn stands once it is paused or over; what asks is approved."""
+    """Return the status of the turn once it is paused or over, after approving every call."""
     await session.settle()
     while session.pending:
         (pending,) = session.pending
@@ -43,7 +42,7 @@ async def decided(session: Session) -> TurnStatus | None:
     return session.snapshot().status
 
 
-async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_on_all_the_same(
+async def test_cancelling_the_sender_during_a_commit_does_not_stop_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as app:
@@ -68,7 +67,7 @@ async def test_whoever_sends_is_cancelled_while_the_turn_is_stored_and_it_goes_o
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("number", range(1, STEPS + 1))
-async def test_what_is_closed_while_a_step_is_stored_is_gone_on_with_from_that_step(
+async def test_closing_during_a_commit_resumes_from_the_committed_step(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as app:
@@ -103,7 +102,7 @@ async def send(session: Session) -> None:
     await decided(session)
 
 
-async def test_whoever_decides_hears_what_became_of_it_although_everything_is_closed(
+async def test_a_decision_is_answered_although_the_session_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as app:

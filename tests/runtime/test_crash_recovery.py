@@ -1,4 +1,4 @@
-"""What an app that died has left of a call: found out, stopped where it is ours to stop, and cleared away."""
+"""Crash recovery: what a dead process left of a call is found, stopped where that is allowed, and deleted."""
 
 import os
 import secrets
@@ -32,7 +32,7 @@ STARTED_AT = 1_790_000_000.0
 
 
 class Scene:
-    """A store in which a call was being run by another process, and a process that belongs to the call."""
+    """A store with a call that another process was running, and a live process of that call."""
 
     def __init__(self, folder: Path) -> None:
         self._session = SessionId(f"20261121-101512-{secrets.token_hex(3)}")
@@ -56,7 +56,7 @@ class Scene:
         self._store.close()
 
     async def left_by(self, process: Holder) -> tuple[CrashRecovery, TurnState]:
-        """The turn as `process` has stored it, and what looks at it now."""
+        """Return the recovery to test, and the turn as `process` stored it."""
         self._store = SqliteStore(
             self._folder / "chatops.db",
             process=lambda: process,
@@ -96,7 +96,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     ],
     ids=["dead", "before the last start", "alive", "this very process", "another process has its number now"],
 )
-async def test_only_what_a_dead_app_of_this_boot_has_left_is_stopped(
+async def test_only_orphans_of_a_dead_process_of_this_boot_are_stopped(
     by: Holder, processes: Processes, lives: bool, scene: Scene
 ) -> None:
     assert is_alive(by) == (by == HERE or processes is Processes.ELSEWHERE)
@@ -107,8 +107,8 @@ async def test_only_what_a_dead_app_of_this_boot_has_left_is_stopped(
     assert (scene.process.poll() is None) == lives
 
 
-async def test_of_an_app_that_stands_still_it_is_not_said_that_nothing_will_run(scene: Scene) -> None:
-    """It was stopped before it started the tool, and may be continued."""
+async def test_finding_no_process_of_a_suspended_owner_proves_nothing(scene: Scene) -> None:
+    """The owner may be suspended between storing the intent and starting the tool."""
     scene.process.kill()
     scene.process.wait()
     aftermath, state = await scene.left_by(replace(HERE, pid=os.getppid(), pid_started=""))
@@ -116,7 +116,7 @@ async def test_of_an_app_that_stands_still_it_is_not_said_that_nothing_will_run(
     assert (found.processes, found.count) == (Processes.ELSEWHERE, 0)
 
 
-async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(scene: Scene) -> None:
+async def test_output_so_far_is_read_and_deleted_once_it_is_stored(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
     settled = CallId(f"{state.session_id}.1.1.9")
     for call, text in ((scene.call, "half a line"), (settled, "has its result")):
@@ -129,14 +129,14 @@ async def test_what_it_had_put_out_is_read_and_cleared_away_once_that_is_stored(
     assert scene.outputs.read(scene.call, 1) == ""
 
 
-async def test_without_a_row_in_the_journal_nothing_is_claimed_and_nothing_stopped(scene: Scene) -> None:
+async def test_without_a_journal_row_nothing_is_claimed_or_stopped(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
     (found,) = await aftermath.interruptions(replace(state, turn_id=TurnId("unheard-of.1")))
     assert (found.started_at, found.processes) == (None, Processes.UNSEEN)
     assert scene.process.poll() is None
 
 
-async def test_a_turn_in_which_nothing_ran_has_no_aftermath(scene: Scene) -> None:
+async def test_a_turn_without_running_calls_needs_no_recovery(scene: Scene) -> None:
     aftermath, state = await scene.left_by(DEAD)
     over = replace(state, phase=World.begin().state.phase)
     assert await aftermath.interruptions(over) == ()

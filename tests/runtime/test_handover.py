@@ -1,4 +1,4 @@
-"""Two processes and one conversation: who has it, how it changes hands, and that nothing is done twice."""
+"""Two processes and one session: its owner, the handover, and that nothing is done twice."""
 
 import json
 from collections.abc import AsyncIterator
@@ -32,11 +32,11 @@ from tests.support.waiting import until
 from tests.support.workflows import answer
 
 SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
-"""Another process of this machine, as far as the store is told."""
+"""Another process of this machine, as far as the store knows."""
 
 
 class Window:
-    """One process: an app of its own, whose store takes it for `holder`."""
+    """A process: an app of its own that acts as `holder`."""
 
     def __init__(self, workspace: Path, holder: Holder, registry: Path | None) -> None:
         self.app = App(Options(workspace=workspace, role="coder", registry=registry))
@@ -72,7 +72,7 @@ async def two_windows(workspace: Path, registry: Path | None = None) -> AsyncIte
 
 
 async def at_work(window: Window) -> tuple[Session, CallId]:
-    """A conversation with a call whose tool runs until there is a file `go`, and leaves an x in `one`."""
+    """Return a session with a running call, which ends when a file `go` exists and writes an x to `one`."""
     session = await window.open()
     await session.submit("run `until test -e go; do sleep 0.05; done; printf x >> one`")
     await session.settle()
@@ -81,11 +81,11 @@ async def at_work(window: Window) -> tuple[Session, CallId]:
     return session, pending.call.id
 
 
-def said(conversation: SessionView) -> list[str]:
-    return [m.text for m in conversation.snapshot().messages if isinstance(m, UserMessage)]
+def said(session: SessionView) -> list[str]:
+    return [m.text for m in session.snapshot().messages if isinstance(m, UserMessage)]
 
 
-async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path: Path) -> None:
+async def test_a_follower_sees_messages_and_calls_and_cannot_send(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("list .")
@@ -105,7 +105,7 @@ async def test_a_reader_sees_what_is_said_and_done_and_can_send_nothing(tmp_path
         assert not await reader.cancel()
 
 
-async def test_a_reader_counts_the_tokens_of_the_turns_before_at_each_step_of_the_one_that_it_follows(
+async def test_a_follower_adds_up_earlier_turns_only_once(
     tmp_path: Path,
 ) -> None:
     async with two_windows(tmp_path) as (first, second):
@@ -126,7 +126,7 @@ async def test_a_reader_counts_the_tokens_of_the_turns_before_at_each_step_of_th
         assert reader.snapshot().usage == session.snapshot().usage
 
 
-async def test_a_reader_sees_a_switch_behind_the_turn_that_it_followed_and_what_is_in_force_since(
+async def test_a_follower_sees_a_role_switch_after_the_followed_turn(
     tmp_path: Path,
 ) -> None:
     async with two_windows(tmp_path) as (first, second):
@@ -141,7 +141,7 @@ async def test_a_reader_sees_a_switch_behind_the_turn_that_it_followed_and_what_
         assert (seen.messages, reader.grant()) == (there.messages, session.grant())
 
 
-async def test_a_reader_goes_on_after_a_look_that_failed_and_a_drawing_that_failed(
+async def test_a_follower_survives_failed_reads_and_failed_drawing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     troubles: list[Exception] = [ZeroDivisionError(), StoreError("not now")]
@@ -171,7 +171,7 @@ async def test_a_reader_goes_on_after_a_look_that_failed_and_a_drawing_that_fail
         await until(lambda: said(reader) == said(session))
 
 
-async def test_a_reader_may_decide_and_the_first_decision_counts(tmp_path: Path) -> None:
+async def test_a_follower_may_decide_and_the_first_decision_counts(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `touch one`")
@@ -188,7 +188,7 @@ async def test_a_reader_may_decide_and_the_first_decision_counts(tmp_path: Path)
         assert not (tmp_path / "one").exists()
 
 
-async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_path: Path) -> None:
+async def test_an_idle_owner_hands_over_at_once_with_its_pending_call(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `touch one`")
@@ -213,7 +213,7 @@ async def test_a_holder_at_rest_hands_over_at_once_with_the_call_that_waits(tmp_
         assert (tmp_path / "one").exists()
 
 
-async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_path: Path) -> None:
+async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session, call_id = await at_work(first)
         reader = await second.read(session)
@@ -233,7 +233,7 @@ async def test_a_tool_that_runs_is_waited_for_and_its_result_is_not_lost(tmp_pat
         assert [row.attempt for row in second.app.store.journal(turn_of(call_id))] == [1]
 
 
-async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(tmp_path: Path) -> None:
+async def test_an_owner_whose_lease_was_seized_can_store_nothing(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one; sleep 60`")
@@ -259,10 +259,10 @@ async def test_a_holder_that_does_not_wait_for_its_tool_can_store_nothing_more(t
 
 
 @pytest.mark.parametrize("left", [False, True])
-async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begin(
+async def test_a_call_does_not_start_after_the_lease_is_lost(
     left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its holder may have stood still right after the intent to run it was stored; the other one may be gone again."""
+    """The owner may be suspended right after storing the intent; the other process may have left again."""
     monkeypatch.setattr("chatops.runtime.ownership.LEASE_S", 0.0)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
@@ -286,7 +286,7 @@ async def test_a_call_whose_conversation_was_taken_before_it_began_does_not_begi
         assert again.reason.value == "outcome_unknown"
 
 
-async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) -> None:
+async def test_closing_a_follower_withdraws_its_request(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session, _ = await at_work(first)
         reader = await second.read(session)
@@ -301,7 +301,7 @@ async def test_a_request_is_taken_back_by_whoever_stops_reading(tmp_path: Path) 
         assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
 
 
-async def test_what_nobody_had_is_given_back_by_whoever_took_it_and_did_not_open_it(tmp_path: Path) -> None:
+async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path: Path) -> None:
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("hello")
@@ -315,7 +315,7 @@ async def test_what_nobody_had_is_given_back_by_whoever_took_it_and_did_not_open
         assert first.app.store.held(session.session_id) is None
 
 
-async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: Path) -> None:
+async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Path) -> None:
     third = replace(SECOND, pid=SECOND.pid + 1)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
@@ -333,10 +333,10 @@ async def test_what_another_one_has_asked_for_since_is_not_taken_back(tmp_path: 
         assert hold is not None and hold.wanted_by == third
 
 
-async def test_a_holder_that_another_one_has_asked_since_is_not_said_to_be_silent(
+async def test_a_later_request_of_another_process_voids_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers, only not this one: it must not be overruled, which would cost what runs there."""
+    """The owner answers the other process. It must not be overruled, because that would lose what runs there."""
     third = replace(SECOND, pid=SECOND.pid + 1)
     async with two_windows(tmp_path) as (first, second):
         session, _ = await at_work(first)
@@ -365,7 +365,7 @@ def _notices(event: Event) -> list[str]:
     return [event.text] if isinstance(event, Notice) else []
 
 
-async def test_a_run_goes_on_where_it_was_handed_over_to(tmp_path: Path) -> None:
+async def test_a_run_continues_in_the_process_that_took_it_over(tmp_path: Path) -> None:
     replies = [calls(call("shell_exec", command="printf x >> one")), answer("made"), answer("shipped")]
     steps = (
         StepSpec(name="make", system_prompt="Make it.", tools=("shell_exec",)),

@@ -1,4 +1,4 @@
-"""The lease of a conversation: kept whatever a look at the store comes to, and never twice by one process."""
+"""Session leases: a failed look at the store changes nothing, and a lost lease is never taken again."""
 
 from dataclasses import replace
 
@@ -22,12 +22,12 @@ def unreadable(session: SessionId) -> Hold | None:
     raise StoreError("It cannot be read.")
 
 
-def test_since_when_an_older_version_holds_it_is_not_known() -> None:
+def test_the_start_of_a_lease_of_an_older_version_is_unknown() -> None:
     hold = Hold(holder=OTHER, expires_at=30.0, since=0.0, wanted_by=None, heard=False)
     assert since(hold, now=1.8e9) == "an unknown time"
 
 
-async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_asked_at_first(
+async def test_a_lost_lease_is_noticed_after_a_failed_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.001)
@@ -51,8 +51,8 @@ async def test_who_has_taken_it_is_found_out_although_the_store_could_not_be_ask
     worker.close()
 
 
-async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its holder stood still meanwhile, and has in memory what was before."""
+async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner was suspended meanwhile, so its state in memory is outdated."""
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     monkeypatch.setattr(module, "LEASE_S", 0.0)
     store, worker, lost = MemoryStore(alive=lambda one: True), WorkerThread(), list[Holder | None]()
@@ -73,7 +73,7 @@ async def test_one_that_was_taken_and_left_again_is_lost_and_not_taken_again(mon
     worker.close()
 
 
-async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise StoreError("not now")
 
@@ -90,7 +90,7 @@ async def test_whoever_asks_is_given_it_although_they_could_not_be_answered(monk
     worker.close()
 
 
-async def test_whoever_has_asked_last_is_given_it() -> None:
+async def test_the_newest_requester_gets_the_lease() -> None:
     third = replace(OTHER, pid=OTHER.pid + 1)
     store, worker = MemoryStore(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")

@@ -1,5 +1,4 @@
-"""A stored conversation whose model or persona is not there any more can be opened: what waits in it waits for a
-person."""
+"""Opening a stored session whose model or persona no longer exists: its pending calls still wait for the user."""
 
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
-from tests.runtime.talk import settled, talking
+from tests.runtime.demo_session import demo_session, settled
 
 MODEL = "There is no model 'gone'. The role's own model is used until it is there again; /model chooses another."
 PERSONA = (
@@ -20,10 +19,10 @@ PERSONA = (
 @pytest.mark.parametrize(
     ("pin", "persona", "expected"), [("gone", "gone", [MODEL, PERSONA]), ("", "gone", [PERSONA]), ("", "", [])]
 )
-async def test_what_is_gone_is_told_and_the_waiting_call_can_still_be_answered(
+async def test_a_missing_model_or_persona_is_reported_and_the_pending_call_stays(
     pin: str, persona: str, expected: list[str], tmp_path: Path
 ) -> None:
-    async with talking(tmp_path) as (app, session, _):
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("run `touch made.txt`")
         assert await settled(session) is TurnStatus.PAUSED
         app.store.update_session(session.session_id, model_pin=pin, persona=persona)
@@ -37,8 +36,8 @@ async def test_what_is_gone_is_told_and_the_waiting_call_can_still_be_answered(
         assert app.store.session(session.session_id).model_pin == pin, "it is used again when it is there again"
 
 
-async def test_a_model_that_is_chosen_now_has_to_be_there(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_a_model_on_the_command_line_must_exist(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         await session.submit("hello")
         await settled(session)
     app = App(Options(workspace=tmp_path, role="coder", model="gone"))

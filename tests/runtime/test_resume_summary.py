@@ -1,4 +1,4 @@
-"""The one line on a conversation that was left unfinished says what the stored state says."""
+"""Resume summary: the one line on an unfinished session agrees with the stored state."""
 
 from dataclasses import replace
 
@@ -88,11 +88,11 @@ def stopping() -> Stopping:
         (kit.finished(), ""),
     ],
 )
-def test_it_says_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
+def test_the_summary_names_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
     assert turn_summary(turns.turn(phase), {}) == said
 
 
-def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
+def test_a_posted_decision_that_was_not_taken_is_named() -> None:
     call = kit.a_call(turns.TURN)
     row = DecisionRow(
         call_id=call.id,
@@ -107,14 +107,14 @@ def test_what_was_decided_elsewhere_and_not_taken_up_is_said() -> None:
     assert told == "denied in another terminal, not resumed yet: shell_exec (ls)"
 
 
-def test_what_a_model_wrote_neither_hides_nor_fills_the_line() -> None:
+def test_model_text_is_escaped_and_shortened() -> None:
     waiting = replace(kit.awaiting(), facts=CallFacts(arguments="{}", command=f"ls\x1b[2J\n\u202e{LONG}"))
     told = turn_summary(turns.turn(in_round(waiting)), {})
     assert "\x1b" not in told and "\n" not in told and "\u202e" not in told
     assert len(told) < 150 and told.endswith("…)")
 
 
-def test_it_is_read_from_the_store_with_the_answers_of_other_doors() -> None:
+def test_the_summary_includes_decisions_of_other_processes() -> None:
     store = MemoryStore()
     info = store.create_session(workspace="/w", role="coder", persona="p")
     assert resume_summary(store, info) == ""

@@ -1,4 +1,4 @@
-"""The one way in, where another process asks for the conversation and then does not want it any more."""
+"""The runner: inputs during a handover that is withdrawn, a lost session, and notices about unsaved steps."""
 
 import asyncio
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from chatops.domain.errors import ConflictError, NotSavedError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.engine.inputs import CancelTurn
-from tests.runtime.talk import settled, talking
+from tests.runtime.demo_session import demo_session, settled
 
 
-async def test_what_comes_in_while_a_step_is_left_to_another_process_is_taken_if_it_goes_on_here(
+async def test_inputs_during_a_handover_are_taken_if_the_request_is_withdrawn(
     tmp_path: Path,
 ) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+    async with demo_session(tmp_path) as (_, session, _told):
         runner = session._runner
         coming = asyncio.create_task(runner.quiesce())
         await asyncio.sleep(0)
@@ -27,8 +27,8 @@ async def test_what_comes_in_while_a_step_is_left_to_another_process_is_taken_if
         assert not (tmp_path / "one").exists()
 
 
-async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, told):
+async def test_a_session_lost_to_another_process_is_not_retried(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, told):
         await session.submit("hello")
         await settled(session)
         session._runner._lost(ConflictError("It went on elsewhere."))
@@ -42,8 +42,8 @@ async def test_what_another_process_went_on_with_is_not_said_to_be_saved_here(tm
     ("why", "says_so"),
     [("Disk full: this is not.", False), ("Not saved: it is locked.", True), ("Not saving: it is read-only.", True)],
 )
-async def test_that_something_is_not_saved_is_said_once(why: str, says_so: bool, tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, told):
+async def test_a_notice_says_once_that_something_is_not_saved(why: str, says_so: bool, tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, told):
         session._runner.report_unsaved(NotSavedError(why, says_so=says_so))
         (notice,) = (event for event in told if isinstance(event, Notice))
         assert notice.text.count("Not sav") == 1

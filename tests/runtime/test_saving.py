@@ -1,4 +1,4 @@
-"""A conversation whose store takes nothing: talk goes on in memory, nothing is approved or run, nothing is lost."""
+"""Sessions whose store cannot be written: messages continue in memory, nothing is approved or run, nothing is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,20 +18,20 @@ from chatops.runtime import runner
 from chatops.runtime.session import Session
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring.app import App
+from tests.runtime.demo_session import demo_session, settled, users
 from tests.runtime.slow_store import SlowStore
-from tests.runtime.talk import settled, talking, users
 from tests.support.waiting import PATIENCE, until
 
 
 def fill_up(app: App) -> None:
-    """From now on the file may not grow, which SQLite reports just as it does a full disk."""
+    """Keep the file from growing, which SQLite reports like a full disk."""
     store = app.store
     assert isinstance(store, SqliteStore)
     store._rows.pragma("max_page_count = 1")
 
 
 def shut(app: App) -> None:
-    """From now on not a byte can be written."""
+    """Make the store read-only."""
     store = app.store
     assert isinstance(store, SqliteStore)
     store._rows.pragma("query_only = 1")
@@ -50,14 +50,14 @@ def stored(app: App, session: Session) -> list[Message]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is tried again by itself but where a test wants it."""
+    """Retry nothing automatically unless a test wants it."""
     monkeypatch.setattr(runner, "RETRY_S", 3600.0)
 
 
 @pytest.mark.more
-async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works(tmp_path: Path) -> None:
+async def test_messages_continue_in_memory_and_are_stored_in_order_later(tmp_path: Path) -> None:
     long = "word " * 4000
-    async with talking(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("hello")
         assert await settled(session) is TurnStatus.ANSWERED
         before = stored(app, session)
@@ -85,10 +85,10 @@ async def test_talk_goes_on_in_memory_and_is_stored_in_its_order_once_that_works
 
 
 @pytest.mark.more
-async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored(
+async def test_a_queued_message_is_sent_once_after_everything_before_it_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with talking(tmp_path) as (app, session, _):
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("run `touch one`")
         assert await settled(session) is TurnStatus.PAUSED
         assert not await session.submit("and this")
@@ -118,9 +118,9 @@ async def test_a_kept_message_is_sent_once_and_only_when_all_before_it_is_stored
         assert app.store.kept_texts(session.session_id) == ()
 
 
-async def test_a_message_is_taken_behind_what_waits_to_be_stored(tmp_path: Path) -> None:
+async def test_a_message_is_stored_after_the_steps_that_wait(tmp_path: Path) -> None:
     """Before it is known that saving works again: the turn that waits has the number that the store would give."""
-    async with talking(tmp_path) as (app, session, _told):
+    async with demo_session(tmp_path) as (app, session, _told):
         await session.submit("hello")
         assert await settled(session) is TurnStatus.ANSWERED
         shut(app)
@@ -134,9 +134,9 @@ async def test_a_message_is_taken_behind_what_waits_to_be_stored(tmp_path: Path)
         assert session.blocked_by is None
 
 
-async def test_saving_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_saving_is_retried_automatically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "RETRY_S", 0.01)
-    async with talking(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("hello")
         await settled(session)
         fill_up(app)
@@ -149,8 +149,8 @@ async def test_saving_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pyte
         assert any(isinstance(event, Notice) and "Saving works again" in event.text for event in told)
 
 
-async def test_a_call_is_neither_approved_nor_denied_while_that_cannot_be_recorded(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (app, session, _):
+async def test_a_decision_that_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("run `touch one`")
         assert await settled(session) is TurnStatus.PAUSED
         (pending,) = session.pending
@@ -174,7 +174,7 @@ async def test_a_call_is_neither_approved_nor_denied_while_that_cannot_be_record
 
 async def test_a_permitted_call_does_not_run_before_its_intent_is_stored(tmp_path: Path) -> None:
     (tmp_path / "there.txt").write_text("x")
-    async with talking(tmp_path) as (app, session, _):
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("hello")
         await settled(session)
         shut(app)
@@ -193,7 +193,7 @@ async def test_a_permitted_call_does_not_run_before_its_intent_is_stored(tmp_pat
 async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with talking(tmp_path) as (app, session, _):
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("run `echo x >> one`")
         await settled(session)
         (pending,) = session.pending
@@ -219,8 +219,8 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
 async def with_an_unsaved_result(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[App, Session]]:
-    """A call has run, its result could not be stored, and the next one can be."""
-    async with talking(workspace) as (app, session, _):
+    """A call has run and its result could not be stored; the next step can be."""
+    async with demo_session(workspace) as (app, session, _):
         await session.submit("run `echo x >> one`")
         await settled(session)
         (pending,) = session.pending
@@ -241,7 +241,7 @@ def outcomes(app: App, session: Session) -> list[Outcome]:
     return [m.outcome for m in app.store.history(session.session_id) if isinstance(m, ToolMessage)]
 
 
-async def test_a_result_that_waits_is_stored_with_whatever_is_stored_next(
+async def test_an_unsaved_result_is_stored_before_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
@@ -251,21 +251,19 @@ async def test_a_result_that_waits_is_stored_with_whatever_is_stored_next(
         assert outcomes(app, session) == [Outcome.SUCCESS]
 
 
-async def test_a_result_that_waits_is_stored_before_another_process_gets_the_conversation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unsaved_result_is_stored_before_a_handover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
         await session._runner.quiesce()
         assert outcomes(app, session) == [Outcome.SUCCESS]
 
 
-async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again(
+async def test_any_other_storage_error_stops_the_turn_until_a_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(step: Step) -> None:
         raise StoreError("the store is broken")
 
-    async with talking(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("run `touch one`")
         await settled(session)
         (pending,) = session.pending
@@ -281,8 +279,8 @@ async def test_any_other_failure_to_store_stops_the_turn_until_it_is_tried_again
         assert session.pending == (pending,)
 
 
-async def test_a_first_message_that_cannot_be_stored_is_given_back_and_why_stays_on_the_screen(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (app, session, _):
+async def test_a_first_message_that_cannot_be_stored_is_refused_with_a_lasting_reason(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, _):
         shut(app)
         with pytest.raises(NotSavedError):
             await session.submit("hello")
@@ -294,8 +292,8 @@ async def test_a_first_message_that_cannot_be_stored_is_given_back_and_why_stays
         assert await settled(session) is TurnStatus.ANSWERED
 
 
-async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (app, session, _):
+async def test_a_role_switch_is_stored_after_the_steps_that_wait(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("hello")
         await settled(session)
         fill_up(app)
@@ -310,10 +308,10 @@ async def test_a_switch_of_role_is_stored_behind_what_waits(tmp_path: Path) -> N
 
 
 @pytest.mark.more
-async def test_what_is_stored_when_nobody_waits_for_it_any_more_is_not_stored_again(
+async def test_a_retry_after_a_cancelled_one_stores_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with talking(tmp_path) as (app, session, _):
+    async with demo_session(tmp_path) as (app, session, _):
         await session.submit("hello")
         await settled(session)
         fill_up(app)

@@ -1,4 +1,4 @@
-"""A conversation over a real store, the real built-in tools and the demo model: what it keeps and what it tells."""
+"""Sessions with a real store, the real tools and the demo model: queue, decisions, settings, changed registries."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from chatops.engine.effects import Step
 from chatops.engine.inputs import DecideCall
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
-from tests.runtime.talk import settled, talking, users
+from tests.runtime.demo_session import demo_session, settled, users
 from tests.support.waiting import until
 
 
@@ -23,8 +23,8 @@ async def heard(told: list[Event], words: str) -> None:
     await until(lambda: any(isinstance(event, Notice) and words in event.text for event in told))
 
 
-async def test_what_is_sent_while_a_call_waits_is_sent_after_it(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_a_message_sent_while_a_call_is_pending_is_queued(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         await session.submit("run `touch one`")
         assert await settled(session) is TurnStatus.PAUSED
         assert await session.submit("list .") is False
@@ -37,10 +37,10 @@ async def test_what_is_sent_while_a_call_waits_is_sent_after_it(tmp_path: Path) 
         assert (tmp_path / "one").exists()
 
 
-async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
+async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with talking(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("run `touch one`")
         await settled(session)
         await session.submit("and this")
@@ -58,11 +58,11 @@ async def test_a_kept_message_that_cannot_be_sent_is_kept_and_told(
         assert app.store.kept_texts(session.session_id) == ("and this",)
 
 
-async def test_an_answer_that_was_left_elsewhere_just_before_is_the_one_that_counts(
+async def test_a_decision_posted_just_before_is_the_one_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its door has said "Denied" by the time that the approval given here is to be stored."""
-    async with talking(tmp_path) as (app, session, told):
+    """The other process has reported "Denied" by the time that the approval given here is to be stored."""
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("run `touch one`")
         await settled(session)
         (pending,) = session.pending
@@ -88,8 +88,8 @@ async def test_an_answer_that_was_left_elsewhere_just_before_is_the_one_that_cou
         assert not [event.text for event in told if isinstance(event, Notice) and "Not saved" in event.text]
 
 
-async def test_a_tool_that_was_taken_away_stays_away(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_a_revoked_tool_stays_revoked(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         await session.submit("run `touch one`")
         await settled(session)
         await session.revoke_tool("shell_exec")
@@ -110,8 +110,8 @@ async def test_a_tool_that_was_taken_away_stays_away(tmp_path: Path) -> None:
         await app.aclose()
 
 
-async def test_another_persona_leaves_no_line_and_another_role_leaves_one(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_a_role_switch_leaves_a_divider_and_a_persona_does_not(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         await session.submit("list .")
         await settled(session)
         await session.set_persona("concise")
@@ -120,7 +120,7 @@ async def test_another_persona_leaves_no_line_and_another_role_leaves_one(tmp_pa
         assert session.snapshot().messages[-1].kind == "role_switch"
 
 
-async def test_after_a_failure_another_model_or_role_is_put_in_force_and_the_turn_can_still_be_tried_again(
+async def test_model_and_role_can_be_switched_before_retrying_a_failed_turn(
     tmp_path: Path,
 ) -> None:
     registry = tmp_path / "registry.json"
@@ -147,8 +147,8 @@ async def test_after_a_failure_another_model_or_role_is_put_in_force_and_the_tur
     assert said == tuple(stored)
 
 
-async def test_what_a_conversation_has_cost_is_the_same_number_after_a_restart(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_usage_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         for text in ("list .", "run `touch one`"):
             await session.submit(text)
             await settled(session)
@@ -174,8 +174,8 @@ async def test_what_a_conversation_has_cost_is_the_same_number_after_a_restart(t
         await app.aclose()
 
 
-async def test_a_grant_for_any_command_answers_nothing(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (_, session, _told):
+async def test_a_remembered_grant_without_a_pattern_answers_nothing(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _told):
         await session.submit("run `touch one` then run `touch two`")
         await settled(session)
         (pending,) = session.pending
@@ -185,13 +185,13 @@ async def test_a_grant_for_any_command_answers_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "two").exists()
 
 
-async def test_a_registry_that_changes_is_told_and_can_only_narrow_the_turn(tmp_path: Path, chatops_home: Path) -> None:
+async def test_a_changed_registry_is_reported_and_only_narrows_the_turn(tmp_path: Path, chatops_home: Path) -> None:
     registry = chatops_home / "config" / "model_registry.json"
     registry.parent.mkdir(mode=0o700)
     head = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "operator"}}, '
     roles = head.replace("{", "{{").replace("}", "}}") + '"roles": {{"coder": {{"tools": [{}]}}}}}}'
     registry.write_text(roles.format('"file_read", "shell_exec"'))
-    async with talking(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, told):
         await session.submit("run `touch one`")
         await settled(session)
         registry.write_text(roles.format('"file_read"'))
@@ -204,25 +204,25 @@ async def test_a_registry_that_changes_is_told_and_can_only_narrow_the_turn(tmp_
         assert not (tmp_path / "one").exists()
 
 
-async def test_a_change_that_another_thread_notices_is_told_where_the_conversation_lives(
+async def test_a_change_noticed_in_another_thread_is_applied_on_the_event_loop(
     tmp_path: Path, chatops_home: Path
 ) -> None:
     registry = chatops_home / "config" / "model_registry.json"
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "roles": {"coder": {"tools": [%s]}}}'
     registry.write_text(text % '"file_read", "file_list"')
-    async with talking(tmp_path) as (app, _, told):
+    async with demo_session(tmp_path) as (app, _, told):
         registry.write_text(text % '"file_read"')
         await asyncio.to_thread(app.grant_for, "coder")
         await heard(told, "− file_list")
 
 
-async def test_a_conversation_that_was_closed_takes_no_part_in_a_change(tmp_path: Path, chatops_home: Path) -> None:
+async def test_a_closed_session_ignores_a_changed_registry(tmp_path: Path, chatops_home: Path) -> None:
     registry = chatops_home / "config" / "model_registry.json"
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "operator"}}, %s}'
     registry.write_text(text % '"roles": {"coder": {"tools": ["file_read", "shell_exec"]}}')
-    async with talking(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, told):
         await session.submit("run `touch one`")
         await settled(session)
         left = session.state
@@ -235,14 +235,12 @@ async def test_a_conversation_that_was_closed_takes_no_part_in_a_change(tmp_path
         assert app.store.load_turn(left.turn_id).seq == left.seq
 
 
-async def test_a_registry_that_breaks_or_goes_is_told_and_nothing_gets_wider(
-    tmp_path: Path, chatops_home: Path
-) -> None:
+async def test_a_broken_or_missing_registry_is_reported_and_widens_nothing(tmp_path: Path, chatops_home: Path) -> None:
     registry = chatops_home / "config" / "model_registry.json"
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "user"}}, "roles": {"coder": {}}}'
     registry.write_text(text)
-    async with talking(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, told):
         before = [spec.name for spec in session.grant().tools]
         registry.write_text(text[:-20])
         session.snapshot()

@@ -1,5 +1,4 @@
-"""Right before a tool starts it is asked whose conversation it is: it starts only where that is known, and whoever
-waits for the call hears of it in any case."""
+"""Right before a tool starts, the lease is checked. The tool starts only if it is still held; the call always ends."""
 
 import asyncio
 from pathlib import Path
@@ -9,22 +8,22 @@ from chatops.domain.errors import StoreError
 from chatops.domain.events import ToolFinished, TurnStatus
 from chatops.domain.tools import Outcome
 from chatops.runtime.session import Session
-from tests.runtime.talk import settled, talking
+from tests.runtime.demo_session import demo_session, settled
 from tests.support.waiting import PATIENCE
 
 
 async def approve(session: Session) -> None:
-    """Say yes to the one call that waits."""
+    """Approve the pending call."""
     await session.settle()
     (pending,) = session.pending
     await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
 
 
-async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_model_is_told_so(tmp_path: Path) -> None:
+async def test_a_call_does_not_start_if_the_lease_cannot_be_read(tmp_path: Path) -> None:
     async def cannot_tell() -> bool:
         raise StoreError("The disk could not be read.")
 
-    async with talking(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, told):
         session._turns.performer._may_start = cannot_tell
         await session.submit("run `touch made.txt`")
         await approve(session)
@@ -36,7 +35,7 @@ async def test_a_call_does_not_start_where_the_store_cannot_be_asked_and_the_mod
         assert not (tmp_path / "made.txt").exists()
 
 
-async def test_a_turn_that_is_stopped_while_a_call_waits_for_its_start_is_over(tmp_path: Path) -> None:
+async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def never_answers() -> bool:
@@ -44,7 +43,7 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_its_start_is_over(t
         await asyncio.Event().wait()
         return True
 
-    async with talking(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, told):
         session._turns.performer._may_start = never_answers
         await session.submit("run `touch made.txt`")
         await approve(session)

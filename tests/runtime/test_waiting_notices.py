@@ -1,4 +1,4 @@
-"""What is said while a model does not answer, and afterwards."""
+"""Notices while a model does not answer, and their final texts."""
 
 import pytest
 
@@ -12,7 +12,7 @@ RETRYING = Retrying(reason="It is busy.", attempt=2, attempts=3, delay_s=8.0, le
 @pytest.mark.parametrize(
     ("delay_s", "lefts"), [(0.0, [0.0]), (0.4, [0.4]), (1.0, [1.0]), (1.5, [1.5, 1.0]), (4.0, [4.0, 3.0, 2.0, 1.0])]
 )
-def test_a_pause_is_told_whole_and_then_by_the_second(delay_s: float, lefts: list[float]) -> None:
+def test_a_retry_pause_counts_down_by_the_second(delay_s: float, lefts: list[float]) -> None:
     assert countdown(delay_s) == lefts
 
 
@@ -49,7 +49,7 @@ def test_a_pause_is_told_whole_and_then_by_the_second(delay_s: float, lefts: lis
         ),
     ],
 )
-def test_a_wait_is_told_as_it_is_and_as_it_was(
+def test_waiting_has_a_notice_and_a_final_text(
     event: Retrying | Waiting, now: str, afterwards: str, stopped: str
 ) -> None:
     assert (waiting_notice(event), waiting_over_notice(event), waiting_over_notice(event, stopped=True)) == (

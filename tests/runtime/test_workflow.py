@@ -1,4 +1,4 @@
-"""Runs of workflows over a real store, the real tools and a scripted server: one conversation, many turns."""
+"""Workflow runs with a real store, the real tools and a scripted server: one session, many turns."""
 
 import json
 import re
@@ -60,7 +60,7 @@ class Bench:
         self.told: list[Event] = []
 
     def permit(self, *tools: str) -> None:
-        """The tools of role coder from now on."""
+        """Set the tools of role coder."""
         self.file.write_text(registry(self.url, tools=list(tools)))
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ class Bench:
     async def run(
         self, spec: WorkflowSpec, query: str = "build it", *, attended: bool = False
     ) -> AsyncIterator[WorkflowRun]:
-        """A new run, gone on with until nothing happens."""
+        """Start a run and wait until it is idle."""
         async with self.app() as app:
             run = await app.new_run(spec, query, attended=attended)
             yield await self.settled(run)
@@ -87,7 +87,7 @@ class Bench:
             yield await self.settled(await app.open_run(run_id, attended=False))
 
     async def settled(self, run: WorkflowRun) -> WorkflowRun:
-        """A run that is gone on with until nothing happens."""
+        """Resume a run, wait until it is idle, and return it."""
         run.session.subscribe(lambda published: self.told.append(published.event))
         await run.resume()
         await run.settle()
@@ -123,7 +123,7 @@ async def decide(run: WorkflowRun, decision: Approved | Rejected) -> None:
     await run.settle()
 
 
-async def test_each_step_is_a_turn_that_sees_its_own_tools_and_what_earlier_steps_gave(tmp_path: Path) -> None:
+async def test_each_step_is_a_turn_with_its_own_tools_and_earlier_results(tmp_path: Path) -> None:
     spec = flow(step("find", tools=("file_read",)), step("make", role="reader", tools=None))
     async with bench(tmp_path, [answer("a db"), answer("made")]) as (at, server), at.run(spec, "a service") as run:
         assert result(run) is RunResult.ANSWERED
@@ -145,7 +145,7 @@ async def test_each_step_is_a_turn_that_sees_its_own_tools_and_what_earlier_step
         assert kinds[-1] == "WorkflowFinished"
 
 
-async def test_a_step_that_fails_is_tried_again_and_sees_its_first_attempt(tmp_path: Path) -> None:
+async def test_a_failed_step_is_retried_with_its_first_attempt_in_view(tmp_path: Path) -> None:
     replies = [gave_up("no key"), answer(1), answer(2)]
     async with bench(tmp_path, replies) as (at, server), at.run(flow(step("a"), step("b"))) as run:
         assert result(run) is RunResult.ANSWERED
@@ -162,7 +162,7 @@ async def test_a_step_that_fails_is_tried_again_and_sees_its_first_attempt(tmp_p
                 assert len(loaded.history) == (2 if record.attempt == 2 else 0)
 
 
-async def test_a_gated_call_pauses_the_run_and_another_process_goes_on_with_it(tmp_path: Path) -> None:
+async def test_a_gated_call_pauses_the_run_and_another_process_resumes_it(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)), step("b"))
     replies = [calls(call("shell_exec", command="touch made")), answer("made"), answer("done")]
     async with bench(tmp_path, replies) as (at, server):
@@ -180,7 +180,7 @@ async def test_a_gated_call_pauses_the_run_and_another_process_goes_on_with_it(t
         assert (at.workspace / "made").exists()
 
 
-async def test_a_call_that_was_taken_from_the_role_meanwhile_does_not_run_though_it_was_approved(
+async def test_an_approved_call_that_the_role_has_lost_does_not_run(
     tmp_path: Path,
 ) -> None:
     spec = flow(step("a", tools=("shell_exec",)))
@@ -197,8 +197,8 @@ async def test_a_call_that_was_taken_from_the_role_meanwhile_does_not_run_though
         assert server.requests[-1].tool_names == []
 
 
-async def test_the_tools_of_a_step_hold_when_the_run_is_taken_up_elsewhere(tmp_path: Path) -> None:
-    """The grant is computed anew with the step, and not as that of a chat in the same role."""
+async def test_a_resumed_run_keeps_the_tools_of_its_step(tmp_path: Path) -> None:
+    """The grant is computed again for the step, not for a chat in the same role."""
     spec = flow(step("a", tools=("shell_exec",)))
     replies = [
         calls(call("shell_exec", command="touch made")),
@@ -216,7 +216,7 @@ async def test_the_tools_of_a_step_hold_when_the_run_is_taken_up_elsewhere(tmp_p
         assert not (at.workspace / "x").exists()
 
 
-async def test_what_is_typed_into_a_run_is_sent_when_it_is_over_and_to_a_plain_chat(tmp_path: Path) -> None:
+async def test_messages_typed_during_a_run_are_sent_as_chat_after_it(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)), step("b"))
     replies = [calls(call("shell_exec", command="true")), answer(1), answer(2), says("You are welcome.")]
     async with bench(tmp_path, replies) as (at, server), at.run(spec, attended=True) as run:
@@ -233,7 +233,7 @@ async def test_what_is_typed_into_a_run_is_sent_when_it_is_over_and_to_a_plain_c
         assert [m["role"] for m in server.requests[-1].messages].count("user") == 3
 
 
-async def test_a_run_keeps_its_roles_models_and_persona_until_it_is_over(tmp_path: Path) -> None:
+async def test_settings_cannot_change_during_a_run(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)))
     async with (
         bench(tmp_path, [calls(call("shell_exec", command="true")), answer(1)]) as (at, _),
@@ -248,7 +248,7 @@ async def test_a_run_keeps_its_roles_models_and_persona_until_it_is_over(tmp_pat
         assert run.session.grant().role == "reader"
 
 
-async def test_a_review_lets_the_next_step_begin(tmp_path: Path) -> None:
+async def test_an_accepted_review_starts_the_next_step(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2), answer(3)]) as (at, server), at.run(spec) as run:
         asked = run.pending_review
@@ -279,7 +279,7 @@ async def test_a_step_that_failed_can_be_skipped_or_end_the_run(
 
 
 @pytest.mark.more
-async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_path: Path) -> None:
+async def test_posted_reviews_are_taken_while_the_run_is_open(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b", review=True))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
         word = ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal)
@@ -290,7 +290,7 @@ async def test_words_from_another_terminal_are_taken_while_the_run_is_open(tmp_p
         assert result(run) is RunResult.CANCELLED
 
 
-async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
+async def test_a_review_posted_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
         word = ReviewStep(step=0, attempt=1, review=Stop(), by=other.principal)
@@ -302,7 +302,7 @@ async def test_a_word_that_another_terminal_left_just_before_is_the_one_that_cou
 
 
 @pytest.mark.parametrize("here", ["review", "cancel"])
-async def test_a_word_that_another_terminal_leaves_in_the_same_moment_counts_if_it_was_first(
+async def test_of_two_simultaneous_reviews_the_first_one_counts(
     here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = flow(step("a", review=True), step("b"))
@@ -327,7 +327,7 @@ async def test_a_word_that_another_terminal_leaves_in_the_same_moment_counts_if_
         assert other.store.posted_words(run.run_id) == []
 
 
-async def test_a_word_that_was_left_while_nobody_drove_the_run_is_taken_first(tmp_path: Path) -> None:
+async def test_a_review_posted_while_no_process_owned_the_run_is_taken_first(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _):
         async with at.run(spec) as run:
@@ -338,7 +338,7 @@ async def test_a_word_that_was_left_while_nobody_drove_the_run_is_taken_first(tm
             assert result(run) is RunResult.ANSWERED
 
 
-async def test_cancelling_ends_the_turn_that_waits_for_a_person(tmp_path: Path) -> None:
+async def test_cancelling_a_run_ends_its_paused_turn(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)), step("b"))
     async with (
         bench(tmp_path, [calls(call("shell_exec", command="touch made"))]) as (at, _),
@@ -354,7 +354,7 @@ async def test_cancelling_ends_the_turn_that_waits_for_a_person(tmp_path: Path) 
             assert app.store.queue() == []
 
 
-async def test_cancelling_stops_the_model_that_is_being_asked(tmp_path: Path) -> None:
+async def test_cancelling_a_run_stops_its_model_call(tmp_path: Path) -> None:
     async with bench(tmp_path, [Completion(text="x", wait=Hang())]) as (at, server), at.app() as app:
         run = await app.new_run(flow(step("a")), "q", attended=False)
         await run.resume()
@@ -365,8 +365,8 @@ async def test_cancelling_stops_the_model_that_is_being_asked(tmp_path: Path) ->
         assert await server.requests[0].left()
 
 
-async def test_a_run_that_was_ended_while_its_turn_could_not_be_takes_no_further_step(tmp_path: Path) -> None:
-    """As after a kill between the two commits: the run is over, its turn still waits."""
+async def test_the_turn_of_an_ended_run_is_cancelled_on_resume(tmp_path: Path) -> None:
+    """As after a kill between the two commits: the run is over, its turn is still paused."""
     spec = flow(step("a", tools=("shell_exec",)))
     async with bench(tmp_path, [calls(call("shell_exec", command="touch made"))]) as (at, _):
         async with at.app() as app:
@@ -383,10 +383,10 @@ async def test_a_run_that_was_ended_while_its_turn_could_not_be_takes_no_further
 
 
 async def _nothing() -> None:
-    """What was killed before it could."""
+    """Do nothing, as if killed before that."""
 
 
-async def test_stopping_a_turn_asks_the_person_and_is_no_failed_attempt(tmp_path: Path) -> None:
+async def test_a_stopped_turn_asks_for_a_review_and_is_not_a_failed_attempt(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)))
     replies = [Completion(text="x", wait=Hang()), answer("done")]
     async with bench(tmp_path, replies) as (at, server), at.app() as app:
@@ -402,9 +402,7 @@ async def test_stopping_a_turn_asks_the_person_and_is_no_failed_attempt(tmp_path
 
 
 @pytest.mark.parametrize(("command", "ends"), [("test -e made", RunResult.FAILED), ("true", RunResult.ANSWERED)])
-async def test_the_command_of_a_gate_runs_through_the_gate_of_every_command(
-    tmp_path: Path, command: str, ends: RunResult
-) -> None:
+async def test_a_gates_command_needs_approval_like_any_command(tmp_path: Path, command: str, ends: RunResult) -> None:
     gate = CommandGate(name="exists", command=command)
     spec = flow(step("a", gates=(gate,), max_attempts=1))
     async with bench(tmp_path, [answer(1)]) as (at, server):
@@ -417,7 +415,7 @@ async def test_the_command_of_a_gate_runs_through_the_gate_of_every_command(
         assert server.requests[0].tool_names == []
 
 
-async def test_a_role_that_is_gone_stops_the_run_without_costing_an_attempt(tmp_path: Path) -> None:
+async def test_a_missing_role_blocks_the_run_without_using_an_attempt(tmp_path: Path) -> None:
     spec = flow(step("a", tools=("shell_exec",)), step("b", role="reader"))
     replies = [calls(call("shell_exec", command="true")), answer(1), answer(2)]
     async with bench(tmp_path, replies) as (at, _), at.run(spec) as run:
@@ -435,9 +433,7 @@ async def test_a_role_that_is_gone_stops_the_run_without_costing_an_attempt(tmp_
         assert [record.attempt for record in run.state.attempts] == [1, 1]
 
 
-async def test_a_runs_step_that_cannot_be_stored_changes_nothing_and_can_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_step_that_cannot_be_stored_can_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = flow(step("a", tools=("shell_exec",)), step("b"))
     replies = [calls(call("shell_exec", command="true")), answer(1), answer(2)]
     async with bench(tmp_path, replies) as (at, server), at.app() as app:
@@ -462,7 +458,7 @@ def _full(step: object) -> None:
     raise StoreError("the disk is full")
 
 
-async def test_a_run_opened_as_a_plain_conversation_begins_no_turn_of_its_own(tmp_path: Path) -> None:
+async def test_a_run_opened_as_a_session_starts_no_turn(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1)]) as (at, server):
         async with at.run(spec) as run:

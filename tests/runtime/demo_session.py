@@ -1,4 +1,4 @@
-"""A conversation in the process of the test, over a real store, with the real tools and the demo model."""
+"""Session in the test's process, with a real store, the real tools and the demo model."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from chatops.wiring.options import Options
 
 
 @asynccontextmanager
-async def talking(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, Session, list[Event]]]:
+async def demo_session(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, Session, list[Event]]]:
     app = App(Options(workspace=workspace, role=role))
     told: list[Event] = []
     session = await app.open_session(None, attended=True)
