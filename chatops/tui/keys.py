@@ -41,7 +41,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "/": "commands; Tab completes",
             "@": "complete a file of the workspace",
             "Esc": "stop the answer and hold the queue",
-            "R": "with no text: try again after an error",
+            "R": "with no text: retry after an error",
             "ctrl+d": "with no text: quit",
             "ctrl+_": "undo; ctrl+y redoes",
         },
@@ -93,7 +93,7 @@ KEYS: tuple[KeyHelp, ...] = (
         {
             "a": "accept the answer",
             "r": "try the step again; a refused answer with a reason",
-            "e": "try again, and say how",
+            "e": "try again with instructions",
             "s": "skip the step, where the workflow allows it",
             "X": "stop the run, for good",
         },

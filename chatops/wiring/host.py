@@ -329,7 +329,8 @@ def _session(info: SessionInfo, state: str) -> SessionRow:
 
 def _model(spec: ModelSpec) -> ModelRow:
     missing = f"Models of type {spec.type.value} are not in this version." if spec.type in MISSING_TYPES else ""
-    note = spec.model_name if spec.model_name and spec.model_name != spec.name else spec.type.value
+    served = spec.model_name if spec.model_name != spec.name else ""
+    note = f"{spec.type.value} {served}".rstrip()
     return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
 
 

@@ -109,7 +109,7 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
 ) -> None:
     with desk.open("--role", "coder") as before:
         begin(before, "report")
-        before.wait_for("Step tell waits for your review")
+        before.wait_for("Review step tell")
         before.kill9()
     with desk.open() as after:
         after.wait_for("1 run of a workflow waits for your word (report) – ctrl+g")
@@ -125,16 +125,16 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
 def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, server: FakeOpenAI) -> None:
     with desk.open("--role", "coder") as terminal:
         begin(terminal, "stage")
-        terminal.wait_for("e try again, and say how")
+        terminal.wait_for("e try again with instructions")
         assert FAILURE in terminal.text()
         terminal.press("escape")
-        terminal.wait_for("Step deploy has failed and waits for you – ctrl+g")
+        terminal.wait_for("Step deploy failed, decision pending – ctrl+g")
         terminal.press("ctrl+g")
-        terminal.wait_for("e try again, and say how")
+        terminal.wait_for("e try again with instructions")
         terminal.press("r")
         # The same again, for nothing has changed: the step asks anew.
         terminal.wait_for("attempt      2")
-        terminal.wait_for("e try again, and say how")
+        terminal.wait_for("e try again with instructions")
         terminal.press("e")
         terminal.wait_for("ctrl+s tries again")
         terminal.send("the key is 7")
@@ -180,9 +180,9 @@ def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(desk: 
         begin(terminal, "report")
         terminal.wait_for("a accept")
         terminal.press("escape")
-        terminal.wait_for("waits for your review – ctrl+g")
+        terminal.wait_for("to review – ctrl+g")
         terminal.press("ctrl+r")
-        terminal.wait_for("This is a run of workflow report")
+        terminal.wait_for("The steps of workflow report set role")
         terminal.say(f"/resume {before}")
         terminal.wait_for("hello there")
         terminal.wait_gone("Step 1: tell")

@@ -55,7 +55,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
 ) -> None:
     first = chat.terminal
     where = re.escape(f"(pid {first.pid} on {os.uname().nodename}, since ")
-    seen(second, rf"Open elsewhere {where}\d\d:\d\d\): you read along. F2 takes over. 1 approval pending")
+    seen(second, rf"Open elsewhere {where}\d\d:\d\d\): read-only here. F2 takes over. 1 approval pending")
     assert "shell_exec printf x" in flat(second.text())
     # It can send nothing, and keeps what was typed.
     second.say("and this")
@@ -87,9 +87,9 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     assert chat.desk.count == 1
     # Whoever has it may die: it can be had at once.
     second.kill9()
-    seen(first, "Open elsewhere no longer")
+    seen(first, "No longer open elsewhere")
     first.press("f2")
-    first.wait_gone("Open elsewhere")
+    first.wait_gone("No longer open elsewhere")
     first.press("ctrl+c")
     first.wait_gone("not yet sent")
     well(chat, first)
@@ -128,7 +128,7 @@ def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> 
     with chat.desk.open("-c") as second:
         second.wait_for("Open elsewhere")
         second.press("f2")
-        seen(second, f"pid {chat.terminal.pid} on .* hands over when what runs there is done")
+        seen(second, f"pid {chat.terminal.pid} on .* hands over when its running tool has finished")
         (chat.desk.workspace / "go").touch()
         second.wait_for("Understood.")
         second.wait_gone("hands over")
@@ -150,7 +150,7 @@ def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: Fau
         os.kill(first.pid, signal.SIGSTOP)
         try:
             second.press("f2")
-            seen(second, f"pid {first.pid} on .* does not answer. F2 takes over all the same")
+            seen(second, f"pid {first.pid} on .* does not answer. F2 takes over anyway")
             second.press("f2")
             second.wait_for("u tell the model it is unknown")
         finally:

@@ -101,7 +101,7 @@ async def _decide(context: Context, session_id: str) -> Replies:
 async def reload(context: Context, argument: str) -> Replies:
     """Apply a changed registry. The session shows what that changes."""
     await context.host.reload_registry()
-    return (Notify("The registry is in force as its file is now."),)
+    return (Notify("The registry file is now in force."),)
 
 
 async def take_over(context: Context, argument: str) -> Replies:
@@ -150,7 +150,7 @@ async def fork(context: Context, argument: str) -> Replies:
     """Continue in a copy of the session."""
     session_id = context.session.snapshot().session_id
     if not session_id:
-        return (Notify("There is nothing to copy yet: this conversation is empty."),)
+        return (Notify("There is nothing to copy yet: this session is empty."),)
     copied = Notify("This is a copy; the original stays as it was.")
     return (ShowSession(lambda: context.host.fork_session(session_id)), copied)
 
@@ -158,12 +158,12 @@ async def fork(context: Context, argument: str) -> Replies:
 async def retry(context: Context, argument: str) -> Replies:
     """Retry a failed turn. In a run, retry what could not be started or saved."""
     if context.run is not None and not context.run.over:
-        nothing = "Nothing of this run waits to be tried again. A step that has failed: ctrl+g"
+        nothing = "Nothing in this run can be retried. For a failed step press ctrl+g."
         return () if await context.run.retry() else (Notify(nothing),)
     return (
         ()
         if await context.session.owned("Nothing was retried").retry()
-        else (Notify("There is no failed turn to try again."),)
+        else (Notify("There is no failed turn to retry."),)
     )
 
 
@@ -185,7 +185,7 @@ async def export(context: Context, argument: str) -> Replies:
         return (Notify("/export knows md, html, jsonl and openai: /export md notes.md"),)
     session_id = context.session.snapshot().session_id
     if not session_id:
-        return (Notify("There is nothing to write yet: this conversation is empty."),)
+        return (Notify("There is nothing to write yet: this session is empty."),)
     where = await context.host.export_session(session_id, style=style, path=path.strip())
     return (Notify(f"Written to {where}."),)
 
@@ -225,12 +225,12 @@ async def permissions(context: Context, argument: str) -> Replies:
     rest = rest.strip()
     if verb == "deny":
         if session.grant().tool(rest) is None:
-            return (Notify(f"{rest or 'That'} is not on offer here. /tools shows what is."),)
+            return (Notify(f"{rest or 'That'} is not available here. /tools lists what is."),)
         await session.owned("Nothing was revoked").revoke_tool(rest)
-        return (Notify(f"{rest} is taken from this conversation, in every role."),)
+        return (Notify(f"{rest} is revoked for this session, in every role."),)
     if verb == "revoke":
         if not rest.isdigit():
-            return (Notify("Name it by its number in /permissions: /permissions revoke 2"),)
+            return (Notify("Give its number in /permissions: /permissions revoke 2"),)
         return (Notify(await context.host.revoke(session, number=int(rest))),)
     return await _text(context, "Permissions", topic="permissions", argument=argument)
 
@@ -272,9 +272,9 @@ def cost_text(session: "SessionView") -> str:
     snapshot = session.snapshot()
     usage = snapshot.usage
     if usage is None:
-        return "The server has not said how many tokens were used."
+        return "The server has not reported token usage."
     lines = [
-        "In this conversation",
+        "In this session",
         f"  input      {usage.input_tokens:>10,} tokens",
         *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
         f"  output     {usage.output_tokens:>10,} tokens",

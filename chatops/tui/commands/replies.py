@@ -46,7 +46,7 @@ class Context:
 
     def _opened(self) -> "tuple[SessionView, Host]":
         if self.opened is None:
-            raise ChatopsError("The conversation is still being opened.", advice="Try again in a moment.")
+            raise ChatopsError("The session is still being opened.", advice="Try again in a moment.")
         return self.opened
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
 
 VERBS = {
-    "run": "begin a workflow in a conversation of its own",
-    "show": "what a step of this run gave",
-    "resume": "go on with a run",
-    "cancel": "end this run",
+    "run": "start a workflow in a session of its own",
+    "show": "show the output of a step",
+    "resume": "resume a run",
+    "cancel": "cancel this run",
 }
-_NO_RUN = "This conversation is no run of a workflow. /workflow lists the workflows and the runs."
-_LED_ELSEWHERE = "This run is read along with here. F2 goes on with it in this window."
+_NO_RUN = "This session is not a workflow run. /workflow lists workflows and runs."
+_LED_ELSEWHERE = "This run is followed read-only. F2 takes it over."
 
 
 async def workflow(context: Context, argument: str) -> Replies:
@@ -66,7 +66,7 @@ def _offer(text: str, insert: str, note: str) -> Completion:
 async def _run(context: Context, rest: str) -> Replies:
     name, query = _split(rest)
     if not name or not query:
-        raise ConfigError("Name a workflow and say what you want of it: /workflow run NAME QUERY")
+        raise ConfigError("Name a workflow and what it should do: /workflow run NAME QUERY")
     before = context.session.snapshot().session_id
     warnings: list[str] = []
     try:
@@ -79,7 +79,7 @@ async def _run(context: Context, rest: str) -> Replies:
     async def opened() -> "SessionView":
         return session
 
-    kept = [Notify(f"The conversation before is kept: /resume {before}")] if before else []
+    kept = [Notify(f"The previous session is kept: /resume {before}")] if before else []
     return (*map(Notify, warnings), ShowSession(opened), *kept)
 
 
@@ -103,9 +103,7 @@ async def _resume(context: Context, rest: str) -> Replies:
     if not rest:
         unfinished = await host.runs()
         if not unfinished:
-            raise ConfigError(
-                "No run of this workspace has been left unfinished.", advice="/workflow lists the workflows."
-            )
+            raise ConfigError("This workspace has no unfinished run.", advice="/workflow lists the workflows.")
         rest = unfinished[0].id
     return (ShowSession(lambda: host.open_session(SessionId(rest))),)
 
@@ -117,7 +115,7 @@ async def _resume_open(run: "WorkflowRun") -> Replies:
         return ()
     if run.pending_review is not None or run.session.snapshot().pending:
         return (ScreenAction.DECIDE,)
-    return (Notify("It is under way."),)
+    return (Notify("The run is already in progress."),)
 
 
 async def _cancel(context: Context, rest: str) -> Replies:
@@ -128,7 +126,7 @@ async def _cancel(context: Context, rest: str) -> Replies:
         raise ConfigError(
             "/workflow cancel ends the run that is open.", advice=f"Open it first: /workflow resume {rest}"
         )
-    return () if await run.cancel() else (Notify("This run is over already."),)
+    return () if await run.cancel() else (Notify("This run has already ended."),)
 
 
 def _split(text: str) -> tuple[str, str]:

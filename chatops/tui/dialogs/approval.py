@@ -132,7 +132,7 @@ class ApprovalScreen(GuardedDialog):
         if self.can_draw and who:
             self.say(who)
         elif not self.can_draw and not self._calls.open:
-            self.say_anywhere(who or "Decided elsewhere: nothing waits here any more.")
+            self.say_anywhere(who or "Decided elsewhere: nothing is pending here.")
 
     def _go_on(self) -> None:
         """Show the next undecided call, or close the dialog if there is nothing left to do."""
@@ -181,7 +181,7 @@ class ApprovalScreen(GuardedDialog):
     def _answer(self, key: str) -> None:
         item = self._calls.current
         if item is None or not item.waits:
-            self.say("This call has its answer. Tab shows the next.")
+            self.say("This call is decided. Tab shows the next.")
         elif item.pending.denial is not None and key in _RUNNING:
             self.say(denial_sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
@@ -256,7 +256,7 @@ class ApprovalScreen(GuardedDialog):
         if item.pending.digest == asked.digest and item.mark is CallMark.SENDING:
             item.mark = mark_of(decision) if taken else CallMark.UNDECIDED
             if not taken:
-                self._note = "It no longer waits for that."
+                self._note = "The call no longer waits for this decision."
                 await self._was_second(item)
         if self.is_attached:
             self._refresh()
@@ -264,7 +264,7 @@ class ApprovalScreen(GuardedDialog):
     def _ask_rule(self, item: ListedCall) -> None:
         question = rule_question(item.pending)
         if question is None:
-            self.say("No rule for this one: its arguments hold invisible characters.")
+            self.say("No rule is possible: the arguments contain invisible characters.")
         else:
             self._question(item, question)
 

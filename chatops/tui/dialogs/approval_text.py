@@ -48,7 +48,7 @@ def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
 
 def _head(pending: PendingCall) -> Iterator[Row]:
     verb = "asked to run" if pending.in_doubt else "asks to run"
-    model = f"({line(pending.model)})" if pending.model else "(a gate of the workflow, no model)"
+    model = f"({line(pending.model)})" if pending.model else "(workflow gate, no model)"
     yield Row(text=f"{line(pending.role)} {model} {verb} {line(pending.call.name)}", tone="heading")
     if pending.in_doubt:
         yield Row(text=UNKNOWN, tone="caution")
@@ -97,8 +97,16 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
     if not pending.in_doubt and pending.denial is None:
-        granted = f"{line(_scope(pending))}  (this session, as {line(pending.role)})"
-        yield Row(label="s allows", text=granted, exact=True)
+        yield _grant(pending)
+
+
+def _grant(pending: PendingCall) -> Row:
+    """Return what `s` would remember, and for how long. Exact arguments are shown elsewhere already."""
+    pattern, tool = exact_grant(pending), pending.call.name
+    exactly = isinstance(pattern, ExactArguments)
+    allowed = f"{tool} with exactly these arguments" if exactly else show_rule(tool, pattern)
+    text = f"{line(allowed)}  (this session, as {line(pending.role)})"
+    return Row(label="s allows", text=text, exact=not exactly)
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:
@@ -202,13 +210,13 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     more = f"{left} more line{'s' if left != 1 else ''} below"
     deny = "d deny   D deny with a reason   Esc later"
     if item.pending.in_doubt and item.pending.denial is not None:
-        return "u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
+        return "u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
     if item.pending.denial is not None:
         rest = "   A approve the rest" if approvals.approvable() else ""
         return f"e edit   {deny}{rest}"
     if item.pending.in_doubt:
         again = "R run it again" if item.seen else f"R scrolls, {more}"
-        return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with words to the model   Esc later"
+        return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
@@ -231,14 +239,6 @@ def _short(item: ListedCall, left: int) -> str:
 def exact_grant(pending: PendingCall) -> ArgumentPattern:
     """Return the pattern that `s` remembers: this exact call and nothing wider."""
     return suggest_exact(pending.call.name, pending.facts)
-
-
-def _scope(pending: PendingCall) -> str:
-    """Return what `s` would remember, in rule syntax. Exact arguments are shown elsewhere already."""
-    pattern = exact_grant(pending)
-    if isinstance(pattern, ExactArguments):
-        return f"{pending.call.name} with exactly these arguments"
-    return show_rule(pending.call.name, pattern)
 
 
 def rule_question(pending: PendingCall) -> Question[Decision] | None:
@@ -292,7 +292,7 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
 
     return Question[Decision](
         f"Edit the arguments of {line(pending.call.name)}",
-        explain="They are checked anew, and you are asked again before anything runs.",
+        explain="They are checked, and you are asked again before anything runs.",
         text=_pretty(pending.facts.arguments),
         check=check,
         done="checks them",
@@ -304,8 +304,8 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
     """Return the question for the reason of a denial, which the model is given."""
     tool = line(pending.call.name)
     return Question[Decision](
-        f"Not {tool} again, its outcome is unknown" if pending.in_doubt else f"Deny {tool}",
-        explain="Tell the model why, or what to do instead. The turn goes on.",
+        f"Do not run {tool} again" if pending.in_doubt else f"Deny {tool}",
+        explain="Tell the model why, or what to do instead. The turn continues.",
         text="",
         check=lambda text: Rejected(reason=text.strip()),
         done="tells the model" if pending.in_doubt else "denies",

@@ -1,5 +1,6 @@
 """What the pickers offer: roles, models, personas, themes, sessions, and the steps of a run."""
 
+import textwrap
 from collections.abc import Sequence
 
 from chatops.domain.sanitize import sanitize
@@ -40,7 +41,7 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
 def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
     tools = ", ".join(row.tools) or "no tools"
     if row.name == current:
-        return f"in force: {tools}"
+        return f"current: {tools}"
     return f"{current} to {row.name}: {difference(now, row)}\nwould have: {tools}"
 
 
@@ -51,7 +52,7 @@ def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
 
 def model_choices(models: Sequence[ModelRow], *, current: str) -> list[Choice]:
     """Return the rows of `model_picker`. A model that is not available here is marked."""
-    by_role = Choice(key="", text="as the role says", find="role default", preview="Each role uses its own model.")
+    by_role = Choice(key="", text="chosen by the role", find="role default", preview="Each role uses its own model.")
     return [by_role, *(_model(row, current=current) for row in models)]
 
 
@@ -80,15 +81,15 @@ def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
                 (row.title or "(untitled)", 30),
                 (row.when, 15),
                 (f"{row.messages} message{'s' if row.messages != 1 else ''}", 12),
-                (f"{row.pending} waiting" if row.pending else "unfinished" if row.state else "", 10),
+                (f"{row.pending} pending" if row.pending else "unfinished" if row.state else "", 10),
             ),
-            find=f"{row.title} {row.id} {'waiting' if row.pending else ''} {row.state} {row.run}",
+            find=f"{row.title} {row.id} {'pending' if row.pending else ''} {row.state} {row.run}",
             preview=_session_preview(row, current=row.id == current),
             current=row.id == current,
         )
         for row in sessions
     ]
-    return Picker("Conversations", choices=choices, empty="No conversation matches.")
+    return Picker("Sessions", choices=choices, empty="No session matches.")
 
 
 def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
@@ -122,13 +123,13 @@ def step_picker(view: RunView) -> Picker:
             key=str(one.number - 1),
             text=columns((str(one.number), 2), (one.name, 16), (one.word or one.mark.value, 13), (_cost(one), 24)),
             find=one.name,
-            preview=" ".join(one.detail.split())[:_LONGEST_PREVIEW] or _checks(one),
+            preview=textwrap.shorten(one.detail, _LONGEST_PREVIEW, placeholder=" …") or _checks(one),
             current=one.number - 1 == view.at,
         )
         for one in view.steps
     ]
     title = f"Steps of {sanitize(view.workflow, newlines=False)}"
-    return Picker(title, choices=choices, hint="shows what it gave", empty="No step.")
+    return Picker(title, choices=choices, hint="shows its output", empty="No step.")
 
 
 def _cost(step: StepView) -> str:

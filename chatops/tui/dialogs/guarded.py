@@ -232,7 +232,7 @@ class GuardedDialog(Modal[None]):
         self._take_back()
         self._composer.insert_paste(event.text)
         self._typing = True
-        self._note = "Pasted into the message."
+        self._note = "Pasted into the message field."
         self.arm()
         self.show_frame()
 
@@ -244,7 +244,7 @@ class GuardedDialog(Modal[None]):
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
         if character and self._typing:
             self._composer.append_typed(character)
-            self._note = "You were typing: it is in the message. The keys here act after a pause."
+            self._note = "You were typing: the text is in the message field. Keys act here after a pause."
         self.arm_again()
 
     def arm_again(self) -> None:

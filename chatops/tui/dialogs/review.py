@@ -53,7 +53,7 @@ class ReviewScreen(GuardedDialog):
         if self.can_draw and self._run.pending_review != self._wanted:
             if not self._sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
-                text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run goes on."
+                text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run continues."
                 self.app.notify(sanitize(text), markup=False)
             self.finish()
 
@@ -119,7 +119,7 @@ class ReviewScreen(GuardedDialog):
             return
         if self._run.pending_review == wanted and not taken:
             self._sending = False
-            self.say_anywhere("The run does not take that now.")
+            self.say_anywhere("The run cannot take this decision now.")
             return
         self.follow()
 

@@ -22,7 +22,7 @@ def review_title(run: WorkflowState, wanted: AwaitingReview) -> str:
     name = line(run.spec.step(wanted.step).name)
     match wanted.reason:
         case ReviewReason.REVIEW:
-            return f"Step {name} waits for your review"
+            return f"Review step {name}"
         case ReviewReason.FAILED:
             return f"Step {name} has failed"
         case ReviewReason.STOPPED:
@@ -42,7 +42,7 @@ def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow
     if narrow:
         return f"r e {'s ' if skips else ''}X Esc"
     skip = "   s skip this step" if skips else ""
-    return f"r try again   e try again, and say how{skip}\nX stop the run   Esc later"
+    return f"r try again   e try again with instructions{skip}\nX stop the run   Esc later"
 
 
 def may_skip(run: WorkflowState, wanted: AwaitingReview) -> bool:
@@ -56,8 +56,8 @@ def words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Revie
     if wanted.reason is ReviewReason.REVIEW:
         title, explain = f"Try step {name} again", "Say what is missing or wrong. The model sees its answer and this."
     else:
-        title = f"Try step {name} again, and say how"
-        explain = "Say what it should know or do otherwise. It is told with the request and why it has failed."
+        title = f"Try step {name} again with instructions"
+        explain = "Say what the model should know or do differently. It also gets the request and why the step failed."
     return Question[Review](
         title,
         explain=explain,
@@ -92,7 +92,7 @@ def _before(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
         earlier = earlier[:-1]
     if earlier:
         yield Row()
-        yield Row(text="Before that", tone="heading")
+        yield Row(text="Earlier attempts", tone="heading")
     for text in earlier:
         yield Row(text=line(text), tone="quiet")
 

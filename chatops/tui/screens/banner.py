@@ -32,13 +32,13 @@ def review_waits(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
     name = sanitize(spec.step(wanted.step).name, newlines=False)
     match wanted.reason:
         case ReviewReason.REVIEW:
-            return f"Step {name} waits for your review – ctrl+g", "waiting"
+            return f"Step {name} to review – ctrl+g", "waiting"
         case ReviewReason.FAILED:
-            return f"Step {name} has failed and waits for you – ctrl+g", "waiting"
+            return f"Step {name} failed, decision pending – ctrl+g", "waiting"
         case ReviewReason.STOPPED:
-            return f"Step {name} was stopped and waits for you – ctrl+g", "waiting"
+            return f"Step {name} stopped, decision pending – ctrl+g", "waiting"
         case ReviewReason.UNANSWERED:
-            return f"Step {name} waits: no model could be asked – ctrl+g", "waiting"
+            return f"Step {name}: no model could be asked, decision pending – ctrl+g", "waiting"
 
 
 def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> BannerText:
@@ -50,7 +50,7 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
 
     text, tone = _owner(reader)
     if reader.run is not None and isinstance(reader.run.phase, AwaitingReview):
-        text, tone = f"{text}\nA step waits for a review there.", "waiting"
+        text, tone = f"{text}\nA step needs a review there.", "waiting"
     return (f"{text}\n{calls_waiting(pending)[0]}", "waiting") if pending else (text, tone)
 
 
@@ -59,32 +59,31 @@ def _owner(reader: "SessionFollower") -> BannerText:
 
     hold = reader.hold
     if hold is None:
-        return "Open elsewhere no longer. You read along: F2 goes on with it here.", "waiting"
+        return "No longer open elsewhere. Press F2 to take over.", "waiting"
     who = sanitize(f"pid {hold.holder.pid} on {hold.holder.host}", newlines=False)
     match reader.request_state:
         case RequestState.HELD:
-            return f"Open elsewhere ({who}, since {reader.since()}): you read along. F2 takes over.", "quiet"
+            return f"Open elsewhere ({who}, since {reader.since()}): read-only here. F2 takes over.", "quiet"
         case RequestState.REQUESTED:
             return f"Asked {who} to hand over …", "quiet"
         case RequestState.ACCEPTED:
             return (
-                f"{who} hands over when what runs there is done. F2 stops it now; whether it took effect is "
-                "unknown then.",
+                f"{who} hands over when its running tool has finished. F2 stops the tool now; its outcome is then "
+                "unknown.",
                 "waiting",
             )
         case RequestState.UNANSWERED:
             return (
-                f"{who} does not answer. F2 takes over all the same; if a tool runs there, nobody knows then "
-                "whether it took effect.",
+                f"{who} does not answer. F2 takes over anyway; the outcome of a tool that runs there is then unknown.",
                 "waiting",
             )
         case _:
-            return "Going on here …", "quiet"
+            return "Opening the session here …", "quiet"
 
 
 def greeting(snapshot: "Snapshot") -> BannerText:
     """Return the text for an empty session: what to do, and how to get help and quit."""
-    asks = "Ask for something in this folder; what could change anything asks you first."
+    asks = "Ask for something in this folder; calls that could change anything ask first."
     if snapshot.is_demo:
         asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   search TEXT"
     return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"

@@ -73,7 +73,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "roles", "role", id="role"),
-        Binding("ctrl+g", "pending", "waiting calls", id="pending"),
+        Binding("ctrl+g", "pending", "pending approvals", id="pending"),
         Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
         Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
         Binding("f1", "help", "help", id="help"),
@@ -121,7 +121,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
-        self.query_one(StatusLine).say("opening the conversation")
+        self.query_one(StatusLine).say("opening the session")
 
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
@@ -204,7 +204,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
         self._failed = True
         self.query_one(Banner).show(sentence(error), tone="error")
-        self.query_one(StatusLine).say("no conversation, ctrl+q quits")
+        self.query_one(StatusLine).say("no session, ctrl+q quits")
         self._sending.return_all()
         self._list_sent()
 
@@ -233,7 +233,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if self._shown.follower is not None:
             self._start(self._shown.follower.take_over, group="take over", exclusive=True)
         else:
-            self.say("This conversation is open here already.")
+            self.say("This session is already open here.")
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
@@ -301,7 +301,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Submit a message or a slash command. Before a session is open, keep it until then."""
         message.stop()
         if self._failed:
-            self.say("There is no conversation to send it to. ctrl+q quits; the message says why.")
+            self.say("No session is open, so nothing was sent. ctrl+q quits.")
             self._sending.give_back(message.text)
         elif self._sending.accepts():
             self._start(self._submit(message.text), group="submit")
@@ -487,6 +487,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if not self.opened or self._switcher.changing:
             self._pending_asked = True
         elif self._dialogs.waits_here:
+            self._start(self._mention_pending_elsewhere, group="sessions", exclusive=True)
             self.open_pending()
         else:
             self._start(self._open_pending_elsewhere, group="sessions", exclusive=True)
@@ -501,6 +502,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Open the dialog for what needs the user's decision. At most one dialog is open."""
         if refused := self._dialogs.open():
             self.say(refused)
+
+    async def _mention_pending_elsewhere(self) -> None:
+        context = self.context
+        rows = await context.host.pending()
+        if others := sum(1 for row in rows if row.id != context.session.session_id):
+            self.say(f"{others} more session{'s' if others > 1 else ''} with something pending: /pending")
 
     async def _open_pending_elsewhere(self) -> None:
         """Go to the session of this workspace that has something to decide."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.5
 """Seconds without a key before a dialog may open by itself."""
-_NOTHING_WHILE_FOLLOWING = "Nothing waits that can be answered here: you read along. F2 goes on with it here."
+_NOTHING_WHILE_FOLLOWING = "Nothing can be decided here: the session is read-only. F2 takes it over."
 
 
 class DecisionDialogs:

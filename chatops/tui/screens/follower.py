@@ -51,7 +51,7 @@ class FollowerPresenter:
         run = self.reader.run
         assert run is not None
         left = self.reader.hold is None and not isinstance(run.phase, RunFinished)
-        trouble = "It is open nowhere: F2 goes on with it here." if left else ""
+        trouble = "No process has it open. F2 takes it over." if left else ""
         return RunState(run=run, turn=self.reader.state, trouble=trouble)
 
     async def show(self) -> None:

@@ -160,7 +160,7 @@ class OwnRunPresenter(RunPresenter):
         Until the run is resumed, a decision would be judged by rights that are not loaded yet.
         """
         if not self._resumed:
-            return "The run is being taken up."
+            return "The run is being resumed."
         trouble = self.run.blocked_by
         return f"{trouble} {trouble.advice} Press R to try again." if trouble is not None else ""
 
@@ -169,8 +169,8 @@ class OwnRunPresenter(RunPresenter):
         if self.run.over:
             return ""
         return (
-            f"This is a run of workflow {self.run.state.spec.name}: its steps say role, model and persona until it "
-            "is over. Go on when it has ended, or end it: /workflow cancel"
+            f"The steps of workflow {self.run.state.spec.name} set role, model and persona until the run ends. "
+            "To end it: /workflow cancel"
         )
 
     async def leave(self) -> None:

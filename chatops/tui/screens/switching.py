@@ -148,6 +148,8 @@ class SessionSwitcher:
         except ChatopsError:
             follower.opening_failed()
             raise
+        # Notices such as "The message was not sent" are about the session as it was followed.
+        self._screen.app.clear_notifications()
 
     async def close(self) -> None:
         """Store the draft and close the session."""

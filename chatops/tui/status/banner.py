@@ -14,6 +14,8 @@ from chatops.tui.textual_internals import refresh_notices
 BannerTone = Literal["waiting", "error", "quiet"]
 MOST_LINES = 3
 """Maximum number of messages shown with a line each."""
+MOST_NOTICE_LINES = 6
+"""Maximum lines of notices, as in ``app.tcss``."""
 _MOST = 200
 """Characters of a message that are shown, enough to recognise it."""
 
@@ -41,14 +43,31 @@ class Banner(_Lines):
 class Notices(_Lines):
     """Notices, newest last."""
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[str] = []
+
     def show(self, notices: Sequence[Notification]) -> None:
         """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
-        self.update(Content("\n".join(sanitize(notice.message) for notice in notices)))
+        self._lines = [line for notice in notices for line in sanitize(notice.message).split("\n")]
+        self._draw()
         if notices:
             left = min(notice.time_left for notice in notices)
             self.set_timer(max(left, 0.0) + 0.01, lambda: refresh_notices(self.app))
+
+    def on_resize(self) -> None:
+        """Wrap the notices for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        """Show as many lines as there is room for, the last one with a mark if there are more."""
+        width = max(1, self.app.size.width - 2)
+        lines = [part for line in self._lines for part in Content(line).wrap(width)]
+        if len(lines) > MOST_NOTICE_LINES:
+            lines[MOST_NOTICE_LINES - 1 :] = [lines[MOST_NOTICE_LINES - 1].truncate(width - 2) + " …"]
+        self.update(Content("\n").join(lines))
 
 
 class QueuedMessages(_Lines):

@@ -49,10 +49,10 @@ def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
                 "",
             ]
     if not workflows:
-        lines += ["There is none. One is defined under workflows in the registry, or as a file beside it.", ""]
-    lines += ["Runs here that have not ended"]
+        lines += ["None is defined. Define one under workflows in the registry, or as a file beside it.", ""]
+    lines += ["Unfinished runs"]
     lines += [f"  {row.id}   {row.standing}, {row.when}\n    {row.title}" for row in runs] or ["  none"]
-    lines += ["", f"{USAGE} begins one. /workflow resume ID goes on with one."]
+    lines += ["", f"{USAGE} starts one. /workflow resume ID resumes one."]
     return "\n".join(lines)
 
 
@@ -80,7 +80,7 @@ def _facts(spec: StepSpec) -> Iterator[str]:
         ("tools", "all of the role" if spec.tools is None else ", ".join(spec.tools) or "none"),
         ("has to pass", ", ".join(dict.fromkeys(one.tool for one in spec.validations))),
         ("gates", ", ".join(f"{one.name} ({_tested(one)})" for one in spec.gates)),
-        ("review", "a person accepts the answer" if spec.review else ""),
+        ("review", "the user accepts the answer" if spec.review else ""),
     ]
     return (f"{label + ':':<13}{text}" for label, text in facts if text)
 

@@ -142,7 +142,7 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
         for index in range(len(run.spec.steps))
     )
     if trouble and not isinstance(phase, RunFinished):
-        at = CurrentStep(mark=StepMark.FAILED, word="does not go on", working=False)
+        at = CurrentStep(mark=StepMark.FAILED, word="blocked", working=False)
     return RunView(
         workflow=run.spec.name,
         word=at.word or at.mark.value,

@@ -422,7 +422,7 @@ async def test_an_answer_that_comes_too_late_is_said_to() -> None:
         await asked(running, pending_call())
         running.session.stale = True
         await running.press("a")
-        assert "no longer waits for that" in running.text
+        assert "no longer waits for this decision" in running.text
         assert running.dialog_is_open
 
 

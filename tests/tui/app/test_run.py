@@ -292,7 +292,7 @@ async def test_later_leaves_it_waiting_with_a_banner_and_ctrl_g_brings_it_back()
     async with on_stage(run, to_review) as running:
         await running.press("escape")
         assert not asks(running)
-        assert "Step report waits for your review – ctrl+g" in running.text
+        assert "Step report to review – ctrl+g" in running.text
         await worked(running, 5)
         assert not asks(running), "it does not open again by itself"
         await running.press("ctrl+g")
@@ -408,7 +408,7 @@ async def test_what_keeps_the_run_from_going_on_is_shown_and_r_tries_again() -> 
     async with on_stage(run, discovered) as running:
         run.stuck = ConfigError("There is no role coder.", advice="Roles: reader.")
         await worked(running, 0)
-        assert "does not go on" in running.text
+        assert "blocked" in running.text
         assert "There is no role coder. Roles: reader. Press R to try again." in running.text
         assert not panel(running).ticking
         await running.press("R")
@@ -431,12 +431,12 @@ async def test_nobody_is_asked_before_the_run_is_taken_up_nor_while_something_ke
         await running.app._press_keys(["ctrl+g"])
         await running.pilot.pause()
         assert not running.dialog_is_open
-        assert "The run is being taken up." in running.text
+        assert "The run is being resumed." in running.text
         run.stuck = ConfigError("There is no role coder.", advice="Roles: reader.")
         run.until.set()
         await running.settle()
         assert not running.dialog_is_open, "approved now, the call would be judged by rights that are not there"
-        assert "does not go on" in running.text
+        assert "blocked" in running.text
         await running.press("ctrl+g")
         assert not running.dialog_is_open
         await running.press("R")
@@ -498,7 +498,7 @@ async def test_workflow_resume_opens_the_run_that_was_left_last() -> None:
         await send(running, "/workflow resume")
         assert run.gone_on == 1
         await send(running, "/workflow resume")
-        assert "It is under way." in running.text
+        assert "The run is already in progress." in running.text
 
 
 @pytest.mark.more
@@ -518,7 +518,7 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
         assert "Run ended: cancelled." in running.text
         assert not panel(running).ticking
         await send(running, "/workflow cancel")
-        assert "This run is over already." in running.text
+        assert "This run has already ended." in running.text
 
 
 @pytest.mark.some(1)
@@ -528,8 +528,8 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
         ("/workflow run", "/workflow run NAME QUERY"),
         ("/workflow run assembly", "/workflow run NAME QUERY"),
         ("/workflow dance", "/workflow knows run, show, resume, cancel"),
-        ("/workflow show 1", "This conversation is no run"),
-        ("/workflow cancel", "This conversation is no run"),
+        ("/workflow show 1", "This session is not a workflow run"),
+        ("/workflow cancel", "This session is not a workflow run"),
         ("/workflow resume", "No run of this workspace has been left"),
         ("/workflow resume nobody", "There is no session nobody"),
     ],
@@ -597,7 +597,7 @@ async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered
         await running.press("escape")
         await running.type_fast(*"/workflow cancel")
         await running.press("enter")
-        assert "This conversation is no run" in running.text
+        assert "This session is not a workflow run" in running.text
 
 
 @pytest.mark.more

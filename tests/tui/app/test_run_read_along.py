@@ -122,7 +122,7 @@ async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
         await running.press("escape")
         running.app.chat.run_command("/workflow cancel")
         await running.settle()
-        assert "This run is read along with" in running.text
+        assert "This run is followed read-only" in running.text
         await running.press("ctrl+g", "a", "t", "s", "x")
         assert reader.led.said == []
         assert reader.led.gone_on == 0
@@ -137,7 +137,7 @@ async def test_a_run_that_nobody_leads_any_more_does_not_seem_to_work() -> None:
         reader.looks()
         await running.settle()
         assert not shown.ticking
-        assert "does not go on" in running.text
+        assert "blocked" in running.text
 
 
 async def test_leaving_takes_the_panel_away() -> None:

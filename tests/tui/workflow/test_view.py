@@ -198,8 +198,8 @@ def test_a_run_that_is_over_is_at_no_step() -> None:
 
 def test_trouble_is_shown_and_no_time_passes() -> None:
     view = seen(three(), trouble="There is no role coder.")
-    assert (view.word, view.working, view.trouble) == ("does not go on", False, "There is no role coder.")
-    assert seen(accepted_up_to_the_gate(), trouble="There is no role coder.").word == "does not go on"
+    assert (view.word, view.working, view.trouble) == ("blocked", False, "There is no role coder.")
+    assert seen(accepted_up_to_the_gate(), trouble="There is no role coder.").word == "blocked"
     over = three()
     over.cancels()
     assert seen(over, trouble="There is no role coder.").word == "cancelled"
