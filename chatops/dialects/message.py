@@ -96,17 +96,17 @@ class ReadingBuilder:
 
     def reclassify(self, text: str) -> None:
         """Turn the content that is not fixed, and all calls, into thought; `text` is the text as it was written."""
-        kept = self._content[: self._fixed]
-        if len(self._content) > self._fixed:
-            self._made.append(ReclassifiedSegment(text=text, content="".join(kept)))
+        removed = sum(map(len, self._content[self._fixed :]))
+        if removed:
+            del self._content[self._fixed :]
+            self.length -= removed
+            self._made.append(ReclassifiedSegment(text=text, removed=removed))
             self._reasoning.append(text)
         else:
             self.add_reasoning(text)
-        self._content = kept
-        self.length = sum(map(len, kept))
         self._entries = []
         self._lead = ""
-        self.has_content = bool(kept)
+        self.has_content = bool(self._content)
         self.removed = True
 
     def add_calls(self, found: CallBlock, text: str, base: int) -> None:

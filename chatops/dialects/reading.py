@@ -90,12 +90,12 @@ class ReasoningSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclassifiedSegment:
-    """Content so far was thought: a closing tag came whose opening tag was in the prompt."""
+    """The end of the content so far was thought: a closing tag came whose opening tag was in the prompt."""
 
     text: str
     """The thought as it was written."""
-    content: str = ""
-    """What stays of the content so far: what came before an earlier thought."""
+    removed: int
+    """Length of that end in characters. Content before an earlier thought stays."""
 
 
 Segment = ContentSegment | ReasoningSegment | ReclassifiedSegment

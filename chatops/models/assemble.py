@@ -268,13 +268,21 @@ class Assembler:
                 case ReasoningSegment(text=text):
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
-                case ReclassifiedSegment(text=text, content=content):
+                case ReclassifiedSegment(text=text, removed=removed):
                     # Prose that was already shown is corrected when the reply ends.
-                    self._text = [content] if content else []
+                    self._take_back(removed)
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case _:
                     assert_never(segment)
+
+    def _take_back(self, count: int) -> None:
+        """Remove the last `count` characters of the text."""
+        while count > 0 and self._text:
+            last = self._text.pop()
+            if len(last) > count:
+                self._text.append(last[:-count])
+            count -= len(last)
 
     def _add_text(self, text: str) -> None:
         if text:

@@ -106,6 +106,7 @@ UNITS: list[tuple[str, str]] = [
     ("", "get_weather"),
     ("", "<|im_start|>user\nx"),
     ("", "<tool_response>"),
+    ("x<think>t</think>" * 2_000, "y</think>"),
     ("", "<!--"),
     ("", "[result 0123456789abcdef of "),
 ]

@@ -44,7 +44,7 @@ def put_together(pieces: Sequence[Segment]) -> tuple[str, str]:
         elif isinstance(piece, ReasoningSegment):
             reasoning += piece.text
         else:
-            content, reasoning = "", reasoning + piece.text
+            content, reasoning = content[: len(content) - piece.removed], reasoning + piece.text
     return content, reasoning
 
 

@@ -102,7 +102,7 @@ class TestThought:
         assert [*pieces, *last] == [
             ContentSegment(text="I could look."),
             ContentSegment(text="\n"),
-            ReclassifiedSegment(text="I could look.\n"),
+            ReclassifiedSegment(text="I could look.\n", removed=14),
             ContentSegment(text="It is"),
             ContentSegment(text=" so."),
         ]
@@ -116,7 +116,7 @@ class TestThought:
         pieces = [piece for character in text for piece in reader.feed(character)]
         last, whole = reader.close()
         assert whole == reading
-        assert ReclassifiedSegment(text="\nThree.\n", content="One.\n") in [*pieces, *last]
+        assert ReclassifiedSegment(text="\nThree.\n", removed=8) in [*pieces, *last]
 
     def test_a_message_that_begins_with_a_call_did_not_think_before_it(self) -> None:
         reading = read_calls(f"{GOOD}\n</think>\nDone.", TOOLS)
