@@ -30,7 +30,11 @@ def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
     except ValueError:
         return (key,)
     fields = [*parse_qsl(parts.query), *spec.headers]
-    held = [unquote(parts.password or ""), *(value for name, value in fields if _SECRET_NAME.search(name))]
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    held = [password, *(value for name, value in fields if _SECRET_NAME.search(name))]
+    if not password or _is_distinctive(user):
+        # https://TOKEN@host and https://TOKEN:x-oauth-basic@host: the user name is the secret.
+        held.append(user)
     return tuple(dict.fromkeys([key, *held]))
 
 

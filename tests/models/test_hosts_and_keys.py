@@ -205,6 +205,14 @@ async def test_credentials_in_the_address_and_in_headers_are_hidden() -> None:
     assert not any(secret in f"{failure} {answer.failure}" for secret in held[:2])
 
 
+@pytest.mark.parametrize("user", ["token-as-user-1", "token-as-user-1:x-oauth-basic"])
+async def test_a_token_in_place_of_the_user_name_is_hidden(user: str) -> None:
+    async with FakeOpenAI(lambda _: error(400, "bad token-as-user-1")) as server:
+        failure = (await ask(server, api_url=server.url.replace("://", f"://{user}@"))).failure
+    assert "[key]" in failure.message
+    assert "token-as-user-1" not in str(failure)
+
+
 async def test_a_word_that_stands_for_no_key_may_be_said() -> None:
     async with FakeOpenAI(lambda _: says("Run ollama serve.")) as server:
         assert (await ask(server, key=KeySource(literal="ollama"))).text == "Run ollama serve."
