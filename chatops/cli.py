@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 ERROR, USAGE, INTERRUPTED = 1, 2, 130
 
 NO_TERMINAL = (
-    "chatops: the chat needs a terminal, and this is none.\n"
-    'For one answer without it: chatops -p "PROMPT"   (the prompt may also come from standard input with -p)\n'
+    "chatops: the chat needs a terminal.\n"
+    'In scripts: chatops -p "PROMPT"   (the prompt may also come from standard input)\n'
     "chatops --help shows the rest.\n"
 )
 
@@ -109,7 +109,7 @@ def _explain(error: ChatopsError, arguments: "Namespace") -> int:
     elif isinstance(error, SessionHeldError):
         advice = advice or "Use it there, or close it there first."
     elif isinstance(error, ConflictError):
-        advice = advice or f"Another window went on with it; look with: chatops sessions show {session}".rstrip()
+        advice = advice or f"Another window has continued it. To see: chatops sessions show {session}".rstrip()
     _screen().say(f"chatops: {error}\n" + (f"{advice}\n" if advice else ""))
     return USAGE if isinstance(error, ConfigError) else ERROR
 
@@ -128,8 +128,8 @@ def _our_fault(error: Exception) -> int:
 
     text = sanitize(f"{type(error).__name__}: {error}", newlines=False)
     _screen().say(
-        f"chatops: something went wrong that should not: {text}\n"
-        "Nothing stored is lost. Run it again with CHATOPS_DEBUG=1 for the details of a bug report."
+        f"chatops: unexpected error: {text}\n"
+        "Nothing stored is lost. For a bug report, run it again with CHATOPS_DEBUG=1."
     )
     return ERROR
 

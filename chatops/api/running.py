@@ -27,6 +27,7 @@ from chatops.engine.workflow.state import (
     RunResult,
     WorkflowState,
 )
+from chatops.headless.run import NO_USER
 from chatops.policy.registry import RoleSpec
 from chatops.policy.workflow import StepSpec
 from chatops.policy.workflow_definition import Definition
@@ -41,7 +42,6 @@ ROLE = RoleSpec(name="python")
 """The role of a run that names none. It lists no tools, so that each step's own list is what narrows."""
 
 ACCEPTED = "accepted"
-NOBODY = "nobody is there to approve it"
 REFUSED = "the program that runs this workflow does not permit it"
 
 OnApproval = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
@@ -67,7 +67,7 @@ async def resume(assembled: Assembled, session_id: str, *, options: Options, on_
         if run.state.spec.name != assembled.spec.name:
             raise ConfigError(
                 f"{session_id} is a run of workflow {run.state.spec.name}, not of {assembled.spec.name}.",
-                advice=f"Resume it with the workflow it belongs to, or: chatops workflow resume {session_id}",
+                advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
             )
         return await _driven(run, assembled, on_approval)
 
@@ -121,7 +121,7 @@ async def _decision(pending: PendingCall, on_approval: OnApproval) -> Decision |
     if on_approval == "pause":
         return None
     if on_approval == "deny":
-        return Rejected(reason=NOBODY)
+        return Rejected(reason=NO_USER)
     # In a thread, because it may ask a user and wait.
     answer = await asyncio.to_thread(on_approval, pending)
     match answer:
@@ -163,7 +163,7 @@ def _why(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
         case RunFinished(detail=detail):
             return detail
         case AwaitingReview(reason=reason, detail=detail):
-            return f"It waits for a person ({reason.value}). {detail}".strip()
+            return f"It needs a review ({reason.value}). {detail}".strip()
         case RunningStep() | CheckingGate():
             tools = ", ".join(one.call.name for one in pending)
             return f"Calls wait for approval: {tools}." if pending else "It was stopped."
@@ -206,4 +206,4 @@ def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any
     try:
         return kind.model_validate_json(text), ""
     except ValidationError as error:
-        return value, f"The result of step {step.name} is no {kind.__name__}: {error}"
+        return value, f"The result of step {step.name} is not a {kind.__name__}: {error}"

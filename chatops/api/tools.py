@@ -120,7 +120,7 @@ def as_tool(given: Callable[..., Any] | OwnTool) -> OwnTool:
     if isinstance(given, FunctionTool | SchemaTool):
         return given
     if not callable(given):
-        raise ConfigError(f"{given!r} is no tool.", advice="Give a function, or the name of a tool that exists.")
+        raise ConfigError(f"{given!r} is not a tool.", advice="Give a function, or the name of a tool that exists.")
     return tool(given)
 
 
@@ -283,7 +283,7 @@ def _schema(name: str, parameters: Mapping[str, Any]) -> str:
     try:
         text = schema_text(dict(parameters))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"Tool {name}: its parameters are no JSON: {error}.") from error
+        raise ConfigError(f"Tool {name}: its parameters are not JSON: {error}.") from error
     if fault := schema_fault(text):
         raise ConfigError(f"Tool {name}: {fault.message}.", advice="parameters is the JSON Schema of its arguments.")
     return text

@@ -60,11 +60,11 @@ def _list(arguments: Namespace) -> int:
     if arguments.output_format == "json":
         view.json([_queued_json(one) for one in queue])
     for session, state in interrupted:
-        view.say(f"Session {session} was {state}. What is to become of it is asked by: chatops resume {session}")
+        view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
     if arguments.output_format == "json":
         return 0
     if not queue:
-        view.say("No call waits for approval.")
+        view.say("No approvals pending.")
         return 0
     from chatops.headless.pending import beginning
 
@@ -127,7 +127,7 @@ def _standing(queued: "QueuedCall") -> str:
     if queued.decided is None:
         if queued.pending.denial is not None:
             return "cannot run now"
-        return "outcome unknown" if queued.pending.in_doubt else "waits"
+        return "outcome unknown" if queued.pending.in_doubt else "pending"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 

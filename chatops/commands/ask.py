@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
     what = "" if arguments.session or getattr(arguments, "workspace", None) else whole(".")
     if what:
         raise ConfigError(
-            f"This folder is {what}, and nobody is there to say that it is meant.", advice=f"{WAY_OUT} (. for this one)"
+            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
         )
     view = screen()
     prompt = read_prompt(arguments.prompt, sys.stdin, view)
@@ -87,7 +87,7 @@ def _chat(info: SessionInfo) -> SessionInfo:
     if info.run is not None and not info.run.result:
         raise SessionBusyError(
             f"Session {info.id} is a run of workflow {info.run.workflow} that is not over; the prompt was not sent.",
-            advice=f"Go on with: chatops workflow resume {info.id}",
+            advice=f"To continue: chatops resume {info.id}",
         )
     return info
 

@@ -173,9 +173,9 @@ def _parting_words(screen: ChatopsApp) -> int:
 def _way_on(session: "SessionView", *, draft: bool) -> str:
     """Return how to resume the session, and what of it is not saved. `draft`: text was typed and not sent."""
     if not session.unsaved:
-        kept = "   (what you typed is kept there)" if draft else ""
-        return f"Go on with: chatops -r {session.session_id}{kept}"
-    what = "this conversation" if session.in_memory_only else "the last of this conversation"
+        kept = "   (your draft is kept)" if draft else ""
+        return f"To continue: chatops -r {session.session_id}{kept}"
+    what = "this session" if session.in_memory_only else "the end of this session"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 
 

@@ -190,7 +190,7 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
     if not home.is_dir():
         raise ConfigError(
             f"Session {info.id} belongs to {home}, and that folder is gone.",
-            advice=f"Put it back, or only read the conversation: chatops sessions show {info.id}",
+            advice=f"Put it back, or only read the session: chatops sessions show {info.id}",
         )
     return replace(chosen, workspace=home)
 
@@ -252,7 +252,7 @@ def find_call(store: "Store", name: str) -> "QueuedCall":
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
         f"No pending call {name!r}.{hint}",
-        advice="chatops approvals list shows what waits, chatops audit list what was decided. "
+        advice="chatops approvals list shows pending calls, chatops audit list decided ones. "
         f"An id may be shortened to {SHORTEST_NAME} or more characters of its beginning or end.",
     )
 

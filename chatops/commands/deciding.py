@@ -47,12 +47,14 @@ def edited_arguments(text: str) -> str:
         value: JsonValue = json.loads(text)
         if not isinstance(value, Mapping):
             raise ConfigError(
-                "The edited arguments are no JSON object.", advice='Write all of them, as in --edit \'{"path": "a"}\'.'
+                "The edited arguments are not a JSON object.",
+                advice='Write all of them, as in --edit \'{"path": "a"}\'.',
             )
         return canonical(value)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"The edited arguments are no JSON: {error}.", advice='Write all of them, as in --edit \'{"path": "a"}\'.'
+            f"The edited arguments are not valid JSON: {error}.",
+            advice='Write all of them, as in --edit \'{"path": "a"}\'.',
         ) from error
 
 
@@ -63,7 +65,7 @@ def check_digest(pending: PendingCall, digest: str | None) -> None:
     if len(digest) < SHORTEST_DIGEST or not pending.digest.startswith(digest.lower()):
         raise ChatopsError(
             f"{pending.call.id} is not what was shown under the digest {digest!r}; nothing was approved.",
-            advice=f"Look at what waits now: chatops approvals show {pending.call.id}",
+            advice=f"See what is pending now: chatops approvals show {pending.call.id}",
         )
 
 
@@ -77,7 +79,7 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
     if pending.in_doubt and not said:
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
-            advice="\n".join(["Say which it is, once you have looked:", *(f"  {one}" for one in answers(pending))]),
+            advice="\n".join(["Check what happened, then say which it is:", *(f"  {one}" for one in answers(pending))]),
         )
     if said and not pending.in_doubt:
         raise ChatopsError(
@@ -157,7 +159,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         if not post(opened.store, queued.pending, Edited(arguments=arguments), opened.principal):
             return _too_late(opened.store, queued)
         view.answer(f"Edited: {queued.pending.call.id}")
-        view.say("The session is open in another window: it checks the edit and asks there again.")
+        view.say("The session is open in another window, which checks the edit and asks again.")
         return 0
     try:
         shown = await _inspected(session, queued, arguments)
@@ -186,7 +188,7 @@ async def _inspected(session: Session, queued: QueuedCall, arguments: str) -> Pe
         if waiting is None or not await session.decide(
             call, digest=waiting.digest, decision=Edited(arguments=arguments)
         ):
-            raise ChatopsError(f"{call} does not wait any more.", advice="chatops approvals list shows what does.")
+            raise ChatopsError(f"{call} is no longer pending.", advice="chatops approvals list shows what is.")
         await session.settle()
     finally:
         unsubscribe()
@@ -195,7 +197,7 @@ async def _inspected(session: Session, queued: QueuedCall, arguments: str) -> Pe
         detail = f" {' '.join(notices)}" if notices else ""
         raise ChatopsError(
             f"With these arguments the call cannot run, so nothing was approved.{detail}",
-            advice=f"What waits now: chatops approvals show {call}",
+            advice=f"Pending now: chatops approvals show {call}",
         )
     return after
 
@@ -215,9 +217,9 @@ def _too_late(store: Store, queued: QueuedCall) -> int:
     answer = find_decision(store, queued.session_id, call)
     already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
     view.say(f"{call} {already} already; the first decision counts.")
-    view.say(f"Go on with: chatops resume {queued.session_id}")
+    view.say(f"To continue: chatops resume {queued.session_id}")
     return 1
 
 
 def _then(queued: QueuedCall) -> str:
-    return f"A window that has the session open goes on by itself. Otherwise: chatops resume {queued.session_id}"
+    return f"If the session is open in a window, it continues there. Otherwise: chatops resume {queued.session_id}"

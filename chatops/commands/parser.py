@@ -142,7 +142,7 @@ def _chat(parser: Parser) -> None:
         metavar="SESSION",
         nargs="?",
         const="",
-        help="go on with a session (or pick one)",
+        help="resume a session (or pick one)",
     )
     group.add_argument(
         "-p",
@@ -170,7 +170,7 @@ def _run_flags(group: "argparse._ActionsContainer") -> None:
 
 
 def _with_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    command.add_argument("--store", metavar="FILE", help="read this file: a store that was moved aside, a backup")
+    command.add_argument("--store", metavar="FILE", help="read this store file, such as a backup")
     return command
 
 
@@ -207,7 +207,7 @@ class _Group:
 
     def _approvals(self) -> None:
         actions = self._group("approvals", "the durable queue of gated calls")
-        self._listing(actions, "list", "what waits for a decision")
+        self._listing(actions, "list", "calls that wait for a decision")
         show = self._listing(actions, "show", "everything about one pending call")
         show.add_argument("id", metavar="ID", help=CALL)
         approve = self._action(actions, "approve", "let a call run, exactly as shown")
@@ -217,34 +217,34 @@ class _Group:
         what.add_argument("--edit", metavar="JSON", help="run it with these arguments instead")
         what.add_argument("--again", action="store_true", help="of a call whose outcome is unknown: run it once more")
         what.add_argument("--done", action="store_true", help="of a call whose outcome is unknown: it took effect")
-        deny = self._action(actions, "deny", "refuse a call; the model is told")
+        deny = self._action(actions, "deny", "refuse a call, and tell the model")
         deny.add_argument("id", metavar="ID", help=CALL)
-        deny.add_argument("--reason", metavar="TEXT", default="", help="told to the model")
+        deny.add_argument("--reason", metavar="TEXT", default="", help="reason that the model gets")
 
     def _resume(self) -> None:
-        resume = self._plain("resume", "go on with a turn whose calls have been decided, without the screen")
+        resume = self._plain("resume", "continue a turn whose calls have been decided, without the screen")
         resume.add_argument("session", metavar="SESSION", help=SESSION)
         _run_flags(resume)
 
     def _sessions(self) -> None:
-        actions = self._group("sessions", "stored conversations")
+        actions = self._group("sessions", "stored sessions")
         listing = _with_store(self._listing(actions, "list", "newest first"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
-        show = _with_store(self._listing(actions, "show", "print a conversation"))
+        show = _with_store(self._listing(actions, "show", "print a session"))
         show.add_argument("session", metavar="SESSION", help=SESSION)
-        search = _with_store(self._listing(actions, "search", "find text in conversations"))
+        search = _with_store(self._listing(actions, "search", "find text in sessions"))
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
-        rename = self._action(actions, "rename", "give a conversation another title")
+        rename = self._action(actions, "rename", "give a session another title")
         rename.add_argument("session", metavar="SESSION", help=SESSION)
         rename.add_argument("title", metavar="TITLE")
-        fork = self._action(actions, "fork", "copy a conversation up to now")
+        fork = self._action(actions, "fork", "copy a session up to now")
         fork.add_argument("session", metavar="SESSION", help=SESSION)
-        export = _with_store(self._action(actions, "export", "write a conversation to stdout or a file"))
+        export = _with_store(self._action(actions, "export", "write a session to stdout or a file"))
         export.add_argument("session", metavar="SESSION", help=SESSION)
         export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
-        delete = self._action(actions, "delete", "remove a conversation; its decisions stay in the audit log")
+        delete = self._action(actions, "delete", "remove a session; its decisions stay in the audit log")
         delete.add_argument("session", metavar="SESSION", help=SESSION)
         delete.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -286,8 +286,8 @@ class _Group:
         for name, text in (("list", "who decided what"), ("export", "the whole log, one JSON object per line")):
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
-        doctor = self._plain("doctor", "is everything in place, and what to do")
-        doctor.add_argument("--model", metavar="MODEL", help="look at this model only, and ask it to call a tool")
+        doctor = self._plain("doctor", "check the installation; each problem with the next step")
+        doctor.add_argument("--model", metavar="MODEL", help="check only this model, and ask it to call a tool")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         parse = self._commands.add_parser(
             "parse",
@@ -303,13 +303,13 @@ class _Group:
 
     def _workflow(self) -> None:
         actions = self._group("workflow", "multi-step workflows")
-        listing = self._listing(actions, "list", "what there is to run, and the runs in this folder")
+        listing = self._listing(actions, "list", "workflows, and the runs in this folder")
         listing.add_argument("--all", action="store_true", help="runs of all folders")
-        show = self._listing(actions, "show", "a workflow's steps, or how a run stands")
+        show = self._listing(actions, "show", "a workflow's steps, or the state of a run")
         show.add_argument("name", metavar="NAME-OR-ID", help="as workflow list shows it")
-        run = self._action(actions, "run", "run a workflow until it is over or needs a person")
+        run = self._action(actions, "run", "run a workflow until it ends or needs you")
         run.add_argument("name", metavar="NAME", help="as workflow list shows it")
-        run.add_last_word("query", metavar="QUERY", help="what is wanted; also from standard input")
+        run.add_last_word("query", metavar="QUERY", help="the request; also from standard input")
         # If they are not given here, those given before the command count.
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
         help_role = "for steps that name none (default: the default role)"
@@ -317,18 +317,18 @@ class _Group:
         run.add_argument("--max-iterations", metavar="N", type=_positive, help="model calls of each attempt at a step")
         run.add_argument("--max-retries", metavar="N", type=_positive, help="attempts at each step, in all")
         self._driving(run)
-        resume = self._action(actions, "resume", "go on with a run")
+        resume = self._action(actions, "resume", "resume a run")
         resume.add_argument("id", metavar="ID", help="as workflow list shows it")
         word = resume.add_mutually_exclusive_group()
         for name, text in (
             ("accept", "the answer under review is good"),
-            ("retry", "make the step again"),
-            ("skip", "go on without the step, where it allows that"),
+            ("retry", "retry the step"),
+            ("skip", "skip the step, where it allows that"),
             ("stop", "end the run as failed"),
         ):
             word.add_argument(f"--{name}", dest="word", action="store_const", const=name, help=text)
         resume.add_argument("--tell", metavar="TEXT", help="with --retry: what the next attempt has to know")
-        about = "the step and attempt that the word is about, as shown; refused if it is not what the run waits for"
+        about = "the step and attempt under review, as shown; refused if the run is not waiting for it"
         resume.add_argument("--attempt", metavar="STEP.ATTEMPT", type=_attempt, help=about)
         self._driving(resume)
         cancel = self._action(actions, "cancel", "end a run, and the turn under way with it")

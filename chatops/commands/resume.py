@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
 def _ended(app: App, info: SessionInfo, view: Screen, output: OutputFormat) -> int:
     if info.last_turn is None:
         raise ChatopsError(
-            f"Session {info.id} has no turn to go on with.", advice=f"Send a message: chatops -r {info.id} -p PROMPT"
+            f"Session {info.id} has no turn to continue.", advice=f"Send a message: chatops -r {info.id} -p PROMPT"
         )
     state = app.store.load_turn(info.last_turn)
     return show_end(state, workspace=info.workspace, screen=view, output=output)

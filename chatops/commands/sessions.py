@@ -11,7 +11,7 @@ from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.headless.json_values import plain
-from chatops.headless.screen import table, when
+from chatops.headless.screen import counted, table, when
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
@@ -99,12 +99,12 @@ def _show(opened: Stored, arguments: Namespace) -> int:
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
     if info.run is not None:
-        view.say(f"This is a run of workflow {info.run.workflow}. How it stands: chatops workflow show {info.id}")
+        view.say(f"This is a run of workflow {info.run.workflow}. To see its state: chatops workflow show {info.id}")
     if info.pending:
-        view.say(f"{info.pending} pending. chatops approvals list shows what waits.")
+        view.say(f"{counted(info.pending, 'approval')} pending. To see: chatops approvals list")
     elif info.active_turn:
         state = _state(opened.store, info)
-        view.say(f"The last turn is not finished ({state}). Go on with: chatops resume {info.id}")
+        view.say(f"The last turn is not finished ({state}). To continue: chatops resume {info.id}")
     return 0
 
 
@@ -205,7 +205,7 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
 def _confirmed(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
-    count = f"{info.messages} message{'s' if info.messages != 1 else ''}"
+    count = counted(info.messages, "message")
     screen().say(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
     return sys.stdin.readline().strip().lower() == "yes"
 

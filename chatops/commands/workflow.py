@@ -54,7 +54,7 @@ def _run(arguments: Namespace) -> int:
     what = "" if getattr(arguments, "workspace", None) else whole(".")
     if what:
         raise ConfigError(
-            f"This folder is {what}, and nobody is there to say that it is meant.", advice=f"{WAY_OUT} (. for this one)"
+            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
         )
     view = screen()
 
@@ -147,8 +147,8 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     if not opened.store.post_word(info.id, said):
         left = (word for word in opened.store.posted_words(info.id) if isinstance(word, ReviewStep))
         first = next((f": it was {describe_review(word)}" for word in left), "")
-        raise ChatopsError(f"Somebody else was first to review run {info.id}{first}.")
-    view.say("The run is open in another chatops: it takes the review there.")
+        raise ChatopsError(f"Another process was first to review run {info.id}{first}.")
+    view.say("The run is open in another window, which takes the review.")
     return 0
 
 
@@ -159,9 +159,9 @@ async def _cancel(opened: App, name: str) -> int:
         run = await opened.open_run(info.id, attended=False)
     except SessionHeldError:
         if not opened.store.post_word(info.id, CancelRun(by=opened.principal)):
-            view.say(f"Run {info.id} is over, or being ended, already.")
+            view.say(f"Run {info.id} has ended already, or is about to.")
             return 1
-        view.say("The run is open in another chatops: it ends it there.")
+        view.say("The run is open in another window, which ends it.")
         return 0
     if not await run.cancel():
         await run.resume()
@@ -169,7 +169,7 @@ async def _cancel(opened: App, name: str) -> int:
         view.say(f"Run {info.id} is over already.")
         return 1
     await run.settle()
-    view.say(f"Run {info.id} is cancelled. What was done so far: chatops workflow show {info.id}")
+    view.say(f"Run {info.id} is cancelled. To see what was done: chatops workflow show {info.id}")
     return 0
 
 
@@ -285,7 +285,7 @@ def _described(step: StepSpec) -> list[tuple[str, str]]:
         ("schema", "yes" if step.output_schema else ""),
         ("budget", f"{step.max_iterations} iterations, {step.max_attempts} attempts"),
         ("on failure", step.on_fail.value + (", may be skipped" if step.may_skip else "")),
-        ("review", "a person accepts the answer" if step.review else ""),
+        ("review", "you accept the answer" if step.review else ""),
     ]
 
 
@@ -309,10 +309,10 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
     if result.review is not None:
         view.say(review_steps(run))
     elif result.pending:
-        view.say(next_steps(run.session_id, result.pending, resume="workflow resume"))
+        view.say(next_steps(run.session_id, result.pending))
     elif not (info.run and info.run.result):
-        view.say(f"Go on with: chatops workflow resume {run.session_id}")
-    view.say(f"All that was said: chatops sessions show {run.session_id}")
+        view.say(f"To continue: chatops resume {run.session_id}")
+    view.say(f"The whole session: chatops sessions show {run.session_id}")
     return 0
 
 

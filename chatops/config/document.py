@@ -104,15 +104,15 @@ def dotted(path: Path) -> str:
 
 
 EXPECTED = {
-    "model_type": "an object {…} has to stand here",
-    "dict_type": "an object {…} has to stand here",
-    "list_type": "a list […] has to stand here",
-    "string_type": "text in double quotes has to stand here",
-    "bool_type": "true or false has to stand here",
-    "int_type": "a whole number has to stand here",
-    "float_type": "a number has to stand here",
+    "model_type": "expected an object {…}",
+    "dict_type": "expected an object {…}",
+    "list_type": "expected a list […]",
+    "string_type": "expected text in double quotes",
+    "bool_type": "expected true or false",
+    "int_type": "expected a whole number",
+    "float_type": "expected a number",
     "missing": "this key is missing",
-    "too_short": "at least one entry is needed here",
+    "too_short": "expected at least one entry",
 }
 """Messages for pydantic's error types that describe the file instead of Python types."""
 
@@ -200,7 +200,7 @@ class _Reader:
         value = self._value(())
         self._space()
         if self.index != len(self.text):
-            raise self._error("there is something after the end of the JSON value", ())
+            raise self._error("there is more text after the end of the JSON value", ())
         return value
 
     def _value(self, path: Path) -> Json:
@@ -234,22 +234,22 @@ class _Reader:
             return members
         while True:
             if self.text[self.index : self.index + 1] != '"':
-                raise self._error("a key in double quotes is missing here", path)
+                raise self._error("expected a double-quoted key", path)
             place = self._place(self.index)
             key = self._string(path)
             if key in members:
-                raise MalformedFileError(f"the key {key!r} stands here a second time", place=place, path=(*path, key))
+                raise MalformedFileError(f"the key {key!r} is given twice", place=place, path=(*path, key))
             self.places[(*path, key)] = place
             self._space()
             if not self._take(":"):
-                raise self._error("a colon is missing here", (*path, key))
+                raise self._error("expected a colon", (*path, key))
             self._space()
             members[key] = self._value((*path, key))
             self._space()
             if self._take("}"):
                 return members
             if not self._take(","):
-                raise self._error("a comma or the closing } is missing here", (*path, key))
+                raise self._error("expected a comma or the closing }", (*path, key))
             self._space()
 
     def _array(self, path: Path) -> Json:
@@ -264,7 +264,7 @@ class _Reader:
             if self._take("]"):
                 return elements
             if not self._take(","):
-                raise self._error("a comma or the closing ] is missing here", path)
+                raise self._error("expected a comma or the closing ]", path)
             self._space()
 
     def _string(self, path: Path) -> str:
@@ -284,9 +284,7 @@ class _Reader:
     def _number(self, path: Path) -> Json:
         found = _NUMBER.match(self.text, self.index)
         if found is None:
-            missing = (
-                "the text ends where a value is missing" if self.index >= len(self.text) else "no value starts here"
-            )
+            missing = "the text ends where a value is expected" if self.index >= len(self.text) else "expected a value"
             raise self._error(missing, path)
         if len(found[0]) > 40:
             raise self._error("this number is too long", path)

@@ -90,7 +90,7 @@ def find_paths(env: Mapping[str, str]) -> Paths:
         base = _temporary_home(hindered)
         # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
         within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
-        told = f"{hindered} Conversations are kept in {base} until the machine is started again."
+        told = f"{hindered} Sessions are kept in {base} until the machine restarts."
         return Paths(
             config=config if within else base / "config",
             data=base / "data",

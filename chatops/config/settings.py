@@ -86,5 +86,5 @@ def _members(path: Path, text: str) -> dict[str, object]:
     except MalformedFileError as error:
         raise ConfigError(f"{path.name}, line {error.place[0]}: {error.why}.") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{path.name}, line 1: keys with values have to stand here, such as theme: nord.")
+        raise ConfigError(f"{path.name}, line 1: expected keys with values, such as theme: nord.")
     return dict(value)

@@ -199,7 +199,7 @@ def _opened(path: Path) -> BinaryIO:
 
 def _check(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.getuid(), 0):
-        raise UntrustedFileError(f"{path} belongs to somebody else")
+        raise UntrustedFileError(f"{path} belongs to another user")
     if status.st_mode & stat.S_IWOTH:
         raise UntrustedFileError(f"{path} can be written by everyone on this machine (chmod o-w {path})")
 

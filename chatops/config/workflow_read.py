@@ -66,7 +66,7 @@ _Preset = Literal["quick", "normal", "complex"]
 def _iterations(value: object) -> object:
     if isinstance(value, str):
         if value not in ITERATIONS:
-            raise PydanticCustomError("preset", "a whole number or one of quick, normal, complex has to stand here")
+            raise PydanticCustomError("preset", "expected a whole number or one of quick, normal, complex")
         return ITERATIONS[value]
     return value
 
@@ -183,7 +183,7 @@ def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definit
 def definition_in(document: Document, value: object, *, name: str, prefix: Keys = ()) -> Definition:
     """Read the workflow that `value`, at `prefix` of `document`, defines. Raises ConfigError."""
     if not isinstance(value, dict):
-        raise document.error(prefix, "an object with steps has to stand here")
+        raise document.error(prefix, "expected an object with steps")
     if fault := workflow_name_fault(name):
         raise document.error(prefix, fault)
     try:

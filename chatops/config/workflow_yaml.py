@@ -18,9 +18,9 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-
 _PLAINLY = (
     ("expected <block end>", "this does not go with the lines above: what belongs together begins in the same column"),
     ("sequence entries are not allowed", "a list begins on a line of its own, or is written [a, b]"),
-    ("mapping values are not allowed", "no key may stand here: it is in the wrong column, or a text "
+    ("mapping values are not allowed", "a key is not allowed here: it is in the wrong column, or a text "
      "with ': ' in it lacks quotes"),
-    ("found character '\\t'", "a tab may not stand here; YAML is indented with spaces"),
+    ("found character '\\t'", "a tab is not allowed here; YAML is indented with spaces"),
     ("found unknown escape character", "in double quotes a backslash begins an escape; put a pattern in single quotes"),
     ("found unexpected end of stream", "the file ends inside quotes that were opened before"),
 )  # fmt: skip
@@ -39,7 +39,7 @@ def parse_yaml(text: str) -> Located:
         raise MalformedFileError(why, place=(1, 1) if mark is None else (mark.line + 1, mark.column + 1)) from None
     except yaml.reader.ReaderError as error:
         raise MalformedFileError(
-            "this character may not stand in YAML", place=_counted(text, int(error.position))
+            "this character is not allowed in YAML", place=_counted(text, int(error.position))
         ) from None
     return Located(value=value, places=reader.places)
 
@@ -89,16 +89,14 @@ class _Reader:
             case yaml.ScalarEvent():
                 return _scalar(event, path)
             case _:
-                raise MalformedFileError("no value starts here", place=_place(event), path=path)
+                raise MalformedFileError("expected a value", place=_place(event), path=path)
 
     def _mapping(self, path: Path) -> Json:
         members: dict[str, Json] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._key(event, path)
             if key in members:
-                raise MalformedFileError(
-                    f"the key {key!r} stands here a second time", place=_place(event), path=(*path, key)
-                )
+                raise MalformedFileError(f"the key {key!r} is given twice", place=_place(event), path=(*path, key))
             self.places[(*path, key)] = _place(event)
             members[key] = self._value(self._next(), (*path, key))
         return members

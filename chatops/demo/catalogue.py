@@ -93,7 +93,7 @@ CATALOGUE = (
     Component(
         name="manual_start",
         kind=Kind.TRIGGER,
-        about="Starts the flow when somebody presses a button.",
+        about="Starts the flow when a button is pressed.",
         words="button hand click",
     ),
     Component(

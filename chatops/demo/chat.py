@@ -92,7 +92,7 @@ def denied(result: Result) -> str:
         return ""
     reason = _REASON.search(result.content)
     why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_first_lines(result.content, lines=1)})"
-    return f"{result.tool} was denied {why}. I go on without it."
+    return f"{result.tool} was denied {why}. I continue without it."
 
 
 def quoted(result: Result) -> str:

@@ -94,8 +94,8 @@ async def model_checks(models: Sequence[ModelSpec], *, needed: Mapping[str, Grad
     told = [one for one in found if one.spec.name not in spare]
     checks = [check for one in told for check in _model(one, bad=needed.get(one.spec.name, Grade.WARN))]
     if spare:
-        them, they = ("it", "it stands") if len(spare) == 1 else ("them", "they stand")
-        text = f"{', '.join(spare)}: no role uses {them}; chatops models list says how {they}."
+        them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
+        text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
         checks.append(Check(name="other models", grade=Grade.OK, text=text))
     return checks
 

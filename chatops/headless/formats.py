@@ -212,7 +212,7 @@ class Progress:
             case StepFinished(result=result, detail=detail):
                 self._say(result.value + (f": {one_line(detail)}" if detail else ""))
             case ReviewRequested(reason=reason):
-                self._say(f"waits for a person ({reason})")
+                self._say(f"needs your review ({reason})")
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
             case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:
@@ -263,7 +263,7 @@ def _tool_line(event: Event) -> str:
             told = [ending.stopped_words, "result shortened" if truncated else ""]
             return f"{tool}: {', '.join(filter(None, told))}" if any(told) else ""
         case CallDecided(id=call, by=by, decision=decision):
-            return f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind}, nobody asked"
+            return f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind} without asking"
         case Notice(text=text, advice=advice):
             return f"{text} {advice}".strip()
         case _:

@@ -9,6 +9,7 @@ from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.interruption import Interruption
 from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.headless.json_values import arguments_value
+from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
@@ -18,8 +19,8 @@ SHOWN_IN_LISTS = 100
 
 REASONS = {
     AskReason.POLICY: "",
-    AskReason.CHANGED: "What had been approved is no longer what would run, so it asks again.",
-    AskReason.EDITED: "A person edited the arguments; this is what would run now.",
+    AskReason.CHANGED: "The approved call would run differently now, so it asks again.",
+    AskReason.EDITED: "The arguments were edited; this is what would run now.",
     AskReason.OUTCOME_UNKNOWN: "",
     AskReason.COPIED: "It may have run in another copy of this store, so it asks again.",
 }
@@ -51,14 +52,14 @@ def describe(pending: PendingCall) -> str:
         _block(reveal(_pretty(facts.arguments))),
     ]
     if pending.interruption is not None and pending.interruption.output:
-        lines += ["", "Its output until then:", _block(reveal(pending.interruption.output.removesuffix("\n")))]
+        lines += ["", "Output before the interruption:", _block(reveal(pending.interruption.output.removesuffix("\n")))]
     if facts.command:
         what = "Code" if facts.interpreter else "Command"
         lines += ["", f"{what}, exactly as it would run:", _block(reveal(facts.command))]
     if facts.diff:
         lines += ["", "Change:", _block(reveal(facts.diff))]
     if pending.said:
-        lines += ["", "The model said (its words, not ours):", _block(sanitize(pending.said))]
+        lines += ["", "The model said (its own words):", _block(sanitize(pending.said))]
     return "\n".join(lines)
 
 
@@ -136,15 +137,14 @@ def answers(pending: PendingCall) -> list[str]:
     return [
         f"chatops approvals approve {call} --done     (it took effect)",
         f"chatops approvals approve {call} --again    (run it once more)",
-        f"chatops approvals deny {call}               (tell the model that nobody knows)",
+        f"chatops approvals deny {call}               (tell the model that the outcome is unknown)",
     ]
 
 
-def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str = "resume") -> str:
-    """Return the pending calls and the exact commands to continue; `resume` is the session's."""
-    count = "1 call waits" if len(pending) == 1 else f"{len(pending)} calls wait"
-    asked = "you" if any(one.in_doubt for one in pending) else "approval"
-    lines = [f"Paused: {count} for {asked}."]
+def next_steps(session_id: str, pending: Sequence[PendingCall]) -> str:
+    """Return the pending calls of a session and the exact commands to continue."""
+    what = "decision" if any(one.in_doubt for one in pending) else "approval"
+    lines = [f"Paused: {counted(len(pending), what)} pending."]
     for one in pending:
         lines += [
             f"  {mention(one)}",
@@ -155,7 +155,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall], *, resume: str =
             f"    chatops approvals show {one.call.id}",
             *(f"    {line}" for line in answers(one)),
         ]
-    lines.append(f"Then: chatops {resume} {session_id}")
+    lines.append(f"Then: chatops resume {session_id}")
     return "\n".join(lines)
 
 
@@ -188,7 +188,7 @@ def _scope(pending: PendingCall) -> list[str]:
     if pending.in_doubt:
         return [
             "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
-            "          deny tells the model that nobody knows what came of it.",
+            "          deny tells the model that the outcome is unknown.",
         ]
     tool, facts = pending.call.name, pending.facts
     session = show_rule(tool, suggest_exact(tool, facts))

@@ -21,8 +21,8 @@ from chatops.headless.screen import Screen
 from chatops.headless.stop import Stop
 from chatops.runtime.session import Session
 
-NOBODY = "nobody is there to approve it"
-NOWHERE = "nothing can be saved here, so it cannot wait for approval"
+NO_USER = "no user is there to approve it"
+CANNOT_WAIT = "nothing can be saved here, so it cannot wait for approval"
 
 
 class ExitCode(IntEnum):
@@ -66,7 +66,7 @@ async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_ap
 
 def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat) -> int:
     """Print the result of a turn that is over, and return its exit code."""
-    screen.say("The last turn of this session is over already; this is how it ended.")
+    screen.say("The last turn of this session has already ended:")
     return _end(state, workspace, screen, reporter(output, screen))
 
 
@@ -91,7 +91,7 @@ async def _drive(
         code = _end(state, session.snapshot().workspace, screen, printer, session.blocked_by)
         if could_not_wait and code == ExitCode.ANSWERED:
             tools = ", ".join(dict.fromkeys(one.call.name for one in could_not_wait))
-            screen.say(f"Not run: {tools} needs approval, and {NOWHERE}. {session.unsaved}")
+            screen.say(f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}")
             code = ExitCode.ERROR
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except NotSavedError as error:
@@ -129,7 +129,7 @@ async def _settled(
     state = await session.settle()
     # A pending call is approved from another process, so it has to be stored.
     denies = on_approval is OnApproval.DENY or session.in_memory_only
-    reason = NOWHERE if session.in_memory_only else NOBODY
+    reason = CANNOT_WAIT if session.in_memory_only else NO_USER
     while denies and state is not None and (waiting := pending_calls(state)):
         if on_approval is OnApproval.PAUSE:
             could_not_wait.extend(waiting)
@@ -139,7 +139,7 @@ async def _settled(
     return state
 
 
-async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason: str = NOBODY) -> bool:
+async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason: str = NO_USER) -> bool:
     """Deny the pending calls.
 
     Return True if at least one denial was accepted; the other calls were decided in another process.
@@ -158,7 +158,7 @@ def _stopped(session: Session, state: TurnState | None, screen: Screen, printer:
     if state is not None:
         printer.finished(report(state, workspace=session.snapshot().workspace))
     if session.session_id:
-        screen.say(f"Stopped. Go on with: chatops resume {session.session_id}")
+        screen.say(f"Stopped. To continue: chatops resume {session.session_id}")
     else:
         screen.say("Stopped before anything was stored.")
     return ExitCode.INTERRUPTED
@@ -216,11 +216,11 @@ def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
         case TurnStatus.FAILED:
             screen.say_once(f"{result.detail or 'The turn failed.'} {result.advice}".strip())
             if unsaved:
-                screen.say(f"Once it can be saved: chatops resume {result.session_id}")
+                screen.say(f"When it can be saved again: chatops resume {result.session_id}")
             else:
-                screen.say(f"Nothing is lost. Go on with: chatops -r {result.session_id}")
+                screen.say(f"Nothing is lost. To continue: chatops -r {result.session_id}")
         case TurnStatus.CANCELLED | TurnStatus.RUNNING:
-            screen.say(f"Stopped. The conversation is session {result.session_id}.")
+            screen.say(f"Stopped. The session is {result.session_id}.")
 
 
 def exit_code(status: TurnStatus) -> ExitCode:

@@ -80,7 +80,9 @@ async def _say(run: WorkflowRun, word: Review, about: tuple[int, int] | None) ->
     wanted = reviewed(run.state, about)
     if not await run.review(word, step=wanted.step, attempt=wanted.attempt):
         name = run.state.spec.step(wanted.step).name
-        raise ChatopsError(f"Step {name} does not take that now; nothing was done.", advice=review_steps(run.state))
+        raise ChatopsError(
+            f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
+        )
 
 
 def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
@@ -92,13 +94,13 @@ def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingRevie
     wanted = run.phase
     if not isinstance(wanted, AwaitingReview):
         raise ChatopsError(
-            f"Run {run.session_id} does not wait for a review.",
-            advice=f"How it stands: chatops workflow show {run.session_id}",
+            f"Run {run.session_id} is not waiting for a review.",
+            advice=f"To see its state: chatops workflow show {run.session_id}",
         )
     if about is not None and about != _about(wanted):
         step, attempt = about
         raise ChatopsError(
-            f"Run {run.session_id} waits for no word on attempt {attempt} at step {step}; nothing was done.",
+            f"Run {run.session_id} is not waiting for a review of step {step}, attempt {attempt}; nothing was done.",
             advice=review_steps(run),
         )
     return wanted
@@ -130,7 +132,7 @@ def _stopped(result: RunReport, screen: Screen, printer: Reporter) -> int:
 
 
 def _go_on(result: RunReport) -> str:
-    return f"Go on with: chatops workflow resume {result.session_id}"
+    return f"To continue: chatops resume {result.session_id}"
 
 
 def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
@@ -144,11 +146,11 @@ def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
         case TurnStatus.LIMIT | TurnStatus.FAILED:
             screen.say_once(f"{one_line(result.detail or 'The run failed.')} {result.advice}".strip())
             if not run.over:
-                screen.say(f"Once that is put right: chatops workflow resume {result.session_id}")
+                screen.say(f"When that is fixed: chatops resume {result.session_id}")
             else:
-                screen.say(f"What each step said and did: chatops workflow show {result.session_id}")
+                screen.say(f"To see what each step did: chatops workflow show {result.session_id}")
         case TurnStatus.CANCELLED:
-            screen.say(f"Cancelled. What was done so far: chatops workflow show {result.session_id}")
+            screen.say(f"Cancelled. To see what was done: chatops workflow show {result.session_id}")
         case TurnStatus.RUNNING:
             screen.say(_go_on(result))
         case never:
@@ -156,7 +158,7 @@ def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
 
 
 def _approvals(result: RunReport, run: WorkflowState) -> str:
-    steps = next_steps(result.session_id, result.pending, resume="workflow resume")
+    steps = next_steps(result.session_id, result.pending)
     if not isinstance(run.phase, CheckingGate):
         return steps
     step = run.spec.step(run.phase.step)
@@ -179,9 +181,9 @@ def review_steps(run: WorkflowState) -> str:
         lines += [f"  {line}" for line in readable(wanted.answer).splitlines()]
     if wanted.reason is ReviewReason.REVIEW:
         lines.append(f"Accept it: {resume('accept')}")
-    lines.append(f"Make the step again: {resume('retry')}    (--tell TEXT says what is missing)")
+    lines.append(f"Retry the step: {resume('retry')}    (--tell TEXT says what is missing)")
     if step.may_skip and wanted.reason is not ReviewReason.REVIEW:
-        lines.append(f"Go on without it: {resume('skip')}")
+        lines.append(f"Skip the step: {resume('skip')}")
     lines.append(f"End the run: {resume('stop')}")
     return "\n".join(lines)
 
@@ -189,10 +191,10 @@ def review_steps(run: WorkflowState) -> str:
 def _asked(step: str, wanted: AwaitingReview) -> str:
     match wanted.reason:
         case ReviewReason.REVIEW:
-            return f"Paused: the answer of step {step} is to be accepted."
+            return f"Paused: the answer of step {step} needs your review."
         case ReviewReason.FAILED:
-            return f"Paused: step {step} has failed at attempt {wanted.attempt}: {one_line(wanted.detail)}"
+            return f"Paused: step {step} failed at attempt {wanted.attempt}: {one_line(wanted.detail)}"
         case ReviewReason.STOPPED:
             return f"Paused: step {step} was stopped."
         case ReviewReason.UNANSWERED:
-            return f"Paused: no model could be asked for step {step}: {one_line(wanted.detail)}"
+            return f"Paused: no model answered for step {step}: {one_line(wanted.detail)}"

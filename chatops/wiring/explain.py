@@ -89,9 +89,9 @@ async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallF
         value: JsonValue = json.loads(text)
         spelled = canonical(value)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The arguments are no JSON: {error}.", advice=ADVICE) from error
+        raise ConfigError(f"The arguments are not valid JSON: {error}.", advice=ADVICE) from error
     if not isinstance(value, Mapping):
-        raise ConfigError("The arguments are no JSON object.", advice=ADVICE)
+        raise ConfigError("The arguments are not a JSON object.", advice=ADVICE)
     tool = app.catalog.get(name)
     if tool is None:
         return CallFacts(arguments=spelled)

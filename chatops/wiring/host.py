@@ -274,7 +274,7 @@ class TuiHost(HostRuns, HostTexts):
         title = first.title or first.id
         shown = title if len(title) <= TITLE_AT_START else f"{title[: TITLE_AT_START - 1]}…"
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Left off in "{shown}": {state}{more} – ctrl+g'
+        return f'Unfinished: "{shown}": {state}{more} – ctrl+g'
 
     def _left(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.

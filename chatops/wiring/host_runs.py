@@ -95,4 +95,4 @@ def reviews_left(runs: Sequence[SessionInfo]) -> str:
         return ""
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
     many = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    return f"{many} of a workflow wait{'' if len(runs) > 1 else 's'} for your word ({names}) – ctrl+g"
+    return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names}) – ctrl+g"

@@ -77,7 +77,7 @@ class HostTexts:
             note = "" if grant.role == role else "  (suspended: another role is in force)"
             lines.append(f"  {number}. {show_rule(grant.tool, grant.pattern)}  role {grant.role}{note}")
         lines += [] if grants else ["  none"]
-        lines += ["", "Standing answers from configuration and flags:", ""]
+        lines += ["", "Allowed by configuration and flags:", ""]
         lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in session.grant().answers] or ["  none"]
         return "\n".join(lines)
 

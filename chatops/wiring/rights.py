@@ -41,7 +41,7 @@ BASE = (
     "window: short paragraphs, few headings, code in fences. Say plainly what you do not know."
 )
 SUMMARY = (
-    "You run unattended; nobody reads along. When the task is done, report the result in a few plain sentences: "
+    "You run unattended; no one is watching. When the task is done, report the result in a few plain sentences: "
     "what was found or changed, what failed, what is still open. No greeting and no closing words."
 )
 

@@ -90,7 +90,9 @@ def _in_memory(path: Path, why: NotSavedError) -> "Store":
         rows, _ = conversations_of(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
-    rows.notices.append(f"{why} What is said now is gone when chatops ends, and no call can be approved. {why.advice}")
+    rows.notices.append(
+        f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"
+    )
     return SqliteStore(rows)
 
 

@@ -130,7 +130,7 @@ def test_deny_tells_the_model_and_the_run_goes_on(stage: Stage) -> None:
     server, shop = stage.plays(FOUND, ORDER, answers("not ordered")), Shop()
     result = shop.workflow().run("a timer", model="fake", workspace=stage.workspace, on_approval="deny")
     assert (result.success, result.result, shop.done) == (True, "not ordered", [])
-    assert "nobody is there to approve it" in server.requests[-1].tool_results[-1]
+    assert "no user is there to approve it" in server.requests[-1].tool_results[-1]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_step_that_a_person_has_to_look_at_says_so(stage: Stage) -> None:
     stage.plays(answers("fine"))
     result = Workflow("test", [Step("a", "p", review=True)]).run("x", model="fake", workspace=stage.workspace)
     assert (result.success, result.review, result.steps[0].status) == (False, "a", "open")
-    assert "waits for a person" in result.detail
+    assert "needs a review" in result.detail
 
 
 def test_a_failed_step_says_why_and_later_ones_have_not_begun(stage: Stage) -> None:

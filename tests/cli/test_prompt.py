@@ -127,9 +127,9 @@ def test_deny_tells_the_model_and_the_turn_goes_on(chatops: CommandLine) -> None
     ran = chatops("-p", "run `touch made.txt`", *arguments)
     assert ran.code == 0
     assert ran.json["calls"][0]["outcome"] == "denied"
-    assert "nobody is there" in ran.json["answer"]
+    assert "no user is there" in ran.json["answer"]
     assert "by the person" not in ran.json["answer"]
-    assert "nobody asked" in ran.err
+    assert "without asking" in ran.err
     assert not (chatops.workspace / "made.txt").exists()
 
 

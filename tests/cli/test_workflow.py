@@ -73,7 +73,7 @@ def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -
     assert [one["status"] for one in paused.json["steps"]] == ["paused", "pending"]
     run = paused.json["session_id"]
     assert f"chatops approvals approve {pending['id']}" in paused.err
-    assert f"chatops workflow resume {run}" in paused.err
+    assert f"chatops resume {run}" in paused.err
     assert at.resume(run).code == 3
     assert at("approvals", "approve", pending["id"]).code == 0
     ended = at.resume(run)
@@ -128,7 +128,7 @@ def test_without_a_person_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scr
     denied = at.run("--on-approval", "deny")
     assert denied.code == 0, denied.err
     assert not at.made("copy.txt").exists()
-    assert "nobody is there" in server.requests[1].tool_results[0]
+    assert "no user is there" in server.requests[1].tool_results[0]
     assert at.run("--approve", "shell_exec:cp note.txt *").code == 0
     assert at.made("copy.txt").exists()
 
@@ -160,7 +160,7 @@ def test_an_answer_under_review_waits_for_a_word(scripted: Scripted) -> None:
     assert "short" in server.requests[2].last_user
     late = at.resume(run, "--accept")
     assert late.code == 1
-    assert "does not wait for a review" in late.err
+    assert "is not waiting for a review" in late.err
 
 
 @pytest.mark.parametrize(("word", "code", "status"), [("--skip", 0, "skipped"), ("--stop", 1, "failed")])
@@ -521,7 +521,7 @@ def test_a_run_that_is_not_over_takes_no_prompts_and_is_not_deleted_in_passing(s
     for arguments in (["-r", run], ["-c"]):
         prompted = at("-p", "hello", *arguments)
         assert prompted.code == 1
-        assert f"chatops workflow resume {run}" in prompted.err
+        assert f"chatops resume {run}" in prompted.err
     refused = at("sessions", "delete", run)
     assert refused.code == 1
     assert "run of workflow flow" in refused.err

@@ -244,7 +244,7 @@ def test_a_word_on_one_answer_is_none_on_the_next(scripted: Scripted) -> None:
     assert at.resume(run, *accept).json["review"]["step"] == "b"
     again = at.resume(run, *accept)
     assert again.code == 1
-    assert "waits for no word on attempt 1 at step 1; nothing was done" in again.err
+    assert "is not waiting for a review of step 1, attempt 1; nothing was done" in again.err
     assert at.resume(run, "--retry", "--attempt", "2.1").json["review"]["attempt"] == 2
     assert at.resume(run, "--accept", "--attempt", "2.1").code == 1
     ended = at.resume(run, "--accept", "--attempt", "2.2")

@@ -222,7 +222,7 @@ def test_an_error_names_file_line_column_and_key(value: dict[str, Any], key: str
         ("steps: !!python/object/apply:os.system [id]\n", 1, 8, "tags"),
         ("steps: !!str a\n", 1, 8, "tags"),
         ("<<: {steps: []}\n", 1, 1, "merge keys"),
-        ("steps: []\nsteps: []\n", 2, 1, "a second time"),
+        ("steps: []\nsteps: []\n", 2, 1, "given twice"),
         ("steps: []\n---\nsteps: []\n", 2, 1, "second document"),
         ("? [a]\n: b\n", 1, 3, "plain text"),
         ("a: [\n", 2, 1, "expected"),

@@ -101,7 +101,7 @@ def test_on_the_demo_model_the_same(desk: Desk) -> None:
         shown = before.dialog()
         before.kill9()
     with desk.open() as after:
-        after.wait_for("Left off in ")
+        after.wait_for("Unfinished: ")
         after.wait_for(re.compile(rf"waiting for your approval of shell_exec \({re.escape(EFFECT)}\) –\s+ctrl\+g"))
         assert TITLE not in after.text()
         after.press("ctrl+g")

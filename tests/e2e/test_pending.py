@@ -34,7 +34,7 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> 
         desk.use(registry(server.url))
         wait_in(desk, "the first", "the second")
         with desk.open("--role", "coder") as terminal:
-            terminal.wait_for('Left off in "the second"')
+            terminal.wait_for('Unfinished: "the second"')
             terminal.say("/pending")
             listed = terminal.wait_for("Pending")
             assert listed.index("the second") < listed.index("the first")

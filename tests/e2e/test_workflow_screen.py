@@ -112,7 +112,7 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
         before.wait_for("Review step tell")
         before.kill9()
     with desk.open() as after:
-        after.wait_for("1 run of a workflow waits for your word (report) – ctrl+g")
+        after.wait_for("1 run of a workflow needs your review (report) – ctrl+g")
         after.press("ctrl+g")
         after.wait_for("a accept")
         after.press("a")

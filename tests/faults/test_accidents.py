@@ -74,7 +74,7 @@ def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kep
     assert chat.terminal.wait_exit() == 1
     assert chat.terminal.left_on() == []
     told = flat(chat.terminal.text())
-    assert "something went wrong that should not: RuntimeError: the always is broken" in told
+    assert "unexpected error: RuntimeError: the always is broken" in told
     assert "Nothing stored is lost" in told and "Traceback" not in told
     with chat.desk.open("-c") as terminal:
         again = FaultyChat(chat.desk, chat.provider, terminal)
@@ -89,5 +89,5 @@ def test_an_error_at_the_start_gives_the_terminal_back(desk: Desk) -> None:
         assert terminal.wait_exit() == 1
         assert terminal.left_on() == []
         told = flat(terminal.text())
-        assert "something went wrong that should not: RuntimeError: the start is broken" in told
+        assert "unexpected error: RuntimeError: the start is broken" in told
         assert "Traceback" not in told

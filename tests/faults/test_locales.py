@@ -82,7 +82,7 @@ def test_a_gated_call_pauses_and_standard_input_approves_nothing(pipe: Pipe) -> 
     pipe.provider.script(ASKS)
     asked = piped(pipe.desk, "-p", "write it down", stdin=b"a\ny\nyes\napprove\n" * 50)
     assert asked.returncode == 3
-    assert b"Paused: 1 call waits for approval." in asked.stderr
+    assert b"Paused: 1 approval pending." in asked.stderr
     (call_id,) = re.findall(r"approvals approve (\S+)", asked.stderr.decode())
     assert pipe.desk.count == 0
     assert pipe.run("approvals", "deny", call_id).code == 0

@@ -39,7 +39,7 @@ def test_inside_tmux_it_works_and_leaves_nothing_switched_on(desk: Desk, provide
         terminal.press("ctrl+c")
         chat.assert_well()
         terminal.press("ctrl+q")
-        terminal.wait_for("Go on with")
+        terminal.wait_for("To continue")
         terminal.say("stty -a | tr ' ;' '\\n\\n' | grep -cE '^(echo|icanon|isig|ixon)$'")
         terminal.wait_for("4")
         assert "still there" not in flat(terminal.text()), "the shell's screen is back"

@@ -36,7 +36,7 @@ def again(chat: FaultyChat) -> Iterator[FaultyChat]:
 def left(terminal: ChatTerminal) -> None:
     """Wait for the end of the program; the terminal is as it was, and nothing of it runs any more."""
     assert terminal.wait_exit() == 0
-    terminal.wait_for("Go on with: chatops -r ")
+    terminal.wait_for("To continue: chatops -r ")
     assert terminal.left_on() == []
     assert terminal.processes() == []
 
@@ -155,7 +155,7 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_again(in_a_shell
     chat.terminal.wait_gone("half a thought")
     chat.assert_well()
     chat.terminal.press("ctrl+q")
-    chat.terminal.wait_for("Go on with")
+    chat.terminal.wait_for("To continue")
     chat.terminal.wait_for("shell>")
     assert chat.terminal.left_on() == []
 

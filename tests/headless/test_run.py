@@ -18,7 +18,7 @@ from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
 from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat
-from chatops.headless.run import NOBODY, NOWHERE, OnApproval, ask, go_on, show_end
+from chatops.headless.run import CANNOT_WAIT, NO_USER, OnApproval, ask, go_on, show_end
 from chatops.headless.screen import Screen
 from chatops.runtime.session import Session
 from chatops.runtime.view import Snapshot
@@ -196,8 +196,8 @@ async def test_deny_tells_the_model_and_goes_on() -> None:
     session, desk = Scripted(paused(), paused(digest="d2"), finished()), Desk()
     assert await run_ask(session, desk, on_approval=OnApproval.DENY) == 0
     assert session.decided == [
-        (CALL, "d1", Rejected(reason=NOBODY)),
-        (CALL, "d2", Rejected(reason=NOBODY)),
+        (CALL, "d1", Rejected(reason=NO_USER)),
+        (CALL, "d2", Rejected(reason=NO_USER)),
     ]
     assert desk.out == "The answer\n"
 
@@ -206,7 +206,7 @@ async def test_where_nothing_can_be_saved_a_call_is_denied_and_does_not_wait() -
     session, desk = Scripted(paused(), finished()), Desk()
     session.ends_with_the_process = True
     assert await run_ask(session, desk) == 1
-    assert session.decided == [(CALL, "d1", Rejected(reason=NOWHERE))]
+    assert session.decided == [(CALL, "d1", Rejected(reason=CANNOT_WAIT))]
     assert "Not run: shell_exec needs approval" in desk.err
     assert "home is read-only" in desk.err
 

@@ -58,5 +58,5 @@ def test_the_definition_is_one_that_runs(folder: Path, chatops_home: Path) -> No
         (chatops_home / "config" / "model_registry.json").write_text(json.dumps(value))
         paused = chatops("workflow", "run", "changelog", "what has changed?", cwd=folder)
         assert paused.code == 3, paused.err
-        assert "the answer of step write is to be accepted" in paused.err and "--accept" in paused.err
+        assert "the answer of step write needs your review" in paused.err and "--accept" in paused.err
         assert server.violations == []

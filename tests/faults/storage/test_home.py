@@ -172,7 +172,7 @@ def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_
             chat.wait_for("You said: typed early")
             terminal.press("ctrl+q")
             assert terminal.wait_exit() == 0
-            assert terminal.text().startswith("Not saved: this conversation")
+            assert terminal.text().startswith("Not saved: this session")
 
 
 @pytest.mark.more
@@ -242,7 +242,7 @@ def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
         chat.assert_well()
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
-        assert "Not saved: this conversation. Not saving: home is read-only." in terminal.text()
+        assert "Not saved: this session. Not saving: home is read-only." in terminal.text()
 
         ran = places.run(desk, "-p", "without a screen", before=disk.before)
         assert (ran.code, ran.out) == (0, "You said: without a screen\n")

@@ -119,7 +119,7 @@ async def test_policy_knows_what_this_conversation_remembers(desk: Desk) -> None
     assert not (desk.host.app.workspace / "made.txt").exists(), "explaining runs nothing"
 
 
-@pytest.mark.parametrize(("text", "said"), [("file_read {", "no JSON"), ("file_read 1", "object")])
+@pytest.mark.parametrize(("text", "said"), [("file_read {", "not valid JSON"), ("file_read 1", "object")])
 async def test_policy_of_what_is_not_there_says_so(text: str, said: str, desk: Desk) -> None:
     assert not await desk.type(f"/policy {text}")
     assert said in desk.said
