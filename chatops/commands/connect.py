@@ -14,7 +14,7 @@ from chatops.commands.context import screen, with_app
 from chatops.config.document import Json, parse, with_value
 from chatops.config.paths import write_private
 from chatops.config.registry import packaged_registry
-from chatops.config.registry_read import read_registry
+from chatops.config.registry_read import BUILT_IN_MODELS, read_registry
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen
 from chatops.models.discover import Probe, details, probe
@@ -27,7 +27,7 @@ from chatops.wiring.words import unknown
 SHOWN = 40
 """Models that the picker lists. Any other can be named with --model."""
 
-TAKEN = frozenset({"default", "demo", "env", "claude_cli"})
+TAKEN = frozenset(BUILT_IN_MODELS)
 """Names with a special meaning."""
 
 CREDENTIALS = frozenset({"api_key", "api_key_env", "api_key_file", "api_key_command", "api_key_keyring", "headers"})

@@ -47,7 +47,9 @@ PLANNED_TOOLS = ("knowledge_search", "memory_read", "memory_write", "wolfram_alp
 KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES, *PLANNED_TOOLS)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 
-BUILT_IN_MODELS = ("default", "env", "demo", "claude_cli")
+ALWAYS_THERE = ("env", "demo", "claude_cli")
+"""Models that exist unless the file defines one of that name."""
+BUILT_IN_MODELS = ("default", *ALWAYS_THERE)
 FREE_FORMATS = frozenset({"auto", "native"})
 """Values of tool_format that do not name a format."""
 FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
@@ -248,7 +250,7 @@ class _Reader:
         if entry.verdict == "allow" and not entry.match:
             self.warnings.append(f"{self._where(path)}: an allow rule without match answers nothing.")
         if "*" in entry.match[:-1]:
-            self.warnings.append(f"{self._where((*path, 'match'))}: only the last * stands for further words.")
+            self.warnings.append(f"{self._where((*path, 'match'))}: only a * at the end matches further words.")
         if entry.workspace and (not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).command or entry.verdict != "allow"):
             self.warnings.append(
                 f"{self._where((*path, 'workspace'))}: this counts only in a rule that allows shell_exec."
@@ -354,7 +356,7 @@ def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
 def _only_for_a_person(file: RegistryFile) -> Iterator[tuple[Path, str]]:
     for key in ("default_role", "respond_with_final"):
         if getattr(file, key) != RegistryFile.model_fields[key].default:
-            yield (key,), "only a person's registry sets this, so it has no effect in the site's"
+            yield (key,), "only a user's registry sets this, so it has no effect in the site's"
 
 
 def _format(name: str) -> str:

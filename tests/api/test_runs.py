@@ -205,7 +205,7 @@ def test_a_result_that_fits_the_schema_and_not_the_class_is_no_success(stage: St
     step = Step("only", "Find it.", output_schema=Part)
     result = Workflow("test", [step]).run("x", model="fake", workspace=stage.workspace)
     assert (result.success, result.result) == (False, None)
-    assert "no Part" in result.detail and "no such part" in result.detail
+    assert "not a Part" in result.detail and "no such part" in result.detail
     assert result.steps[0].result == {"name": "nothing", "volts": 5}
 
 

@@ -39,7 +39,7 @@ def test_a_gated_call_is_approved_elsewhere_and_runs_once(chatops: CommandLine) 
 
     again = chatops("resume", session)
     assert again.code == 0
-    assert "over already" in again.err
+    assert "already ended" in again.err
     assert log.read_text() == "once\n"
     assert chatops("approvals", "list", "--output-format", "json").json == []
 

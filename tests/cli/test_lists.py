@@ -151,8 +151,8 @@ def test_policy_explain_names_the_deciding_layer(chatops: CommandLine) -> None:
     [
         (["--role", "coder", "shel_exec"], 0, "shell_exec"),
         (["--role", "codr", "shell_exec"], 2, "Known: coder"),
-        (["--role", "coder", "shell_exec", "{"], 2, "no JSON"),
-        (["--role", "coder", "shell_exec", "[]"], 2, "no JSON object"),
+        (["--role", "coder", "shell_exec", "{"], 2, "not valid JSON"),
+        (["--role", "coder", "shell_exec", "[]"], 2, "not a JSON object"),
     ],
 )
 def test_policy_explain_of_what_is_not_there(arguments: list[str], code: int, said: str, chatops: CommandLine) -> None:

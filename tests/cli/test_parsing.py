@@ -256,7 +256,7 @@ print -- 4; ask chatops --access ''
     done = subprocess.run(["zsh", "-f", "-c", script], env=env, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "1", "deny:refuse a call; the model is told", "2", "demo", "3", "--reason:told to the model",
+        "1", "deny:refuse a call, and tell the model", "2", "demo", "3", "--reason:reason that the model gets",
         "4", "viewer", "user", "operator", "admin",
     ]  # fmt: skip
 

@@ -43,5 +43,5 @@ def test_a_turn_that_another_process_took_over_is_told_in_its_own_words(
     refuse_after_first(monkeypatch, ConflictError("The turn has gone on elsewhere."))
     ran = chatops("-p", "read note.txt")
     assert ran.code == 1
-    assert ran.err.count("Another process has gone on") == 1
+    assert ran.err.count("Another process has resumed this session") == 1
     assert "could not be started" not in ran.err

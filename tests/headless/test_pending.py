@@ -66,7 +66,7 @@ def test_an_unknown_outcome_is_explained_with_all_that_is_known() -> None:
     text = describe(one)
     for expected in (
         "it may have taken effect", "Started:  2001-09-09 ", " days ago)", "Processes: stopped now: 2 were still run",
-        "Its output until then:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
+        "Output before the interruption:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
     ):  # fmt: skip
         assert expected in text
     assert "runs this one call once" not in text

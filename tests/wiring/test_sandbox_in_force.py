@@ -33,7 +33,7 @@ def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
     bench.write(sandbox={"require": "none", "network": True})
     bench.write_site(sandbox={"require": "bubblewrap"})
     app = bench.app()
-    assert "need a sandbox" in inspected(app, command="true").refusal
+    assert "require a sandbox" in inspected(app, command="true").refusal
     assert app.sandbox().network is False
     assert app.sandbox_note() == "sandbox: off (bubblewrap is not installed); commands are refused"
     (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
@@ -48,4 +48,4 @@ def test_a_registry_edited_while_the_app_runs_counts_for_the_next_call(
     app = bench.app()
     assert inspected(app, command="true").refusal == ""
     bench.write(sandbox={"require": "bubblewrap"})
-    assert "need a sandbox" in inspected(app, command="true").refusal
+    assert "require a sandbox" in inspected(app, command="true").refusal
