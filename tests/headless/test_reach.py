@@ -65,7 +65,7 @@ async def test_no_failure_is_graded_ok_and_models_nobody_needs_are_only_named() 
     assert (line.name, line.grade) == ("other models", Grade.OK)
     assert line.text == "local, team: no role uses them; chatops models list shows their state."
     (line,) = await model_checks([OPEN], needed={}, discover=refuses)
-    assert line.text == "local: no role uses it; chatops models list says how it stands."
+    assert line.text == "local: no role uses it; chatops models list shows its state."
     assert "Nothing listens" not in line.text
 
 
