@@ -11,7 +11,7 @@ from chatops.domain.model import ModelReply, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine import feedback
 from chatops.policy.registry import ModelSpec, ModelType
-from tests.models.asking import client_for, hear, question, tool
+from tests.models.asking import client_for, question, send, tool
 
 ALL = tuple(
     tool(name)
@@ -89,7 +89,7 @@ async def say(*messages: Message, tools: tuple[str, ...] = (), choice: ToolChoic
     client = client_for(ModelSpec(name="test", type=ModelType.DEMO))
     offered = tuple(tool(name) for name in tools) if tools else ALL
     try:
-        return (await hear(client, question(*messages, tools=offered, tool_choice=choice))).reply
+        return (await send(client, question(*messages, tools=offered, tool_choice=choice))).reply
     finally:
         await client.aclose()
 
@@ -193,7 +193,7 @@ async def test_anything_else_gets_help() -> None:
 
 async def test_it_streams_in_small_pieces_and_is_deterministic() -> None:
     client = client_for(ModelSpec(name="test", type=ModelType.DEMO))
-    first, second = await hear(client, question(person("hm"))), await hear(client, question(person("hm")))
+    first, second = await send(client, question(person("hm"))), await send(client, question(person("hm")))
     await client.aclose()
     assert len(first.events) > 10
     assert first.text == first.reply.text

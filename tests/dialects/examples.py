@@ -150,11 +150,11 @@ def _plamo(name: str, given: Arguments) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How calls are spelled in one format."""
+    """Spelling of calls in one format."""
 
     spell: Callable[[Sequence[Wanted]], str]
     marked: bool = True
-    """Whether text may stand around the calls."""
+    """True if text may be around the calls."""
     several: bool = True
 
 

@@ -26,7 +26,7 @@ STRESS: dict[str, tuple[Callable[[], str], int]] = {
         0,
     ),
 }
-"""What a model could send to stall us, with the number of calls in it."""
+"""Texts with which a model could stall the reader, with the number of calls in each."""
 
 _F = "<function=run_shell>"
 _P = f"{_F}<parameter=command>"
@@ -110,4 +110,4 @@ UNITS: list[tuple[str, str]] = [
     ("", "<!--"),
     ("", "[result 0123456789abcdef of "),
 ]
-"""What stands before, and what is repeated."""
+"""A beginning, and the text that is repeated after it."""

@@ -9,7 +9,7 @@ from chatops.dialects.reading import UnreadableValueError
 
 
 def steps(read: Callable[[str], object], text: str) -> int:
-    """How many Python lines run, and functions in C are called, while `read` reads `text`."""
+    """Count the Python lines that run, and the C functions that are called, while `read` reads `text`."""
     count = 0
 
     def line(_frame: FrameType, event: str, _argument: object) -> Any:

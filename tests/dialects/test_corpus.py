@@ -14,7 +14,7 @@ Case = dict[str, Any]
 
 FORMATS_IN_IT = sorted({case["format"] for case in CORPUS})
 CUT_BEFORE_THE_END_OF_THOUGHT = {"hermes-a63ff9fc", "think-426938d8"}
-"""Whose thought is only known by a closing tag behind the call: cut before it, they look like a call after prose."""
+"""Cases whose thought is only known by a closing tag after the call; cut before it, the call follows prose."""
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -49,7 +49,7 @@ def put_together(pieces: Sequence[Segment]) -> tuple[str, str]:
 
 
 def in_chunks(text: str, tools: Any, sizes: Random | int) -> tuple[list[Segment], Reading]:
-    """What a reader gives for `text` in chunks of one size, or of random ones."""
+    """Return the segments and the reading of `text` in chunks of one size, or of random ones."""
     reader = CallReader(tools)
     pieces: list[Segment] = []
     at = 0
@@ -76,7 +76,7 @@ def test_every_case_gives_the_calls_it_should_and_no_others(format: str) -> None
 
 
 @pytest.mark.parametrize("format", FORMATS_IN_IT)
-def test_what_is_left_for_the_person_is_what_is_no_call(format: str) -> None:
+def test_the_content_is_everything_but_the_calls(format: str) -> None:
     wrong = [
         (case["id"], case["text"], content)
         for case in _of(format)
@@ -127,7 +127,7 @@ def test_names_in_another_case_and_tools_that_are_gone_are_no_tools(format: str)
 
 
 @pytest.mark.parametrize("format", FORMATS_IN_IT)
-def test_a_call_says_where_it_stands(format: str) -> None:
+def test_a_call_has_its_position(format: str) -> None:
     for case in _of(format):
         for call in read_calls(case["text"], case["tools"]).calls:
             assert 0 <= call.start < call.end <= len(case["text"]), case["id"]

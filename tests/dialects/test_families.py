@@ -1,4 +1,4 @@
-"""Which family a model belongs to, by the names that servers give it."""
+"""The family of a model, by the names that servers give it."""
 
 import pytest
 
@@ -75,12 +75,12 @@ def test_a_model_is_known_by_its_name(model_name: str, family: str, written: str
     assert found.prompted == (written if written in WRITABLE else DEFAULT_FORMAT)
 
 
-def test_every_family_is_asked_for_a_format_that_can_be_written() -> None:
+def test_every_family_has_a_prompted_format_that_can_be_written() -> None:
     assert DEFAULT_FORMAT in WRITABLE
     assert family_of("openai/gpt-oss-20b").prompted == DEFAULT_FORMAT
 
 
-def test_only_a_model_that_knows_another_name_is_told_another_name() -> None:
+def test_only_a_model_with_another_name_for_a_tool_gets_that_name() -> None:
     llama = family_of("llama3.1")
     assert llama.their_name("web_search", {"web_search"}) == "brave_search"
     assert llama.their_name("python_exec", {"python_exec"}) == "code_interpreter"

@@ -1,4 +1,4 @@
-"""What every format has to hold: its calls are read, quoted ones are data, cut ones are none."""
+"""Rules for every format: its calls are read, quoted ones are data, and cut-off ones are not calls."""
 
 import json
 from typing import Any
@@ -95,14 +95,14 @@ def test_several_calls_come_in_their_order(format: str) -> None:
 
 
 @MARKED
-def test_text_around_a_call_is_for_the_person(format: str) -> None:
+def test_text_around_a_call_is_content(format: str) -> None:
     reading = read_calls(f"I look.\n\n{SPELLINGS[format].spell([OSLO])}\nDone.", TOOLS)
     assert got(reading) == [OSLO]
     assert reading.content.split() == ["I", "look.", "Done."]
 
 
 @pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if not each.marked))
-def test_one_word_beside_a_call_without_a_marker_makes_it_text(format: str) -> None:
+def test_one_word_beside_an_unmarked_call_makes_it_text(format: str) -> None:
     call = SPELLINGS[format].spell([OSLO])
     for text in (f"{call}\nThat is the format.", f"Such as {call}"):
         reading = read_calls(text, TOOLS)
@@ -152,7 +152,7 @@ def test_after_too_long_an_answer_only_calls_count_whose_end_is_there(format: st
 
 
 @ALL
-def test_a_call_that_was_cut_off_is_said(format: str) -> None:
+def test_a_call_that_was_cut_off_is_reported(format: str) -> None:
     text = SPELLINGS[format].spell([("run_shell", {"command": "rm -rf /tmp/build"})])
     cut = text[: text.index("/bui") + 4]
     reading = read_calls(cut, TOOLS)
@@ -162,7 +162,7 @@ def test_a_call_that_was_cut_off_is_said(format: str) -> None:
 
 
 @MARKED
-def test_a_tool_that_is_not_on_offer_is_said_and_its_call_is_not_shown(format: str) -> None:
+def test_a_tool_that_is_not_on_offer_is_reported_and_its_call_is_not_shown(format: str) -> None:
     reading = read_calls(f"Hm.\n{SPELLINGS[format].spell([('nuke', {'path': '/'})])}", TOOLS)
     assert reading.calls == ()
     [diagnostic] = reading.diagnostics

@@ -145,13 +145,13 @@ def test_what_is_no_call_gives_none(around: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("end", ["rm -rf /tmp/bui", 'rm -rf /tmp/bui"', 'rm -rf /tmp/bui", ', "", "rm \\"])
-def test_an_object_that_ends_inside_its_arguments_is_none(around: str, end: str) -> None:
+def test_an_object_that_ends_inside_its_arguments_is_no_call(around: str, end: str) -> None:
     written = '{"name": "run_shell", "arguments": {"command": "' + end
     assert read_calls(around.partition("%s")[0] + written, TOOLS).calls == ()
 
 
 @pytest.mark.parametrize("written", ["{}", '{"name": "get_weather"}', CALL.replace("}}", "}, 3}")])
-def test_what_a_marker_announced_and_is_no_call_is_said(written: str) -> None:
+def test_marked_content_that_is_no_call_is_reported(written: str) -> None:
     reading = read_calls(f"<tool_call>{written}</tool_call>", TOOLS)
     assert reading.calls == ()
     assert len(reading.diagnostics) == 1
@@ -319,7 +319,7 @@ def test_python_that_is_more_than_calls_with_values_is_text(text: str) -> None:
     assert reading.content == text
 
 
-def test_a_broken_call_is_said_beside_a_good_one() -> None:
+def test_a_broken_call_is_reported_beside_a_good_one() -> None:
     text = (
         '<tool_call>\n{"name": "run_shell", "arguments": {"command": \n</tool_call>\n<tool_call>\n'
         + CALL
@@ -331,7 +331,7 @@ def test_a_broken_call_is_said_beside_a_good_one() -> None:
     assert (diagnostic.kind, diagnostic.name) == (DiagnosticKind.UNREADABLE, "run_shell")
 
 
-def test_entries_that_are_no_calls_are_left_out_and_that_is_said() -> None:
+def test_entries_that_are_no_calls_are_left_out_and_reported() -> None:
     [call] = read_calls(f'<tool_calls>["x", {CALL}, 3]</tool_calls>', TOOLS).calls
     assert call.repairs == ("entries that are not calls were left out",)
 
@@ -339,7 +339,7 @@ def test_entries_that_are_no_calls_are_left_out_and_that_is_said() -> None:
 @pytest.mark.parametrize(
     "text", ["<tool_call>I think I should search</tool_call>", '<tool_call>"get_weather"</tool_call>']
 )
-def test_prose_between_the_tags_of_a_call_is_not_shown_but_said(text: str) -> None:
+def test_prose_between_the_tags_of_a_call_is_reported_and_not_shown(text: str) -> None:
     reading = read_calls(text, TOOLS)
     assert (reading.calls, reading.content) == ((), "")
     assert [each.kind for each in reading.diagnostics] == [DiagnosticKind.UNREADABLE]
@@ -355,7 +355,7 @@ def test_prose_between_the_tags_of_a_call_is_not_shown_but_said(text: str) -> No
         "functools[0] is a word",
     ],
 )
-def test_a_word_about_a_tag_is_text(text: str) -> None:
+def test_a_mention_of_a_tag_is_text(text: str) -> None:
     reading = read_calls(text, TOOLS)
     assert (reading.calls, reading.diagnostics, reading.content) == ((), (), text)
 
@@ -424,7 +424,7 @@ def test_code_behind_a_marker_is_a_call_of_the_tool_that_runs_code_with_doubt(te
     assert call.confidence is Confidence.LOW
 
 
-def test_code_behind_a_marker_is_said_where_no_tool_runs_code() -> None:
+def test_code_after_a_marker_is_reported_where_no_tool_runs_code() -> None:
     reading = read_calls("<|python_tag|>print(1)", TOOLS)
     assert (reading.calls, reading.content) == ((), "")
     assert [each.name for each in reading.diagnostics] == ["code_interpreter"]
@@ -540,7 +540,7 @@ MISSED = [
 
 
 @pytest.mark.parametrize("text", MISSED)
-def test_what_names_a_tool_behind_a_marker_and_is_no_call_is_said_once(text: str) -> None:
+def test_a_tool_name_after_a_marker_without_a_call_is_reported_once(text: str) -> None:
     for size in (1, 7, len(text)):
         reader = CallReader(TOOLS)
         for at in range(0, len(text), size):

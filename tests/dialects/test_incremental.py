@@ -82,7 +82,7 @@ SIZES = st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=12
 def in_pieces(
     text: str, sizes: list[int], finish_reason: str = "stop", tools: Any = TOOLS
 ) -> tuple[list[Segment], Reading]:
-    """What a reader gives for `text` in chunks of `sizes`, over and over."""
+    """Return the segments and the reading of `text` in chunks of `sizes`, repeated."""
     reader = CallReader(tools)
     pieces: list[Segment] = []
     at = turn = 0
@@ -145,7 +145,7 @@ def test_plain_text_comes_out_as_it_went_in(text: str, sizes: list[int]) -> None
         assert in_pieces(text, sizes, tools={"x": {}})[1] == Reading(content=text)
 
 
-def test_prose_flows_word_by_word() -> None:
+def test_prose_is_passed_on_word_by_word() -> None:
     words = (
         "It is, I think, a **good** day; 3 < 4 and the list (see #1) is `short` & <b>bold</b>.\n\n- one\n- two\n".split(
             " "

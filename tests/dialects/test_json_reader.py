@@ -227,12 +227,12 @@ def test_no_bracket_is_added_for_a_caller_who_does_not_ask(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": "b" c', '{"a": "b"c', '{"a": "it"s', '{"a": ["b" c'])
-def test_brackets_are_not_closed_where_a_text_may_have_gone_on(text: str) -> None:
+def test_brackets_are_not_closed_where_a_string_may_have_continued(text: str) -> None:
     with pytest.raises(UnreadableValueError):
         read_value(text, close_open=True)
 
 
-def test_long_strict_values_are_read_whole_wherever_they_stand() -> None:
+def test_long_strict_values_are_read_whole_at_any_position() -> None:
     value = {"a": ["x" * 10_000, {"b": "é" * 50_000}, 1.5], "n": list(range(5000))}
     text = "...." + json.dumps(value, ensure_ascii=False) + "<end>"
     read = read_value(text, 4)
@@ -299,7 +299,7 @@ def test_a_value_inside_a_text_ends_at_its_bracket(
 
 
 def _begins(part: JsonValue, whole: JsonValue, unclosed: tuple[JsonValue, ...]) -> bool:
-    """Whether `part` is `whole`, or was closed by assumption and holds the beginning of it and nothing else."""
+    """Return True if `part` is `whole`, or was closed by assumption and is the beginning of it."""
     if not any(part is each for each in unclosed):
         return same(part, whole)
     if isinstance(part, dict) and isinstance(whole, dict):

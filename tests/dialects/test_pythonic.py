@@ -165,7 +165,7 @@ def test_a_call_that_was_cut_is_refused_as_cut(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_no_literal_keyword_argument_is_refused(text: str) -> None:
+def test_arguments_that_are_no_literal_keywords_are_refused(text: str) -> None:
     with pytest.raises(UnreadableValueError) as caught:
         read_call(text)
     assert not caught.value.cut
@@ -197,7 +197,7 @@ def test_lists_and_lines_of_calls_are_read_in_their_order(text: str, names: list
     assert end == 2 + len(text)
 
 
-def test_every_call_of_a_list_knows_where_it_stands() -> None:
+def test_every_call_of_a_list_has_its_position() -> None:
     text = "[f(a=1), g()]"
     calls, _ = read_call_list(text)
     assert [text[call.start : call.end] for call in calls] == ["f(a=1)", "g()"]

@@ -1,4 +1,4 @@
-"""What decides whether a text is a call: thought, code, quotations, channels, the end of the message."""
+"""The context of a call: thought, code, quotations, channels, the end of the message."""
 
 import json
 
@@ -66,7 +66,7 @@ class TestThought:
         assert reading.content == ""
 
     @pytest.mark.parametrize(("opening", "closing"), THOUGHT)
-    def test_thought_that_is_never_closed_goes_on_to_the_end(self, opening: str, closing: str) -> None:
+    def test_thought_that_is_never_closed_continues_to_the_end(self, opening: str, closing: str) -> None:
         reading = read_calls(f"Hm. {opening}{HERMES}", TOOLS)
         assert (reading.calls, reading.content) == ((), "Hm. ")
         assert reading.reasoning.strip() == HERMES
@@ -405,7 +405,7 @@ class TestTagsOfNoFormat:
         assert calls
         assert {call.confidence for call in calls} == {Confidence.LOW}
 
-    def test_nothing_more_is_kept_back_than_what_a_pair_may_hold(self) -> None:
+    def test_only_text_that_a_pair_may_enclose_is_held_back(self) -> None:
         reader = CallReader(TOOLS)
         assert reader.feed("<note>I see") == [ContentSegment(text="<note>I see")]
         assert reader.feed(f" {GOOD} so") == [ContentSegment(text=" ")]
@@ -420,16 +420,16 @@ class TestChannels:
             assert (reading.calls, reading.content) == ((), f"Look: {HERMES}")
 
     @pytest.mark.parametrize("header", [" to=user", "<|start|>assistant to=user", "to=user"])
-    def test_what_is_said_to_the_user_is_content(self, header: str) -> None:
+    def test_text_for_the_user_is_content(self, header: str) -> None:
         reading = read_calls(f"{header}<|message|>You write it so: {HERMES}<|eot|>", TOOLS)
         assert (reading.calls, reading.content) == ((), f"You write it so: {HERMES}")
 
-    def test_what_the_model_says_to_itself_is_thought(self) -> None:
+    def test_text_to_the_model_itself_is_thought(self) -> None:
         text = f" to=self<|message|>I could {HERMES}<|eom|><|start|>assistant to=user<|message|>Hello.<|eot|>"
         reading = read_calls(text, TOOLS)
         assert (reading.calls, reading.content, reading.reasoning) == ((), "Hello.", f"I could {HERMES}")
 
-    def test_the_answer_and_a_call_stand_in_messages_of_their_own(self) -> None:
+    def test_the_answer_and_a_call_are_in_separate_messages(self) -> None:
         text = (
             "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
             "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
@@ -439,7 +439,7 @@ class TestChannels:
         assert got(reading) == [OSLO]
         assert (reading.content, reading.reasoning) == ("I look.", "Hm.")
 
-    def test_a_recipient_that_is_no_tool_is_said(self) -> None:
+    def test_a_recipient_that_is_no_tool_is_reported(self) -> None:
         reading = read_calls('<|channel|>analysis to=browser.search<|message|>{"query": "x"}<|call|>', TOOLS)
         assert reading.calls == ()
         assert [each.name for each in reading.diagnostics] == ["browser.search"]
@@ -485,7 +485,7 @@ class TestWhatIsLeft:
             reading = read_calls(text, offered)
             assert reading == Reading(content=text)
 
-    def test_white_space_around_what_was_taken_out_is_dropped_where_nothing_else_stands(self) -> None:
+    def test_white_space_around_removed_text_is_dropped_where_nothing_else_is(self) -> None:
         assert read_calls(f"\n\n{GOOD}\n\n", TOOLS).content == ""
         assert read_calls("<think>x</think>\n\nHello.", TOOLS).content == "Hello."
 
@@ -521,7 +521,7 @@ class TestWhatIsLeft:
         assert got(reading) == [OSLO]
         assert reading.content == "Thought: I look.\n"
 
-    def test_a_call_without_a_marker_of_an_unknown_tool_stays_text_and_is_said(self) -> None:
+    def test_an_unmarked_call_of_an_unknown_tool_stays_text_and_is_reported(self) -> None:
         text = '{"name": "nuke", "arguments": {"path": "/"}}'
         reading = read_calls(text, TOOLS)
         assert (reading.calls, reading.content) == ((), text)

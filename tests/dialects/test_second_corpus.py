@@ -31,7 +31,7 @@ def _calls(reading: Reading) -> list[dict[str, Any]]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are the same value: 1 is 1.0, and no number is a truth."""
+    """Return True if two values are the same: 1 equals 1.0, and no number equals a boolean."""
     match one, other:
         case bool(), _:
             return one is other

@@ -1,4 +1,4 @@
-"""What a model is told of its tools, how its calls stand in the history, how results come to it."""
+"""Tools, calls and results as text for a model whose tools are in its prompt."""
 
 import json
 
@@ -147,7 +147,7 @@ def test_the_prompt_shows_the_tools_and_the_format(name: str) -> None:
         (ToolChoice.NONE, "You MUST NOT call a tool"),
     ],
 )
-def test_the_prompt_says_last_what_the_next_reply_must_be(choice: ToolChoice, words: str) -> None:
+def test_the_prompt_ends_with_the_request_for_the_next_reply(choice: ToolChoice, words: str) -> None:
     prompt = WRITABLE["hermes"].system_prompt([SEARCH], choice=choice)
     assert words in prompt.splitlines()[-1]
     assert prompt.splitlines()[:-1] == WRITABLE["hermes"].system_prompt([SEARCH]).splitlines()[:-1]
@@ -174,7 +174,7 @@ def test_results_come_in_order_each_in_its_own_fence(name: str) -> None:
     assert text.index("first") < text.index("second")
 
 
-def test_results_stand_in_the_markup_a_family_knows() -> None:
+def test_results_are_in_the_markup_of_the_family() -> None:
     result = [WrittenResult(name="ls", content="a", outcome="success")]
     for name, before, after in (
         ("hermes", "<tool_response>\n[result ", "]\n</tool_response>"),
@@ -199,7 +199,7 @@ def test_the_number_of_a_fence_depends_on_everything_and_on_nothing_else(secret:
     assert nonce_of(secret, first + "x", second) != nonce_of(secret, first, "x" + second)
 
 
-def test_the_number_of_a_fence_never_stands_in_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_fence_is_never_in_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(["0" * 64, "1" * 64, "2" * 64])
 
     class Digest:

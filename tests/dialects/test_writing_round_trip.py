@@ -1,4 +1,4 @@
-"""What a writer writes is read as the same: names, values, order, without repairs and without doubt."""
+"""Written calls read back the same: names, values and order, without repairs and with high confidence."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Helpers of the model tests: ask a client once and look at what it said."""
+"""Helpers of the model tests: send one request and look at the events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,8 +33,8 @@ READ = tool("file_read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """All events of one question."""
+class Events:
+    """All events of one request."""
 
     events: tuple[ModelEvent, ...]
 
@@ -63,7 +63,7 @@ class Heard:
         return [event for event in self.events if isinstance(event, Retrying)]
 
     @property
-    def remarks(self) -> list[str]:
+    def notices(self) -> list[str]:
         return [event.text for event in self.events if isinstance(event, ModelNotice)]
 
 
@@ -87,16 +87,16 @@ def question(*messages: Message, **changes: object) -> ModelRequest:
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
-async def hear(client: RegistryClient, request: ModelRequest | None = None) -> Heard:
-    return Heard(events=tuple([event async for event in client.stream(request or question())]))
+async def send(client: RegistryClient, request: ModelRequest | None = None) -> Events:
+    return Events(events=tuple([event async for event in client.stream(request or question())]))
 
 
 async def ask(
     server: FakeOpenAI, *, request: ModelRequest | None = None, pace: Pace = FAST, **changes: object
-) -> Heard:
+) -> Events:
     """One question over a client of its own."""
     client = client_for(spec_for(server, **changes), pace=pace)
     try:
-        return await hear(client, request)
+        return await send(client, request)
     finally:
         await client.aclose()

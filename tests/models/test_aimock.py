@@ -23,7 +23,7 @@ from chatops.domain.model import FailureKind
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.models.discover import probe
 from chatops.policy.registry import ModelSpec
-from tests.models.asking import READ, client_for, hear, question, tool
+from tests.models.asking import READ, client_for, question, send, tool
 
 CLI = os.environ.get("CHATOPS_AIMOCK", "")
 NODE = shutil.which("node")
@@ -102,7 +102,7 @@ def person(text: str) -> UserMessage:
 async def test_text_calls_and_results(url: str) -> None:
     client = client_for(spec(url))
     tools = (READ, tool("file_list"))
-    first = (await hear(client, question(person("which files?"), tools=tools))).reply
+    first = (await send(client, question(person("which files?"), tools=tools))).reply
     assert first.text == "Let me look."
     assert [(call.name, call.arguments) for call in first.calls] == [
         ("file_read", '{"path":"a.txt"}'),
@@ -124,16 +124,16 @@ async def test_text_calls_and_results(url: str) -> None:
         for call in calls
     ]
     said = AssistantMessage(id=MessageId("m2"), text=first.text, calls=calls)
-    second = await hear(client, question(person("which files?"), said, *results, tools=tools))
+    second = await send(client, question(person("which files?"), said, *results, tools=tools))
     assert second.reply.text == "Two files."
     await client.aclose()
 
 
 async def test_streamed_text_and_what_it_saw_of_us(url: str) -> None:
     client = client_for(spec(url))
-    heard = await hear(client, question(person("hello")))
+    events = await send(client, question(person("hello")))
     await client.aclose()
-    assert heard.text == heard.reply.text == "Hello from aimock."
+    assert events.text == events.reply.text == "Hello from aimock."
     async with httpx2.AsyncClient(trust_env=False) as http:
         journal = (await http.get(url.removesuffix("/v1") + "/__aimock/journal")).text
     assert "Be brief." in journal
@@ -142,23 +142,23 @@ async def test_streamed_text_and_what_it_saw_of_us(url: str) -> None:
 
 async def test_a_call_counts_although_the_finish_reason_says_stop(url: str) -> None:
     client = client_for(spec(url))
-    heard = await hear(client, question(person("stops")))
+    events = await send(client, question(person("stops")))
     await client.aclose()
-    assert [call.name for call in heard.reply.calls] == ["file_read"]
+    assert [call.name for call in events.reply.calls] == ["file_read"]
 
 
 async def test_broken_arguments_come_as_written(url: str) -> None:
     client = client_for(spec(url))
-    (call,) = (await hear(client, question(person("broken")))).reply.calls
+    (call,) = (await send(client, question(person("broken")))).reply.calls
     await client.aclose()
     assert call.arguments == '{"path": '
 
 
 async def test_a_stream_that_breaks_off(url: str) -> None:
     client = client_for(spec(url))
-    heard = await hear(client, question(person("cut")))
+    events = await send(client, question(person("cut")))
     await client.aclose()
-    assert heard.failure.kind is FailureKind.BROKEN_STREAM
+    assert events.failure.kind is FailureKind.BROKEN_STREAM
 
 
 async def test_tools_stay_in_their_field_although_it_never_counts_them(url: str) -> None:
@@ -167,14 +167,14 @@ async def test_tools_stay_in_their_field_although_it_never_counts_them(url: str)
     said: list[Message] = []
     for number in range(3):
         said.append(UserMessage(id=MessageId(f"u{number}"), text="hello " * 10))
-        await hear(client, question(*said, tools=tools))
+        await send(client, question(*said, tools=tools))
         said.append(AssistantMessage(id=MessageId(f"a{number}"), text="Hello from aimock."))
     asked = UserMessage(id=MessageId("last"), text="what stops")
-    first = await hear(client, question(*said, asked, tools=tools))
-    again = await hear(client, question(*said, asked, tools=tools))
+    first = await send(client, question(*said, asked, tools=tools))
+    again = await send(client, question(*said, asked, tools=tools))
     await client.aclose()
     assert [call.name for call in first.reply.calls] == ["file_read"]
-    assert again.remarks == []
+    assert again.notices == []
     async with httpx2.AsyncClient(trust_env=False) as http:
         journal = (await http.get(url.removesuffix("/v1") + "/__aimock/journal")).json()
     assert "tools" in (journal[-1].get("body") or journal[-1]["request"]["body"])

@@ -15,7 +15,7 @@ from chatops.models.base import Retrying
 from chatops.models.client import RegistryClient
 from chatops.models.discover import list_models
 from chatops.policy.registry import HostType, KeySource, ModelSpec, ModelType, Price
-from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
+from tests.models.asking import KEY, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Wait, error, says
 
 FOREIGN = {
@@ -34,9 +34,9 @@ async def test_nothing_of_another_provider_leaks(monkeypatch: pytest.MonkeyPatch
     for name, value in FOREIGN.items():
         monkeypatch.setenv(name, value)
     async with FakeOpenAI([says("hi")]) as server:
-        heard = await ask(server, key=KeySource(literal=key))
+        events = await ask(server, key=KeySource(literal=key))
         (request,) = server.requests
-    assert heard.reply.text == "hi"
+    assert events.reply.text == "hi"
     assert "foreign" not in repr(request.headers).lower()
     assert request.headers["authorization"] == f"Bearer {key or 'none'}"
     assert set(request.headers) == {
@@ -72,16 +72,16 @@ async def test_headers_of_the_registry_are_sent() -> None:
 
 async def test_impossible_headers_are_a_configuration_error() -> None:
     async with FakeOpenAI() as server:
-        heard = await ask(server, headers=(("X", "a\r\nY: b"),))
-    assert heard.failure.kind is FailureKind.CONFIGURATION
+        events = await ask(server, headers=(("X", "a\r\nY: b"),))
+    assert events.failure.kind is FailureKind.CONFIGURATION
 
 
-async def test_extra_body_cannot_take_over_and_it_is_said() -> None:
+async def test_extra_body_cannot_set_reserved_fields_and_a_notice_says_so() -> None:
     async with FakeOpenAI([says("hi")]) as server:
-        heard = await ask(server, extra_body='{"model": "other", "seed": 1}')
+        events = await ask(server, extra_body='{"model": "other", "seed": 1}')
         assert server.requests[0].body["model"] == "fake-model"
         assert server.requests[0].body["seed"] == 1
-    assert heard.remarks == ["extra_body may not set model."]
+    assert events.notices == ["extra_body may not set model."]
 
 
 async def test_cost() -> None:
@@ -105,43 +105,43 @@ async def test_a_query_in_the_address_goes_behind_the_path() -> None:
 
 async def test_a_model_that_does_not_stream_is_a_stream_of_one() -> None:
     async with FakeOpenAI([says("all at once")]) as server:
-        heard = await ask(server, stream=False)
+        events = await ask(server, stream=False)
         assert server.requests[0].body["stream"] is False
         assert "stream_options" not in server.requests[0].body
-    assert heard.text == heard.reply.text == "all at once"
+    assert events.text == events.reply.text == "all at once"
 
 
 async def test_a_changed_spec_counts_from_the_next_question_on() -> None:
     async with FakeOpenAI(lambda request: says(str(request.body["model"]))) as server:
         specs = {"test": spec_for(server)}
         client = RegistryClient(specs.get, environ={})
-        assert (await hear(client)).reply.text == "fake-model"
+        assert (await send(client)).reply.text == "fake-model"
         specs["test"] = replace(specs["test"], model_name="other")
-        assert (await hear(client)).reply.text == "other"
+        assert (await send(client)).reply.text == "other"
         await client.aclose()
 
 
-async def test_questions_that_come_together_share_what_is_said_once() -> None:
+async def test_simultaneous_requests_share_a_notice() -> None:
     async with FakeOpenAI(lambda request: says("hi", model="another")) as server:
         client = client_for(spec_for(server))
-        first, second, _ = await asyncio.gather(hear(client), hear(client), client.prepare("test"))
+        first, second, _ = await asyncio.gather(send(client), send(client), client.prepare("test"))
         await client.aclose()
-    assert len(first.remarks) + len(second.remarks) == 1
+    assert len(first.notices) + len(second.notices) == 1
 
 
 async def test_the_key_is_read_for_every_question() -> None:
     environ = {"K": "first"}
     async with FakeOpenAI(lambda _: says("hi")) as server:
         client = client_for(spec_for(server, key=KeySource(env="K")), environ=environ)
-        await hear(client)
+        await send(client)
         environ["K"] = "second"
-        await hear(client)
+        await send(client)
         del environ["K"]
-        heard = await hear(client)
+        events = await send(client)
         await client.aclose()
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer first", "Bearer second"]
-    assert heard.failure.kind is FailureKind.CONFIGURATION
-    assert "K, which is not set" in heard.failure.message
+    assert events.failure.kind is FailureKind.CONFIGURATION
+    assert "K, which is not set" in events.failure.message
 
 
 async def test_a_key_from_a_command_is_read_again_after_five_minutes(
@@ -158,7 +158,7 @@ async def test_a_key_from_a_command_is_read_again_after_five_minutes(
         client = client_for(spec_for(server, key=KeySource(command=(sys.executable, "-c", script))))
         for seconds in (0.0, 299.0, 2.0, 298.0, 301.0):
             clock.now += seconds
-            assert (await hear(client)).reply.text == "hi"
+            assert (await send(client)).reply.text == "hi"
         await client.aclose()
         sent = [request.headers["authorization"] for request in server.requests]
     assert sent == [f"Bearer key-{number}" for number in (1, 1, 2, 2, 3)]
@@ -175,22 +175,22 @@ async def test_a_key_from_a_command_is_read_again_after_five_minutes(
         (ModelSpec(name="test", api_url="https://127.0.0.1:1", model_name="x", ca_file="/no/such.pem"), "/no/such.pem"),
     ],
 )
-async def test_what_cannot_be_asked_fails_before_anything_is_sent(spec: ModelSpec | None, words: str) -> None:
+async def test_an_unusable_spec_fails_before_anything_is_sent(spec: ModelSpec | None, words: str) -> None:
     client = RegistryClient(lambda _: spec)
-    heard = await hear(client)
+    events = await send(client)
     await client.aclose()
-    assert heard.failure.kind is FailureKind.CONFIGURATION
-    assert words in heard.failure.message
-    assert heard.failure.advice
+    assert events.failure.kind is FailureKind.CONFIGURATION
+    assert words in events.failure.message
+    assert events.failure.advice
 
 
 async def test_max_concurrent() -> None:
     release = threading.Event()
     async with FakeOpenAI([says("one", wait=Wait(event=release)), says("two")]) as server:
         client = client_for(spec_for(server, max_concurrent=1))
-        first = asyncio.create_task(hear(client))
+        first = asyncio.create_task(send(client))
         await server.arrived()
-        second = asyncio.create_task(hear(client))
+        second = asyncio.create_task(send(client))
         await asyncio.sleep(0.1)
         assert len(server.requests) == 1
         release.set()
@@ -201,7 +201,7 @@ async def test_max_concurrent() -> None:
 async def test_cancelling_the_task_closes_the_connection() -> None:
     async with FakeOpenAI([says("never", wait=Wait(event=threading.Event()))]) as server:
         client = client_for(spec_for(server))
-        task = asyncio.create_task(hear(client))
+        task = asyncio.create_task(send(client))
         await server.arrived()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

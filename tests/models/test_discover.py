@@ -1,4 +1,4 @@
-"""What `chatops connect URL` and `chatops models list` ask servers."""
+"""Requests of `chatops connect URL` and `chatops models list` to servers."""
 
 import json
 import socket
@@ -37,7 +37,7 @@ async def test_probe_finds_the_base_path(given: str, prefix: str, host_type: Hos
         assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in server.others)
 
 
-async def test_a_refused_key_is_said_as_such() -> None:
+async def test_a_refused_key_is_reported() -> None:
     async with FakeOpenAI(api_key="right") as server:
         with pytest.raises(ChatopsError, match="refuses the key") as caught:
             await probe(server.url, KEY)
@@ -45,7 +45,7 @@ async def test_a_refused_key_is_said_as_such() -> None:
     assert "registry" not in caught.value.advice, "a server that is only being tried is in no registry yet"
 
 
-async def test_a_server_that_wants_a_key_says_how_to_give_one() -> None:
+async def test_a_server_that_requires_a_key_is_reported_with_the_next_step() -> None:
     async with FakeOpenAI(api_key="right") as server:
         with pytest.raises(ChatopsError, match=r"wants a key \(401\)") as caught:
             await probe(server.url)
@@ -237,7 +237,7 @@ async def test_litellm_names_its_models_for_one_that_it_does_not_have() -> None:
     assert "known: fake-model, other" in failure.message
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_is_there() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         with pytest.raises(ChatopsError, match="Nothing listens at"):

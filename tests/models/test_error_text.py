@@ -1,4 +1,4 @@
-"""What a server says went wrong, as one line, whatever it sends."""
+"""A server's error as one line, whatever it sends."""
 
 import pytest
 
@@ -30,6 +30,6 @@ def test_a_page_of_nothing_but_beginnings_takes_no_longer_than_its_length(part: 
 
 
 @pytest.mark.parametrize("asked", ["inf", "1e999", "nan", "-inf"])
-def test_a_pause_that_is_no_time_is_none(asked: str) -> None:
+def test_a_pause_that_is_no_duration_is_ignored(asked: str) -> None:
     assert retry_after(asked) is None
     assert retry_after("", milliseconds=asked) is None

@@ -11,7 +11,7 @@ from chatops.models import failures
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import KeySource, Timeouts
-from tests.models.asking import KEY, ask, client_for, hear, question, spec_for
+from tests.models.asking import KEY, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Pause, Raw, Reply, error, says
 
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>\x1b[31mnginx</h1></body></html>"
@@ -172,13 +172,13 @@ async def test_failure(case: Case) -> None:
         lambda _: says("well again") if healthy else case.reply, models=("other-model", "fake-model-2")
     ) as server:
         client = client_for(spec_for(server, key=KeySource(env="THE_KEY")), environ={"THE_KEY": KEY})
-        heard = await hear(client)
+        events = await send(client)
         assert len(server.requests) == case.requests
-        assert len(heard.retries) == case.requests - 1
+        assert len(events.retries) == case.requests - 1
         healthy.append(True)
-        assert (await hear(client)).reply.text == "well again"
+        assert (await send(client)).reply.text == "well again"
         await client.aclose()
-    failure = heard.failure
+    failure = events.failure
     assert failure.kind is case.kind
     for words in case.says:
         assert words in failure.message
@@ -190,11 +190,11 @@ async def test_failure(case: Case) -> None:
 
 async def test_a01_retry_after_is_honoured_and_shown() -> None:
     async with FakeOpenAI([error(429, "slow", headers=(("Retry-After", "0.01"),)), says("there")]) as server:
-        heard = await ask(server)
-    (retry,) = heard.retries
+        events = await ask(server)
+    (retry,) = events.retries
     assert (retry.attempt, retry.attempts, retry.delay_s) == (2, 3, 0.01)
     assert "limits the rate" in retry.reason
-    assert heard.reply.text == "there"
+    assert events.reply.text == "there"
 
 
 @pytest.mark.parametrize("field", ["stream_options", "temperature"])
@@ -207,16 +207,16 @@ async def test_a10_refused_field_is_dropped_once_and_remembered(field: str) -> N
 
     async with FakeOpenAI(reply) as server:
         spec = spec_for(server, temperature=0.1)
-        for expected, remarks in ((2, 1), (3, 0)):
+        for expected, notices in ((2, 1), (3, 0)):
             client = RegistryClient({"test": spec}.get, remembered=store, environ={})
-            heard = await hear(client)
+            events = await send(client)
             await client.aclose()
-            assert heard.reply.text == "fine"
+            assert events.reply.text == "fine"
             assert len(server.requests) == expected
-            assert len(heard.remarks) == remarks
+            assert len(events.notices) == notices
 
 
-async def test_a10_a_refused_tool_choice_is_asked_for_again_at_the_next_start() -> None:
+async def test_a10_a_refused_tool_choice_is_sent_again_after_the_next_start() -> None:
     store = InMemoryTextStore()
 
     def reply(_: object) -> Reply:
@@ -226,18 +226,18 @@ async def test_a10_a_refused_tool_choice_is_asked_for_again_at_the_next_start() 
     async with FakeOpenAI(reply) as server:
         for expected in (2, 4):
             client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-            heard = await hear(client, question(tool_choice=ToolChoice.NONE))
+            events = await send(client, question(tool_choice=ToolChoice.NONE))
             await client.aclose()
-            assert heard.reply.text == "fine"
+            assert events.reply.text == "fine"
             assert len(server.requests) == expected
-            assert len(heard.remarks) == 1
+            assert len(events.notices) == 1
 
 
 async def test_a10_what_reasoning_models_refuse_at_the_end_of_a_sentence_is_no_field_of_that_name() -> None:
     async with FakeOpenAI([error(400, "Reasoning models do not support temperature."), says("ok")]) as server:
-        heard = await ask(server, temperature=0.1)
+        events = await ask(server, temperature=0.1)
         assert "temperature" not in server.requests[1].body
-    assert heard.reply.text == "ok"
+    assert events.reply.text == "ok"
 
 
 async def test_a10_with_the_native_format_tools_are_left_out_and_offered_again_at_the_next_start() -> None:
@@ -250,10 +250,10 @@ async def test_a10_with_the_native_format_tools_are_left_out_and_offered_again_a
         for expected in (2, 5):
             spec = spec_for(server, tool_format="native")
             client = RegistryClient({"test": spec}.get, remembered=store, environ={})
-            heard = await hear(client)
-            assert "does not take tools" in heard.remarks[0] and '"tool_format": "auto"' in heard.remarks[0]
+            events = await send(client)
+            assert "does not take tools" in events.notices[0] and '"tool_format": "auto"' in events.notices[0]
             assert len(server.requests) == expected
-            assert (await hear(client)).remarks == []
+            assert (await send(client)).notices == []
             await client.aclose()
         assert ["tools" in request.body for request in server.requests] == [True, False, False] * 2
         assert all("<tools>" not in request.system for request in server.requests)
@@ -261,18 +261,18 @@ async def test_a10_with_the_native_format_tools_are_left_out_and_offered_again_a
 
 async def test_a10_no_loop_when_the_server_keeps_refusing() -> None:
     async with FakeOpenAI(lambda _: error(400, "Unknown parameter: 'tools'.")) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 2
         assert "tools" not in server.requests[1].body
-    assert heard.failure.kind is FailureKind.REFUSED
-    assert len(heard.remarks) == 1
+    assert events.failure.kind is FailureKind.REFUSED
+    assert len(events.notices) == 1
 
 
 async def test_a10_a_complaint_about_a_tool_is_not_a_refusal_of_tools() -> None:
     async with FakeOpenAI(lambda _: error(400, "tools[0].function.name is not allowed")) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 1
-    assert heard.failure.kind is FailureKind.REFUSED
+    assert events.failure.kind is FailureKind.REFUSED
 
 
 async def test_a10_the_other_name_of_the_token_limit() -> None:
@@ -280,11 +280,11 @@ async def test_a10_the_other_name_of_the_token_limit() -> None:
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     )
     async with FakeOpenAI([error(400, message), says("ok")]) as server:
-        heard = await ask(server, max_output_tokens=99)
+        events = await ask(server, max_output_tokens=99)
         assert server.requests[0].body["max_tokens"] == 99
         assert server.requests[1].body["max_completion_tokens"] == 99
         assert "max_tokens" not in server.requests[1].body
-    assert heard.reply.text == "ok"
+    assert events.reply.text == "ok"
 
 
 async def test_a12_connection_refused() -> None:
@@ -292,29 +292,29 @@ async def test_a12_connection_refused() -> None:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         async with FakeOpenAI() as server:
-            heard = await ask(server, api_url=f"http://127.0.0.1:{port}/v1")
-    assert heard.failure.kind is FailureKind.UNREACHABLE
-    assert f"Nothing listens at 127.0.0.1:{port}" in heard.failure.message
-    assert not heard.retries
+            events = await ask(server, api_url=f"http://127.0.0.1:{port}/v1")
+    assert events.failure.kind is FailureKind.UNREACHABLE
+    assert f"Nothing listens at 127.0.0.1:{port}" in events.failure.message
+    assert not events.retries
 
 
 async def test_a13_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     async with FakeOpenAI() as server:
-        heard = await ask(server, api_url="http://no-such-host.invalid/v1")
-    assert heard.failure.kind is FailureKind.UNREACHABLE
-    assert "no-such-host.invalid is unknown" in heard.failure.message
+        events = await ask(server, api_url="http://no-such-host.invalid/v1")
+    assert events.failure.kind is FailureKind.UNREACHABLE
+    assert "no-such-host.invalid is unknown" in events.failure.message
 
 
 async def test_a15_plain_http_where_tls_is_expected() -> None:
     async with FakeOpenAI() as server:
         url = server.url.replace("http://", "https://")
-        heard = await ask(server, api_url=url, timeouts=Timeouts(connect=0.3))
+        events = await ask(server, api_url=url, timeouts=Timeouts(connect=0.3))
         assert not server.requests
-    assert heard.failure.kind is FailureKind.UNREACHABLE
-    assert heard.failure.message.endswith("took the connection and did not answer in TLS within 0.3 s.")
-    assert "http://" in heard.failure.advice
+    assert events.failure.kind is FailureKind.UNREACHABLE
+    assert events.failure.message.endswith("took the connection and did not answer in TLS within 0.3 s.")
+    assert "http://" in events.failure.advice
 
 
 async def test_a18_loopback_bypasses_a_broken_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +330,9 @@ async def test_a18_a_dead_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://user:secret@127.0.0.1:9")
     async with FakeOpenAI() as server:
-        heard = await ask(server, api_url="http://models.example.org/v1")
-    assert "proxy 127.0.0.1:9" in heard.failure.message
-    assert "secret" not in heard.failure.message
+        events = await ask(server, api_url="http://models.example.org/v1")
+    assert "proxy 127.0.0.1:9" in events.failure.message
+    assert "secret" not in events.failure.message
 
 
 async def test_a21_a_whole_completion_is_used() -> None:
@@ -342,52 +342,52 @@ async def test_a21_a_whole_completion_is_used() -> None:
         "usage": {"prompt_tokens": 3, "completion_tokens": 1},
     }
     async with FakeOpenAI([as_json(200, whole)]) as server:
-        heard = await ask(server)
-    assert heard.text == heard.reply.text == "whole"
-    assert heard.reply.usage is not None
-    assert heard.reply.usage.input_tokens == 3
+        events = await ask(server)
+    assert events.text == events.reply.text == "whole"
+    assert events.reply.usage is not None
+    assert events.reply.usage.input_tokens == 3
 
 
 @pytest.mark.parametrize("path", ["/wrong/v1", "/v1/chat", "/v1beta"])
 async def test_a22_wrong_base_path(path: str) -> None:
     async with FakeOpenAI(prefixes=("/v1",)) as server:
-        heard = await ask(server, api_url=f"{server.root}{path}")
+        events = await ask(server, api_url=f"{server.root}{path}")
         # One look at each address that may be meant, beside the list at the one that was written.
         assert len(server.requests) == 0
         assert len(server.others) <= 5
-    assert heard.failure.kind is FailureKind.NOT_FOUND
-    assert heard.failure.message.startswith(f"Nothing answers at {server.root}{path} (404).")
-    assert heard.failure.message.endswith(f"Did you mean {server.url}?")
+    assert events.failure.kind is FailureKind.NOT_FOUND
+    assert events.failure.message.startswith(f"Nothing answers at {server.root}{path} (404).")
+    assert events.failure.message.endswith(f"Did you mean {server.url}?")
 
 
 async def test_a22_a_list_of_models_that_never_ends_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "QUICK_S", 0.2)
     drops = Raw(steps=(b'{"data":[', *(step for _ in range(9_999) for step in (b'{"id":"a"},', Pause(seconds=0.02)))))
     async with FakeOpenAI([error(404, "no such model")], models_reply=drops) as server:
-        heard = await ask(server)
-    assert heard.failure.kind is FailureKind.NOT_FOUND
-    assert "404" in heard.failure.message
+        events = await ask(server)
+    assert events.failure.kind is FailureKind.NOT_FOUND
+    assert "404" in events.failure.message
 
 
 async def test_a22_an_open_webui_that_was_called_something_else() -> None:
     async with FakeOpenAI(prefixes=("/api",)) as server:
-        heard = await ask(server)
-    assert heard.failure.message.endswith(f"Did you mean {server.root}/api?")
-    assert '"host_type": "openwebui"' in heard.failure.advice
+        events = await ask(server)
+    assert events.failure.message.endswith(f"Did you mean {server.root}/api?")
+    assert '"host_type": "openwebui"' in events.failure.advice
 
 
 async def test_a22_nothing_on_that_host_that_may_be_meant() -> None:
     async with FakeOpenAI(prefixes=("/deep/v1",)) as server:
-        heard = await ask(server)
-    assert heard.failure.message == f"Nothing answers at {server.url} (404)."
-    assert f"chatops connect {server.root}" in heard.failure.advice
+        events = await ask(server)
+    assert events.failure.message == f"Nothing answers at {server.url} (404)."
+    assert f"chatops connect {server.root}" in events.failure.advice
 
 
 async def test_credentials_in_an_address_are_not_shown() -> None:
     async with FakeOpenAI() as server:
-        heard = await ask(server, api_url=f"http://ana:secret@127.0.0.1:{server.port}/wrong/v1?token=secret")
-    assert heard.failure.kind is FailureKind.NOT_FOUND
-    assert "secret" not in heard.failure.message + heard.failure.advice
+        events = await ask(server, api_url=f"http://ana:secret@127.0.0.1:{server.port}/wrong/v1?token=secret")
+    assert events.failure.kind is FailureKind.NOT_FOUND
+    assert "secret" not in events.failure.message + events.failure.advice
 
 
 @pytest.mark.parametrize(

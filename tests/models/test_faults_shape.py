@@ -11,7 +11,7 @@ from chatops.domain.model import FailureKind
 from chatops.domain.tools import RawCall, ToolCall
 from chatops.models.assemble import Assembler
 from chatops.models.base import TextChunk
-from tests.models.asking import ask, client_for, hear, question, spec_for
+from tests.models.asking import ask, client_for, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, says, sse, stream
 
 NO_CHOICES: list[dict[str, Any]] = [{"choices": []}, {"choices": None}, {"id": "x"}]
@@ -190,7 +190,7 @@ async def test_c18_two_objects_in_one() -> None:
         pytest.param("```\n" + " " * 100_000, "```\n" + " " * 100_000, "", id="a-fence-without-end"),
     ],
 )
-async def test_c19_arguments_that_can_mean_one_thing_are_repaired_and_it_is_said(
+async def test_c19_arguments_with_one_possible_meaning_are_repaired_and_the_repair_is_listed(
     written: str, arguments: str, repair: str
 ) -> None:
     async with FakeOpenAI([stream(piece(**fn("a", written, index=0)), FINISH)]) as server:
@@ -207,22 +207,22 @@ async def test_c26_many_calls_all_arrive() -> None:
 async def test_c26_a_reply_of_endless_calls_is_stopped() -> None:
     chunks = [delta(tool_calls=[fn(f"t{n}.{m}", "{}") for m in range(50)]) for n in range(30)]
     async with FakeOpenAI([stream(*chunks, FINISH)]) as server:
-        heard = await ask(server)
-    assert "more than any reply" in heard.failure.message
+        events = await ask(server)
+    assert "more than any reply" in events.failure.message
 
 
 async def test_c28_one_token_for_ever_can_be_stopped_and_is_stopped_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatops.models.assemble.SIZE_LIMIT", 40_000)
     async with FakeOpenAI(lambda _: stream(*[delta("the ")] * 20_000, done=False)) as server:
-        heard = await ask(server)
+        events = await ask(server)
         client = client_for(spec_for(server))
-        events = client.stream(question())
-        first = await anext(events)
-        await events.aclose()
+        unfinished = client.stream(question())
+        first = await anext(unfinished)
+        await unfinished.aclose()
         await client.aclose()
-    assert "more than any reply" in heard.failure.message
-    assert heard.failure.partial_text == heard.text
-    assert set(heard.text.split()) == {"the"} and len(heard.text) >= 39_000
+    assert "more than any reply" in events.failure.message
+    assert events.failure.partial_text == events.text
+    assert set(events.text.split()) == {"the"} and len(events.text) >= 39_000
     assert isinstance(first, TextChunk)
 
 
@@ -280,9 +280,9 @@ async def test_c28_one_token_for_ever_can_be_stopped_and_is_stopped_at_last(monk
 )
 async def test_text(chunks: list[object], text: str, reasoning: str, finish: str) -> None:
     async with FakeOpenAI([stream(*chunks)]) as server:
-        heard = await ask(server)
-    assert (heard.text, heard.reasoning) == (text, reasoning)
-    assert (heard.reply.text, heard.reply.reasoning, heard.reply.finish_reason) == (text, reasoning, finish)
+        events = await ask(server)
+    assert (events.text, events.reasoning) == (text, reasoning)
+    assert (events.reply.text, events.reply.reasoning, events.reply.finish_reason) == (text, reasoning, finish)
 
 
 async def test_c23_calls_written_inside_reasoning_are_not_calls() -> None:
@@ -334,28 +334,28 @@ async def test_usage(usages: list[Any], expected: tuple[int, int, int] | None) -
 )
 async def test_c27_empty(chunks: list[object], words: str) -> None:
     async with FakeOpenAI([stream(*chunks)]) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 1
-    assert heard.failure.kind in (FailureKind.REFUSED, FailureKind.OUT_OF_TOKENS)
-    assert words in heard.failure.message
+    assert events.failure.kind in (FailureKind.REFUSED, FailureKind.OUT_OF_TOKENS)
+    assert words in events.failure.message
 
 
 @pytest.mark.parametrize("reasoning", ["", "hm"])
 async def test_c27_an_empty_reply_is_the_turns_matter(reasoning: str) -> None:
     async with FakeOpenAI([stream(delta(reasoning=reasoning), delta(finish="stop"))]) as server:
-        heard = await ask(server)
-    assert heard.reply.text == ""
-    assert heard.reply.reasoning == reasoning
+        events = await ask(server)
+    assert events.reply.text == ""
+    assert events.reply.reasoning == reasoning
 
 
-async def test_c29_another_model_answers_and_it_is_said_once() -> None:
+async def test_c29_another_model_answers_and_one_notice_says_so() -> None:
     chunk = {**delta("x", finish="stop"), "model": "cheap-one"}
     async with FakeOpenAI(lambda _: stream(chunk)) as server:
         client = client_for(spec_for(server))
-        first, second = await hear(client), await hear(client)
+        first, second = await send(client), await send(client)
         await client.aclose()
-    assert "cheap-one" in first.remarks[0]
-    assert second.remarks == []
+    assert "cheap-one" in first.notices[0]
+    assert second.notices == []
 
 
 async def test_c30_a_call_without_a_result_is_answered_before_anything_is_sent() -> None:

@@ -11,7 +11,7 @@ from chatops.domain.model import FailureKind
 from chatops.models.base import Waiting
 from chatops.models.response import Pace
 from chatops.policy.registry import Timeouts
-from tests.models.asking import IMPATIENT, Heard, ask, client_for, hear, question, spec_for
+from tests.models.asking import IMPATIENT, Events, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream
 from tests.support.waiting import PATIENCE
 
@@ -49,18 +49,18 @@ END = sse(delta(finish="stop"))
         ),
     ],
 )
-async def test_partial_is_kept_and_nothing_is_asked_again(
+async def test_a_partial_reply_is_kept_and_not_requested_again(
     steps: tuple[Step, ...], kind: FailureKind, words: str
 ) -> None:
     async with FakeOpenAI([Raw(steps=steps), says("must not be asked")]) as server:
         idle = 0.15 if kind is FailureKind.TIMEOUT else 60
-        heard = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=idle))
+        events = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=idle))
         assert len(server.requests) == 1
-    assert heard.failure.kind is kind
-    assert words in heard.failure.message
-    assert heard.failure.partial_text == heard.text == "first half "
-    assert heard.failure.advice.startswith("The partial reply is kept. ")
-    assert heard.failure.started
+    assert events.failure.kind is kind
+    assert words in events.failure.message
+    assert events.failure.partial_text == events.text == "first half "
+    assert events.failure.advice.startswith("The partial reply is kept. ")
+    assert events.failure.started
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,28 @@ async def test_b13_lone_surrogate_is_replaced() -> None:
 async def test_b06_signs_of_life_do_not_reset_the_clock(sign: bytes) -> None:
     steps = (HALF, *(step for _ in range(100) for step in (sign, Pause(seconds=0.01))))
     async with FakeOpenAI([Raw(steps=steps)]) as server:
-        heard = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=0.5), pace=IMPATIENT)
-    waits = [event for event in heard.events if isinstance(event, Waiting)]
+        events = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=0.5), pace=IMPATIENT)
+    waits = [event for event in events.events if isinstance(event, Waiting)]
     assert any(wait.alive for wait in waits)
-    assert heard.failure.kind is FailureKind.TIMEOUT
+    assert events.failure.kind is FailureKind.TIMEOUT
 
 
 async def test_silence_is_shown_as_such() -> None:
     async with FakeOpenAI([Raw(steps=(Hang(),))]) as server:
-        heard = await ask(server, timeouts=Timeouts(connect=1, first_token=0.12, idle=5), pace=IMPATIENT)
-    waits = [event for event in heard.events if isinstance(event, Waiting)]
+        events = await ask(server, timeouts=Timeouts(connect=1, first_token=0.12, idle=5), pace=IMPATIENT)
+    waits = [event for event in events.events if isinstance(event, Waiting)]
     assert waits
     assert not any(wait.alive for wait in waits)
-    assert "no first token" in heard.failure.message
-    assert not heard.failure.started
-    assert not heard.retries
+    assert "no first token" in events.failure.message
+    assert not events.failure.started
+    assert not events.retries
 
 
 async def test_the_limit_for_the_first_token_is_shorter_than_the_pace_of_waiting() -> None:
     async with FakeOpenAI([Raw(steps=(Hang(),))]) as server, asyncio.timeout(300):
-        heard = await ask(server, timeouts=Timeouts(connect=1, first_token=0.2, idle=5), pace=Pace(waiting_s=3_000))
-    assert heard.failure.kind is FailureKind.TIMEOUT
-    assert "timeout_s.first_token" in heard.failure.advice
+        events = await ask(server, timeouts=Timeouts(connect=1, first_token=0.2, idle=5), pace=Pace(waiting_s=3_000))
+    assert events.failure.kind is FailureKind.TIMEOUT
+    assert "timeout_s.first_token" in events.failure.advice
 
 
 @pytest.mark.some(1)
@@ -130,11 +130,11 @@ async def test_a_reply_without_an_end_is_stopped(field: str) -> None:
     pieces = (sse(delta(**{field: f"w{number} "}), done=False) for number in range(20_000))
     steps = tuple(step for piece in pieces for step in (piece, Pause(seconds=0.01)))
     async with FakeOpenAI([Raw(steps=steps)]) as server, asyncio.timeout(600):
-        heard = await ask(server, timeouts=Timeouts(connect=60, first_token=60, idle=60, total=1.0))
+        events = await ask(server, timeouts=Timeouts(connect=60, first_token=60, idle=60, total=1.0))
         assert len(server.requests) == 1
-    assert heard.failure.kind is FailureKind.TIMEOUT
-    assert "timeout_s.total" in heard.failure.advice
-    assert (heard.failure.partial_text or heard.failure.partial_reasoning).startswith("w0 w1 ")
+    assert events.failure.kind is FailureKind.TIMEOUT
+    assert "timeout_s.total" in events.failure.advice
+    assert (events.failure.partial_text or events.failure.partial_reasoning).startswith("w0 w1 ")
 
 
 async def test_b17_small_pieces_and_one_huge_one() -> None:
@@ -142,31 +142,31 @@ async def test_b17_small_pieces_and_one_huge_one() -> None:
     huge = "h" * 2_000_000
     chunks = [delta(word) for word in words]
     async with FakeOpenAI([stream(*chunks, delta(huge), delta(finish="stop"))]) as server:
-        heard = await ask(server)
-    assert heard.reply.text == "".join(words) + huge
-    assert heard.text == heard.reply.text
+        events = await ask(server)
+    assert events.reply.text == "".join(words) + huge
+    assert events.text == events.reply.text
     # Faces are told per network read, not per token.
-    assert len(heard.events) < 1500
+    assert len(events.events) < 1500
 
 
 async def test_one_event_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatops.models.assemble.SIZE_LIMIT", 1000)
     async with FakeOpenAI([stream(*[delta("x" * 100)] * 20, delta(finish="stop"))]) as server:
-        heard = await ask(server)
-    assert "more than any reply" in heard.failure.message
+        events = await ask(server)
+    assert "more than any reply" in events.failure.message
 
 
 async def test_b18_compressed_body_that_is_not() -> None:
     async with FakeOpenAI([Raw(steps=(b"no gzip",), headers=(("content-encoding", "gzip"),))]) as server:
-        heard = await ask(server)
-    assert "compressed" in heard.failure.message
+        events = await ask(server)
+    assert "compressed" in events.failure.message
 
 
-async def test_b18_packed_in_a_way_that_nobody_asked_for() -> None:
+async def test_b18_an_encoding_that_was_not_requested() -> None:
     async with FakeOpenAI([Raw(steps=(b"\x0b\x02\x80",), headers=(("content-encoding", "br"),))]) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert "br" not in server.requests[0].headers["accept-encoding"].split(", ")
-    assert "compressed its answer as br" in heard.failure.message
+    assert "compressed its answer as br" in events.failure.message
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ async def test_b18_a_wrong_content_length(length: int, words: str) -> None:
     body = HALF if length > len(HALF) else HALF + END
     async with FakeOpenAI([Raw(bare=True, steps=(head + body,)), says("fresh")]) as server:
         client = client_for(spec_for(server))
-        heard = await hear(client)
-        assert words in heard.failure.message
-        assert heard.failure.partial_text == "first half "
+        events = await send(client)
+        assert words in events.failure.message
+        assert events.failure.partial_text == "first half "
         # What stood behind the promised length is no part of the next answer.
-        assert (await hear(client)).reply.text == "fresh"
+        assert (await send(client)).reply.text == "fresh"
         await client.aclose()
 
 
@@ -214,7 +214,7 @@ async def test_b21_stopping_closes_the_connection() -> None:
             await stream_.aclose()
         assert await server.requests[0].left()
         await client.aclose()
-    assert Heard(events=(first,)).text == "first half "
+    assert Events(events=(first,)).text == "first half "
 
 
 async def test_reset_after_the_finish_mark_loses_nothing() -> None:

@@ -16,19 +16,19 @@ CA = str(CERTIFICATES / "ca.pem")
 async def test_a14_a_connection_that_is_never_answered_is_given_up_with_the_limit_and_where_to_set_it() -> None:
     with black_hole() as port:
         async with FakeOpenAI() as server:
-            heard = await ask(server, api_url=f"http://127.0.0.1:{port}/v1", timeouts=Timeouts(connect=0.4))
-    assert heard.failure.kind is FailureKind.UNREACHABLE
-    assert heard.failure.message == f"There is no answer from 127.0.0.1:{port} within 0.4 s."
-    assert "timeout_s.connect" in heard.failure.advice
-    assert not heard.retries
+            events = await ask(server, api_url=f"http://127.0.0.1:{port}/v1", timeouts=Timeouts(connect=0.4))
+    assert events.failure.kind is FailureKind.UNREACHABLE
+    assert events.failure.message == f"There is no answer from 127.0.0.1:{port} within 0.4 s."
+    assert "timeout_s.connect" in events.failure.advice
+    assert not events.retries
 
 
 async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
     with plain_http() as port:
         async with FakeOpenAI() as server:
-            heard = await ask(server, api_url=f"https://127.0.0.1:{port}/v1")
-    assert heard.failure.message.startswith(f"127.0.0.1:{port} does not speak TLS as it should: ")
-    assert "http://" in heard.failure.advice
+            events = await ask(server, api_url=f"https://127.0.0.1:{port}/v1")
+    assert events.failure.message.startswith(f"127.0.0.1:{port} does not speak TLS as it should: ")
+    assert "http://" in events.failure.advice
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ async def test_a15_a_refused_certificate_is_an_error_with_its_reason_and_nothing
 ) -> None:
     with TlsListener(name) as listener:
         async with FakeOpenAI() as server:
-            heard = await ask(server, api_url=f"https://127.0.0.1:{listener.port}/v1", ca_file=ca_file)
-        assert heard.failure.kind is FailureKind.UNREACHABLE
+            events = await ask(server, api_url=f"https://127.0.0.1:{listener.port}/v1", ca_file=ca_file)
+        assert events.failure.kind is FailureKind.UNREACHABLE
         host = f"127.0.0.1:{listener.port}"
-        assert heard.failure.message == f"The certificate of {host} is not accepted: {words}"
-        assert advises in heard.failure.advice
-        assert heard.failure.advice.endswith(f"Look at it: openssl s_client -connect {host} </dev/null")
-        assert not heard.retries
+        assert events.failure.message == f"The certificate of {host} is not accepted: {words}"
+        assert advises in events.failure.advice
+        assert events.failure.advice.endswith(f"Look at it: openssl s_client -connect {host} </dev/null")
+        assert not events.retries
         # The handshake has begun, and nothing was sent over it.
         assert listener.first_bytes == [b"\x16"]
         assert listener.received == b""

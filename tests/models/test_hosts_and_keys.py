@@ -179,9 +179,9 @@ async def test_a_key_in_an_answer_is_hidden_however_it_is_cut(spelling: str, fie
     for size in (1, 5, 1_000):
         pieces = [delta(**{field: text[at : at + size]}) for at in range(0, len(text), size)]
         async with FakeOpenAI([stream(*pieces, delta("." * (field != "content")), delta(finish="stop"))]) as server:
-            heard = await ask(server, key=KeySource(literal=LONG_KEY))
+            events = await ask(server, key=KeySource(literal=LONG_KEY))
         streamed, whole = (
-            (heard.text, heard.reply.text) if field == "content" else (heard.reasoning, heard.reply.reasoning)
+            (events.text, events.reply.text) if field == "content" else (events.reasoning, events.reply.reasoning)
         )
         assert streamed == whole == "Your key is [key], keep it."
 
@@ -213,6 +213,6 @@ async def test_a_token_in_place_of_the_user_name_is_hidden(user: str) -> None:
     assert "token-as-user-1" not in str(failure)
 
 
-async def test_a_word_that_stands_for_no_key_may_be_said() -> None:
+async def test_a_placeholder_for_no_key_is_not_masked() -> None:
     async with FakeOpenAI(lambda _: says("Run ollama serve.")) as server:
         assert (await ask(server, key=KeySource(literal="ollama"))).text == "Run ollama serve."

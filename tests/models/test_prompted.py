@@ -63,7 +63,7 @@ HISTORY = (
 )
 
 
-def test_calls_are_the_models_words_and_the_results_of_a_round_one_message_after_them() -> None:
+def test_calls_are_text_of_the_model_and_the_results_of_a_round_one_message() -> None:
     system, asked, called, results, answered = written(*HISTORY)
     assert [m["role"] for m in (system, asked, called, results, answered)] == [
         "system", "user", "assistant", "user", "assistant"
@@ -105,13 +105,13 @@ def test_a_section_goes_before_the_role_context(system: str, expected: str) -> N
     assert with_section(system, "") == system
 
 
-def test_without_tools_nothing_is_said_of_tools_and_old_calls_stay_text() -> None:
+def test_without_tools_the_prompt_has_no_tools_and_old_calls_stay_text() -> None:
     messages = written(*HISTORY, tools=())
     assert messages[0]["content"] == "Be brief."
     assert "<tool_call>" in messages[2]["content"]
 
 
-def test_the_closing_call_says_so_at_the_end_of_the_same_section() -> None:
+def test_a_request_without_calls_says_so_at_the_end_of_the_same_section() -> None:
     free, closing = (written(choice=choice)[0]["content"] for choice in (ToolChoice.AUTO, ToolChoice.NONE))
     same = next(place for place, (a, b) in enumerate(zip(free, closing, strict=False)) if a != b)
     assert "<tools>" in closing[:same] and "MUST NOT call" in closing[same - 20 :]
@@ -152,19 +152,19 @@ def test_the_same_history_is_always_the_same_text() -> None:
     assert written(*HISTORY) == written(*HISTORY)
 
 
-def test_a_family_is_told_of_tools_by_the_names_that_it_knows() -> None:
+def test_tools_are_described_by_the_names_that_a_family_knows() -> None:
     messages = written(*HISTORY, model="llama3.1:8b", format="llama3_json")
     text = json.dumps(messages)
     assert "brave_search" in text and '"web_search\\"' not in text
 
 
 @pytest.mark.parametrize("format", sorted(WRITABLE))
-def test_every_format_carries_a_conversation(format: str) -> None:
+def test_every_format_carries_a_session(format: str) -> None:
     messages = written(*HISTORY, format=format)
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert "file_read" in messages[0]["content"] and "file_read" in messages[2]["content"]
     assert "first result" in messages[3]["content"]
 
 
-def test_nobody_is_told_nothing_as_the_system() -> None:
+def test_an_empty_system_prompt_is_not_sent() -> None:
     assert [message["role"] for message in written(user(1, "hi"), system="", tools=())] == ["user"]

@@ -1,4 +1,4 @@
-"""What is an endless repetition, and above all what is none."""
+"""Texts that are an endless repetition, and above all texts that are not."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) 
         pytest.param(("the " * 12_000 + "end. ") * 5, id="with-an-end-now-and-then"),
     ],
 )
-def test_what_somebody_may_have_asked_for_is_left_alone(text: str) -> None:
+def test_repetition_that_may_be_wanted_is_left_alone(text: str) -> None:
     for piece in (1, 13, LONGEST_PIECE):
         assert not watched(text, piece=piece).is_endless
 
@@ -67,7 +67,7 @@ def test_what_a_server_had_ready_is_no_model_that_goes_round_in_circles() -> Non
         ("", ""),
     ],
 )
-def test_little_of_it_is_kept(text: str, left: str) -> None:
+def test_only_the_beginning_of_a_repetition_is_kept(text: str, left: str) -> None:
     again = watched("the " * MOST_REPEATED)
     assert again.is_endless
     assert again.cut_out_of(text, keep=8).startswith(left)
@@ -92,26 +92,26 @@ def test_what_is_counted_is_at_the_end_of_the_text(before: str, unit: str, sizes
             assert len(again.unit) <= LONGEST_UNIT
 
 
-async def test_a_reply_that_goes_round_in_circles_is_stopped_and_little_of_it_is_kept() -> None:
+async def test_an_endless_repetition_is_stopped_and_its_beginning_kept() -> None:
     endless = (sse(delta("Well, "), done=False), *[sse(*[delta("the ")] * 500, done=False)] * 400)
     async with FakeOpenAI([Raw(steps=endless)]) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert await server.requests[0].left()
-    assert heard.failure.kind is FailureKind.OUT_OF_TOKENS
-    assert "wrote 'the' over and over" in heard.failure.message
-    assert heard.failure.partial_text.startswith("Well, the the the")
-    assert len(heard.failure.partial_text) < 1_500
+    assert events.failure.kind is FailureKind.OUT_OF_TOKENS
+    assert "wrote 'the' over and over" in events.failure.message
+    assert events.failure.partial_text.startswith("Well, the the the")
+    assert len(events.failure.partial_text) < 1_500
 
 
 async def test_a_thought_that_goes_round_in_circles_is_stopped() -> None:
     endless = [sse(*[delta(reasoning_content="wait, ")] * 500, done=False)] * 40
     async with FakeOpenAI([Raw(steps=tuple(endless))]) as server:
-        heard = await ask(server)
-    assert "wrote 'wait,' over and over" in heard.failure.message
-    assert len(heard.failure.partial_reasoning) < 1_500
+        events = await ask(server)
+    assert "wrote 'wait,' over and over" in events.failure.message
+    assert len(events.failure.partial_reasoning) < 1_500
 
 
-async def test_a_reply_that_has_come_to_its_end_is_kept_whatever_it_says() -> None:
+async def test_a_finished_reply_is_kept_whole_even_if_it_repeats() -> None:
     text = "ha" * MOST_REPEATED
     async with FakeOpenAI([stream(delta(text), delta(finish="stop"))]) as server:
         assert (await ask(server)).reply.text == text

@@ -15,7 +15,7 @@ from chatops.models.base import ReasoningChunk, TextChunk
 from chatops.models.calls import UNSURE, TextToolsBuilder
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
-from tests.models.asking import Heard, ask, hear, question, spec_for
+from tests.models.asking import Events, ask, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, delta, says, sse, stream
 
 READ = ToolSpec(
@@ -34,7 +34,7 @@ def spoken(text: str, *, pieces: int = 7, finish: str = "stop") -> Raw:
     return stream(*[delta(text[at : at + pieces]) for at in range(0, len(text), pieces)], delta(finish=finish))
 
 
-async def heard_from(reply: Reply, **changes: Any) -> Heard:
+async def heard_from(reply: Reply, **changes: Any) -> Events:
     async with FakeOpenAI([reply]) as server:
         return await ask(server, request=changes.pop("request", ASKED), **changes)
 
@@ -42,29 +42,29 @@ async def heard_from(reply: Reply, **changes: Any) -> Heard:
 @pytest.mark.parametrize("tool_format", ["auto", "hermes", "qwen3_xml"])
 @pytest.mark.parametrize("pieces", [1, 5, 1000])
 async def test_prose_flows_and_the_call_is_held_back_and_read(tool_format: str, pieces: int) -> None:
-    heard = await heard_from(spoken(f"<think>Where?</think>I look.\n{CALL}", pieces=pieces), tool_format=tool_format)
-    assert heard.reply.calls == (READS_A,)
-    assert heard.text == heard.reply.text and heard.text.strip() == "I look."
-    assert heard.reasoning == heard.reply.reasoning == "Where?"
+    events = await heard_from(spoken(f"<think>Where?</think>I look.\n{CALL}", pieces=pieces), tool_format=tool_format)
+    assert events.reply.calls == (READS_A,)
+    assert events.text == events.reply.text and events.text.strip() == "I look."
+    assert events.reasoning == events.reply.reasoning == "Where?"
 
 
 async def test_a_reply_that_is_not_streamed_is_read_too() -> None:
-    heard = await heard_from(says(f"I look.\n{CALL}"), stream=False)
-    assert heard.reply.calls == (READS_A,)
-    assert heard.text.strip() == "I look."
+    events = await heard_from(says(f"I look.\n{CALL}"), stream=False)
+    assert events.reply.calls == (READS_A,)
+    assert events.text.strip() == "I look."
 
 
-async def test_tools_stay_in_their_field_and_it_is_said_once() -> None:
+async def test_tools_stay_in_their_field_and_one_notice_says_so() -> None:
     store = InMemoryTextStore()
     async with FakeOpenAI(lambda _: says(CALL)) as server:
-        remarks: list[str] = []
+        notices: list[str] = []
         for _ in range(2):
             client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-            remarks += [text for _ in range(2) for text in (await hear(client, ASKED)).remarks]
+            notices += [text for _ in range(2) for text in (await send(client, ASKED)).notices]
             await client.aclose()
         assert all(request.tool_names == ["file_read"] for request in server.requests)
-    (remark,) = remarks
-    assert "gives the calls of test as text (hermes)" in remark
+    (notice,) = notices
+    assert "gives the calls of test as text (hermes)" in notice
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ async def test_tools_stay_in_their_field_and_it_is_said_once() -> None:
     ],
 )
 async def test_without_an_offer_to_read_call_text_is_text(changes: dict[str, Any]) -> None:
-    heard = await heard_from(spoken(f"I look.\n{CALL}"), **changes)
-    assert heard.reply.calls == ()
-    assert heard.text == heard.reply.text == f"I look.\n{CALL}"
+    events = await heard_from(spoken(f"I look.\n{CALL}"), **changes)
+    assert events.reply.calls == ()
+    assert events.text == events.reply.text == f"I look.\n{CALL}"
 
 
 @pytest.mark.parametrize("tool_format", ["auto", "hermes"])
 async def test_what_may_not_call_is_not_shown_calling(tool_format: str) -> None:
     request = question(tools=(READ,), tool_choice=ToolChoice.NONE)
-    heard = await heard_from(spoken(f"Here is all.\n{CALL}"), request=request, tool_format=tool_format)
-    assert heard.reply.calls == ()
-    assert heard.reply.text.strip() == heard.text.strip() == "Here is all."
+    events = await heard_from(spoken(f"Here is all.\n{CALL}"), request=request, tool_format=tool_format)
+    assert events.reply.calls == ()
+    assert events.reply.text.strip() == events.text.strip() == "Here is all."
 
 
 async def test_native_calls_win_and_the_text_is_plain() -> None:
@@ -95,9 +95,9 @@ async def test_native_calls_win_and_the_text_is_plain() -> None:
         delta(tool_calls=[{"index": 0, "function": {"name": "file_read"}}]),
         END,
     ]
-    heard = await heard_from(stream(*chunks))
-    assert [(one.name, one.arguments) for one in heard.reply.calls] == [("file_read", "")]
-    assert heard.reply.text == f"I look.\n{CALL}\nThere."
+    events = await heard_from(stream(*chunks))
+    assert [(one.name, one.arguments) for one in events.reply.calls] == [("file_read", "")]
+    assert events.reply.text == f"I look.\n{CALL}\nThere."
 
 
 @pytest.mark.parametrize(
@@ -110,22 +110,22 @@ async def test_native_calls_win_and_the_text_is_plain() -> None:
     ],
 )
 async def test_nothing_is_run_out_of_reasoning(chunks: list[Any]) -> None:
-    heard = await heard_from(stream(*chunks, delta("No."), END))
-    assert heard.reply.calls == ()
-    assert "file_read" not in heard.reply.text
+    events = await heard_from(stream(*chunks, delta("No."), END))
+    assert events.reply.calls == ()
+    assert "file_read" not in events.reply.text
 
 
 async def test_nothing_is_run_out_of_a_refusal() -> None:
-    heard = await heard_from(stream(delta(refusal=CALL), END))
-    assert heard.reply.calls == ()
-    assert heard.reply.finish_reason == "refusal"
-    assert heard.reply.text == CALL
+    events = await heard_from(stream(delta(refusal=CALL), END))
+    assert events.reply.calls == ()
+    assert events.reply.finish_reason == "refusal"
+    assert events.reply.text == CALL
 
 
 async def test_thought_whose_tag_was_in_the_prompt_does_not_stay_in_the_answer() -> None:
-    heard = await heard_from(spoken("They want 4.\n</think>\n\nIt is 4."))
-    assert heard.reply.text == "It is 4."
-    assert heard.reply.reasoning.strip() == "They want 4."
+    events = await heard_from(spoken("They want 4.\n</think>\n\nIt is 4."))
+    assert events.reply.text == "It is 4."
+    assert events.reply.reasoning.strip() == "They want 4."
 
 
 async def test_a_call_that_may_be_an_example_always_asks() -> None:
@@ -135,7 +135,7 @@ async def test_a_call_that_may_be_an_example_always_asks() -> None:
     assert read.repairs[-1] == UNSURE
 
 
-async def test_what_was_repaired_says_so() -> None:
+async def test_a_repaired_call_lists_its_repairs() -> None:
     broken = CALL.replace('"a.txt"}}', '"a.txt",}}')
     (read,) = (await heard_from(spoken(broken))).reply.calls
     assert read.arguments == '{"path": "a.txt"}'
@@ -152,11 +152,11 @@ async def test_what_was_repaired_says_so() -> None:
     ],
 )
 async def test_a_call_that_cannot_be_run_is_answered_with_one_error(text: str, name: str, words: str) -> None:
-    heard = await heard_from(spoken(f"I look.\n{text}"))
-    (broken,) = heard.reply.calls
+    events = await heard_from(spoken(f"I look.\n{text}"))
+    (broken,) = events.reply.calls
     assert broken.name == name
     assert broken.problem.startswith("it ") and words in broken.problem
-    assert heard.text.strip() == "I look."
+    assert events.text.strip() == "I look."
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ async def test_a_misnamed_call_keeps_its_arguments(text: str) -> None:
 
 
 async def test_a_broken_call_beside_a_good_one_keeps_its_place() -> None:
-    heard = await heard_from(spoken(f"{CALL.replace('file_read', 'nope')}\n{CALL}"))
-    assert [(one.name, bool(one.problem)) for one in heard.reply.calls] == [("nope", True), ("file_read", False)]
+    events = await heard_from(spoken(f"{CALL.replace('file_read', 'nope')}\n{CALL}"))
+    assert [(one.name, bool(one.problem)) for one in events.reply.calls] == [("nope", True), ("file_read", False)]
 
 
 @pytest.mark.parametrize("cut", ["</tool_call>", "}\n</tool_call>", '"}}\n</tool_call>'])
@@ -188,10 +188,10 @@ async def test_after_the_length_limit_only_closed_calls_count(cut: str) -> None:
 
 async def test_a_connection_that_ends_inside_a_call_runs_nothing() -> None:
     half = sse(*[delta(piece) for piece in ("I look.\n", CALL[:40])], done=False)
-    heard = await heard_from(Raw(steps=(half,)))
-    assert heard.failure.kind is FailureKind.BROKEN_STREAM
-    assert "call was not run" in heard.failure.message
-    assert heard.failure.partial_text.strip() == heard.text.strip() == "I look."
+    events = await heard_from(Raw(steps=(half,)))
+    assert events.failure.kind is FailureKind.BROKEN_STREAM
+    assert "call was not run" in events.failure.message
+    assert events.failure.partial_text.strip() == events.text.strip() == "I look."
 
 
 async def test_a_call_alone_is_no_empty_reply() -> None:
@@ -207,24 +207,24 @@ async def test_names_that_models_have_for_our_tools_are_ours() -> None:
         schema='{"type":"object"}',
     )
     text = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
-    heard = await heard_from(spoken(text), request=question(tools=(python,)))
-    assert [(one.name, one.problem) for one in heard.reply.calls] == [("python_exec", "")]
+    events = await heard_from(spoken(text), request=question(tools=(python,)))
+    assert [(one.name, one.problem) for one in events.reply.calls] == [("python_exec", "")]
 
 
-async def test_the_format_of_a_family_is_read_without_being_told() -> None:
+async def test_the_format_of_a_family_is_read_without_a_setting() -> None:
     text = "<tool_call>\n<function=file_read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n</tool_call>"
-    heard = await heard_from(spoken(text), model_name="qwen3-coder:30b")
-    assert [json.loads(one.arguments) for one in heard.reply.calls] == [{"path": "a.txt"}]
+    events = await heard_from(spoken(text), model_name="qwen3-coder:30b")
+    assert [json.loads(one.arguments) for one in events.reply.calls] == [{"path": "a.txt"}]
 
 
 async def test_a_native_reply_after_calls_in_text_is_taken_as_it_is() -> None:
     async with FakeOpenAI([says(CALL), calls(call("file_read", path="b"))]) as server:
         client = RegistryClient({"test": spec_for(server)}.get, environ={})
-        await hear(client, ASKED)
-        heard = await hear(client, ASKED)
+        await send(client, ASKED)
+        events = await send(client, ASKED)
         await client.aclose()
-    assert [one.arguments for one in heard.reply.calls] == ['{"path": "b"}']
-    assert heard.remarks == []
+    assert [one.arguments for one in events.reply.calls] == ['{"path": "b"}']
+    assert events.notices == []
 
 
 @given(

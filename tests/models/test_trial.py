@@ -1,4 +1,4 @@
-"""What ``chatops doctor --model`` finds out: a model is asked for a harmless call, and how it calls is remembered."""
+"""The trial of ``chatops doctor --model``: a model is asked for a harmless call, and the result is remembered."""
 
 from chatops.models.memory import InMemoryTextStore
 from chatops.models.trial import PING, Trial, TrialOutcome, try_calling
@@ -54,7 +54,7 @@ async def test_a_named_format_is_the_only_one_that_is_tried() -> None:
     assert (await tried(PINGS_AS_TEXT, tool_format="native"))[0].outcome is TrialOutcome.NO_CALL
 
 
-async def test_a_call_that_cannot_be_run_is_told_from_none() -> None:
+async def test_a_call_that_cannot_be_run_differs_from_no_call() -> None:
     trial, _ = await tried(says('<tool_call>\n{"name": "ping", "arguments": {"word": "her'), says("no"))
     assert trial.outcome is TrialOutcome.UNREADABLE
     trial, _ = await tried(calls(call("pong", word="heron")), says("no"))

@@ -1,4 +1,4 @@
-"""What leaves: bodies as strict servers want them, whatever the history looks like."""
+"""Request bodies as strict servers want them, whatever the history looks like."""
 
 import json
 from typing import Any
@@ -297,7 +297,7 @@ def test_ids_are_unique_plain_and_short_enough() -> None:
         assert not short or all(len(id_) == 9 and id_.isalnum() for id_ in ids)
 
 
-def test_a_changed_message_of_the_same_id_is_encoded_anew() -> None:
+def test_a_changed_message_with_the_same_id_is_encoded_again() -> None:
     encoder = MessageEncoder()
     assert b"one" in encoder.array((user(1, "one"),), system="")
     assert b"two" in encoder.array((user(1, "two"),), system="")

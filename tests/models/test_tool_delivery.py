@@ -1,4 +1,4 @@
-"""How a model is told of its tools: what the registry says, what a server refuses, and what is remembered of it."""
+"""Delivery of tools to a model: the registry's setting, refusals of servers, and knowledge for later requests."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from chatops.domain.usage import Usage
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import HostType, ModelSpec, Price
-from tests.models.asking import Heard, ask, hear, question, spec_for
+from tests.models.asking import Events, ask, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, call, calls, delta, error, says, stream
 
 BIG = ToolSpec(
@@ -99,7 +99,7 @@ def told_in_prompt(request: SeenRequest) -> bool:
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=list(REFUSALS))
-async def test_a_server_that_takes_no_tools_is_told_of_them_in_the_prompt(refusal: Reply) -> None:
+async def test_a_server_that_refuses_tools_gets_them_in_the_prompt(refusal: Reply) -> None:
     store = InMemoryTextStore()
 
     def reply(request: SeenRequest) -> Reply:
@@ -107,16 +107,16 @@ async def test_a_server_that_takes_no_tools_is_told_of_them_in_the_prompt(refusa
 
     async with FakeOpenAI(reply) as server:
         client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-        heard = await hear(client)
-        assert heard.reply.text == "fine" and not heard.retries
+        events = await send(client)
+        assert events.reply.text == "fine" and not events.retries
         assert [told_in_prompt(request) for request in server.requests] == [False, True]
-        assert "does not take tools for test" in heard.remarks[0] and "hermes" in heard.remarks[0]
-        assert "chatops doctor --model test" in heard.remarks[0]
-        again = await hear(client)
+        assert "does not take tools for test" in events.notices[0] and "hermes" in events.notices[0]
+        assert "chatops doctor --model test" in events.notices[0]
+        again = await send(client)
         await client.aclose()
-        assert again.remarks == [] and len(server.requests) == 3
+        assert again.notices == [] and len(server.requests) == 3
         another = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-        assert (await hear(another)).remarks == [] and len(server.requests) == 4
+        assert (await send(another)).notices == [] and len(server.requests) == 4
         await another.aclose()
         assert told_in_prompt(server.requests[3])
 
@@ -133,26 +133,26 @@ async def test_a_server_that_takes_no_tools_is_told_of_them_in_the_prompt(refusa
 )
 async def test_other_complaints_about_tools_are_shown_and_not_worked_around(complaint: Reply) -> None:
     async with FakeOpenAI(lambda _: complaint) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 1
-    assert heard.failure.kind in (FailureKind.REFUSED, FailureKind.NOT_FOUND)
-    assert heard.remarks == []
+    assert events.failure.kind in (FailureKind.REFUSED, FailureKind.NOT_FOUND)
+    assert events.notices == []
 
 
-async def test_a_server_that_goes_on_refusing_is_asked_twice() -> None:
+async def test_a_server_that_keeps_refusing_gets_two_requests() -> None:
     async with FakeOpenAI(lambda _: error(400, "this model does not support tools")) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 2
-    assert heard.failure.kind is FailureKind.REFUSED
-    assert len(heard.remarks) == 1
+    assert events.failure.kind is FailureKind.REFUSED
+    assert len(events.notices) == 1
 
 
 async def test_a_refusal_after_the_first_token_is_not_worked_around() -> None:
     late = stream(delta("Hello"), {"error": {"message": "this model does not support tools", "code": 400}}, done=False)
     async with FakeOpenAI([late, says("never asked")]) as server:
-        heard = await ask(server)
+        events = await ask(server)
         assert len(server.requests) == 1
-    assert heard.failure.started and heard.remarks == []
+    assert events.failure.started and events.notices == []
 
 
 async def test_nothing_is_remembered_of_a_way_that_did_not_work_either() -> None:
@@ -160,27 +160,27 @@ async def test_nothing_is_remembered_of_a_way_that_did_not_work_either() -> None
     replies: list[Reply] = [error(400, "this model does not support tools"), error(401, "no"), says("fine")]
     async with FakeOpenAI(replies) as server:
         client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-        assert (await hear(client)).failure.kind is FailureKind.UNAUTHORIZED
-        assert (await hear(client)).reply.text == "fine"
+        assert (await send(client)).failure.kind is FailureKind.UNAUTHORIZED
+        assert (await send(client)).reply.text == "fine"
         await client.aclose()
         assert "tools" in server.requests[2].body
 
 
-async def test_what_another_version_learned_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_knowledge_of_another_version_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryTextStore()
     replies: list[Reply] = [error(400, "this model does not support tools"), says("fine"), says("native again")]
     async with FakeOpenAI(replies) as server:
         await _once(server, store)
         monkeypatch.setattr("chatops.models.memory.__version__", "999")
-        heard = await _once(server, store)
+        events = await _once(server, store)
         assert "tools" in server.requests[2].body
-    assert heard.reply.text == "native again"
+    assert events.reply.text == "native again"
 
 
-async def _once(server: FakeOpenAI, store: InMemoryTextStore, spec: ModelSpec | None = None) -> Heard:
+async def _once(server: FakeOpenAI, store: InMemoryTextStore, spec: ModelSpec | None = None) -> Events:
     client = RegistryClient({"test": spec or spec_for(server)}.get, remembered=store, environ={})
     try:
-        return await hear(client)
+        return await send(client)
     finally:
         await client.aclose()
 
@@ -206,9 +206,9 @@ async def test_the_format_is_that_of_the_models_family() -> None:
 @pytest.mark.parametrize(("format", "word"), [("qwen3_xml", "<function="), ("json_fenced", "```json")])
 async def test_a_named_format_is_used_from_the_start(format: str, word: str) -> None:
     async with FakeOpenAI(lambda _: says("fine")) as server:
-        heard = await ask(server, tool_format=format)
+        events = await ask(server, tool_format=format)
         assert told_in_prompt(server.requests[0]) and word in server.requests[0].system
-    assert heard.remarks == []
+    assert events.notices == []
 
 
 async def test_an_unknown_format_is_auto() -> None:
@@ -234,22 +234,22 @@ def grown(turn: int) -> ModelRequest:
 
 
 def without_tools(request: SeenRequest) -> dict[str, int]:
-    """What a server counts that puts only the messages into the prompt."""
+    """Return the count of a server that puts only the messages into the prompt."""
     return {"prompt_tokens": len(json.dumps(request.messages)) // 4, "completion_tokens": 2}
 
 
 async def test_two_counts_without_the_tools_move_them_into_the_prompt() -> None:
     store = InMemoryTextStore()
     async with FakeOpenAI(lambda seen: says("I cannot read files.", usage=without_tools(seen))) as server:
-        remarks = []
+        notices = []
         for turn in range(4):
             # Each on a client of its own: the first count is remembered from one start to the next.
             client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-            remarks.append((await hear(client, grown(turn))).remarks)
+            notices.append((await send(client, grown(turn))).notices)
             await client.aclose()
         assert [told_in_prompt(request) for request in server.requests] == [False, False, True, True]
-    assert [len(found) for found in remarks] == [0, 1, 0, 0]
-    assert "took the tools and did not show them to test" in remarks[1][0]
+    assert [len(found) for found in notices] == [0, 1, 0, 0]
+    assert "took the tools and did not show them to test" in notices[1][0]
 
 
 @pytest.mark.parametrize(
@@ -264,13 +264,13 @@ async def test_two_counts_without_the_tools_move_them_into_the_prompt() -> None:
         ),
     ],
 )
-async def test_a_count_that_says_nothing_about_the_tools_changes_nothing(
+async def test_a_count_without_evidence_about_the_tools_changes_nothing(
     usage: Callable[[SeenRequest], dict[str, int] | None],
 ) -> None:
     async with FakeOpenAI(lambda seen: says("no", usage=usage(seen))) as server:
         client = RegistryClient({"test": spec_for(server)}.get, environ={})
         for turn in range(3):
-            assert (await hear(client, grown(turn))).remarks == []
+            assert (await send(client, grown(turn))).notices == []
         await client.aclose()
         assert all("tools" in request.body for request in server.requests)
 
@@ -279,7 +279,7 @@ async def test_litellm_counts_are_not_used() -> None:
     async with FakeOpenAI(lambda seen: says("no", usage=without_tools(seen))) as server:
         client = RegistryClient({"test": spec_for(server, host_type=HostType.LITELLM)}.get, environ={})
         for turn in range(3):
-            assert (await hear(client, grown(turn))).remarks == []
+            assert (await send(client, grown(turn))).notices == []
         await client.aclose()
         assert all("tools" in request.body for request in server.requests)
 
@@ -290,7 +290,7 @@ async def test_a_conclusion_from_counts_ends_when_the_server_turns_out_to_be_lit
         for turn, host_type in enumerate([HostType.OPENAI, HostType.OPENAI, HostType.OPENAI, HostType.LITELLM]):
             lookup = {"test": spec_for(server, host_type=host_type)}.get
             client = RegistryClient(lookup, remembered=store, environ={})
-            await hear(client, grown(turn))
+            await send(client, grown(turn))
             await client.aclose()
         assert [told_in_prompt(request) for request in server.requests] == [False, False, True, False]
 
@@ -304,7 +304,7 @@ async def test_one_odd_count_between_others_changes_nothing() -> None:
     ) as server:
         client = RegistryClient({"test": spec_for(server)}.get, environ={})
         for turn in range(3):
-            assert (await hear(client, grown(turn))).remarks == []
+            assert (await send(client, grown(turn))).notices == []
         await client.aclose()
 
 
@@ -318,11 +318,11 @@ async def test_a_native_call_takes_the_conclusion_back() -> None:
 
     async with FakeOpenAI(reply) as server:
         client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-        heard = [await hear(client, grown(turn)) for turn in range(6)]
+        events = [await send(client, grown(turn)) for turn in range(6)]
         await client.aclose()
         assert [told_in_prompt(request) for request in server.requests] == [False, False, True, False, False, False]
-    assert [len(one.remarks) for one in heard] == [0, 1, 1, 0, 0, 0]
-    assert "tools are sent there again" in heard[2].remarks[0]
+    assert [len(one.notices) for one in events] == [0, 1, 1, 0, 0, 0]
+    assert "tools are sent there again" in events[2].notices[0]
 
 
 async def test_cached_tokens_are_read_and_priced() -> None:
@@ -339,7 +339,7 @@ async def test_a_model_that_has_called_natively_once_is_not_doubted_by_its_count
     async with FakeOpenAI(replies) as server:
         client = RegistryClient({"test": spec_for(server)}.get, environ={})
         for _ in range(3):
-            assert (await hear(client, question(tools=(BIG,)))).remarks == []
+            assert (await send(client, question(tools=(BIG,)))).notices == []
         await client.aclose()
 
 
@@ -356,13 +356,13 @@ HISTORY = (
 )
 
 
-async def test_a_conversation_goes_on_under_a_model_with_another_format_in_both_directions() -> None:
+async def test_a_session_continues_with_a_model_of_another_format_in_both_directions() -> None:
     async with FakeOpenAI(lambda _: says("fine")) as server:
         native, prompted = spec_for(server), spec_for(server, name="other", tool_format="hermes")
         client = RegistryClient({"test": native, "other": prompted}.get, environ={})
-        await hear(client, question(*HISTORY))
-        await hear(client, question(*HISTORY, model="other"))
-        await hear(client, question(*HISTORY))
+        await send(client, question(*HISTORY))
+        await send(client, question(*HISTORY, model="other"))
+        await send(client, question(*HISTORY))
         await client.aclose()
         first, second, third = server.requests
         assert first.tool_results == ["R"] and first.raw == third.raw
@@ -371,7 +371,7 @@ async def test_a_conversation_goes_on_under_a_model_with_another_format_in_both_
         assert server.violations == []
 
 
-async def test_a_refusal_in_the_middle_of_a_conversation_takes_its_calls_along() -> None:
+async def test_after_a_refusal_in_the_middle_of_a_session_its_calls_are_text() -> None:
     def reply(request: SeenRequest) -> Reply:
         return REFUSALS["vllm"] if "tools" in request.body else says("fine")
 
@@ -435,7 +435,7 @@ async def test_reasoning_goes_back_in_the_field_it_came_in() -> None:
     async with FakeOpenAI(replies) as server:
         client = RegistryClient({"test": spec_for(server, model_name="glm-4.7")}.get, environ={})
         for _ in range(4):
-            await hear(client, question(*THOUGHT))
+            await send(client, question(*THOUGHT))
         await client.aclose()
         bodies = [request.messages[2] for request in server.requests]
     assert [body.get("reasoning_content") for body in bodies] == ["I look.", None, None, None]
@@ -450,12 +450,12 @@ async def test_a_server_that_demands_reasoning_gets_it_and_it_is_remembered() ->
         return says("fine") if thought_of(request) == ["I look."] else WANTED
 
     async with FakeOpenAI(reply) as server:
-        for expected, remarks in ((2, 1), (3, 0)):
+        for expected, notices in ((2, 1), (3, 0)):
             client = RegistryClient({"test": spec_for(server)}.get, remembered=store, environ={})
-            heard = await hear(client, question(*THOUGHT))
+            events = await send(client, question(*THOUGHT))
             await client.aclose()
-            assert heard.reply.text == "fine"
-            assert (len(server.requests), len(heard.remarks)) == (expected, remarks)
+            assert events.reply.text == "fine"
+            assert (len(server.requests), len(events.notices)) == (expected, notices)
 
 
 async def test_a_server_that_refuses_reasoning_does_not_get_it_again() -> None:
@@ -465,7 +465,7 @@ async def test_a_server_that_refuses_reasoning_does_not_get_it_again() -> None:
 
     async with FakeOpenAI(reply) as server:
         client = RegistryClient({"test": spec_for(server, model_name="gpt-oss:20b")}.get, environ={})
-        assert "'reasoning_content'" in (await hear(client, question(*THOUGHT))).remarks[0]
-        assert (await hear(client, question(*THOUGHT))).remarks == []
+        assert "'reasoning_content'" in (await send(client, question(*THOUGHT))).notices[0]
+        assert (await send(client, question(*THOUGHT))).notices == []
         await client.aclose()
         assert len(server.requests) == 3
