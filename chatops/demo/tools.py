@@ -31,7 +31,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Capabilities, Problem
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place, world_problem
-from chatops.tools.files import content_of, inspect_content, put, reconcile_put
+from chatops.tools.files import content_of, inspect_content, reconcile_replace, replace_file
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
 
@@ -160,7 +160,7 @@ def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: Too
 
 @tool(
     inspect=_inspect_deploy,
-    reconcile=reconcile_put,
+    reconcile=reconcile_replace,
     capabilities=Capabilities(writes=f"{FOLDER}/{{name}}.json", reads_workspace=True),
     timeout_s=20.0,
     source=SOURCE,
@@ -172,7 +172,9 @@ def component_deploy(
     """Deploy a flow that has been validated: writes it into the workspace, as flows/NAME.json."""
     path = Path(facts.paths[0])
     version = (_version(path, context=context) or 0) + 1
-    put(path, _content(name, nodes, connections, version=version).encode("utf-8"), facts=facts, context=context)
+    replace_file(
+        path, _content(name, nodes, connections, version=version).encode("utf-8"), facts=facts, context=context
+    )
     return f"Deployed {_path(name)}, version {version}."
 
 

@@ -25,7 +25,7 @@ from chatops.tools.arguments import MAX_TEXT
 from chatops.tools.isolated import IsolatedCallError, run_isolated
 from chatops.tools.output import visible
 from chatops.tools.problems import kind_of
-from chatops.tools.schema import may_take_long, problems_here
+from chatops.tools.schema import may_take_long, problems_in_process
 
 RESULT = "result"
 """Member of the answer envelope that holds the result, which the schema describes."""
@@ -59,17 +59,17 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     except ValueError as error:
         return _none(str(error))
     if not patterns and not may_take_long(schema):
-        return _judged(value, schema, patterns)
+        return _checked(value, schema, patterns)
     gates: JsonValue = _gates().dump_python(tuple(patterns), mode="json")
     try:
-        return _facts().validate_python(run_isolated(_judged_isolated, value=value, schema=schema, gates=gates))
+        return _facts().validate_python(run_isolated(_checked_isolated, value=value, schema=schema, gates=gates))
     except IsolatedCallError as error:
-        untold = (f"the answer could not be checked: {error}; a shorter answer may help",)
-        return AnswerFacts(value=value, bare_unmatched=untold, result_unmatched=untold)
+        unchecked = (f"the answer could not be checked: {error}; a shorter answer may help",)
+        return AnswerFacts(value=value, bare_unmatched=unchecked, result_unmatched=unchecked)
 
 
-def _judged_isolated(value: str, schema: str, gates: JsonValue) -> JsonValue:
-    found: JsonValue = _facts().dump_python(_judged(value, schema, _gates().validate_python(gates)), mode="json")
+def _checked_isolated(value: str, schema: str, gates: JsonValue) -> JsonValue:
+    found: JsonValue = _facts().dump_python(_checked(value, schema, _gates().validate_python(gates)), mode="json")
     return found
 
 
@@ -83,15 +83,15 @@ def _facts() -> TypeAdapter[AnswerFacts]:
     return TypeAdapter(AnswerFacts)
 
 
-def _judged(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
+def _checked(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
     """Check an object, given as canonical JSON, and its member ``result``."""
     value = parsed(spelled_value)
     facts = AnswerFacts(value=spelled_value, bare_unmatched=_unmatched(patterns, value, schema))
     if schema:
-        facts = replace(facts, bare_problems=problems_here(value, schema=schema, noun=_KEY))
+        facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_KEY))
     if not isinstance(value, Mapping) or RESULT not in value:
         return facts
-    inner = problems_here(value[RESULT], schema=schema, noun=_KEY) if schema else ()
+    inner = problems_in_process(value[RESULT], schema=schema, noun=_KEY) if schema else ()
     return replace(
         facts,
         result_unmatched=_unmatched(patterns, value[RESULT], schema),
@@ -100,10 +100,10 @@ def _judged(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) ->
 
 
 def _unmatched(gates: Sequence[PatternGate], result: JsonValue, schema: str) -> tuple[str, ...]:
-    return tuple(trouble for gate in gates if (trouble := _trouble(gate, result, schema)))
+    return tuple(mismatch for gate in gates if (mismatch := _mismatch(gate, result, schema)))
 
 
-def _trouble(gate: PatternGate, result: JsonValue, schema: str) -> str:
+def _mismatch(gate: PatternGate, result: JsonValue, schema: str) -> str:
     """Return why the result does not pass the gate; empty if it does."""
     try:
         value = resolve(result, gate.pointer)

@@ -58,7 +58,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ResolvedPath:
     """A resolved path. With a `problem` or `refusal` the other fields must not be used."""
 
     path: Path
@@ -75,13 +75,15 @@ class Place:
         return self.problem is None and not self.refusal
 
 
-def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> Place:
+def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> ResolvedPath:
     """Resolve a path that a model wrote, relative to the workspace. Has no effect and never raises."""
     wrong = _malformed(raw)
     if wrong:
-        return Place(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
+        return ResolvedPath(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
     if raw == "~" or raw.startswith("~/"):
-        return Place(path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace.")
+        return ResolvedPath(
+            path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
+        )
     try:
         path = _resolved(raw, workspace=context.workspace)
         info = os.lstat(path)
@@ -89,16 +91,16 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
         path, info = _resolved(raw, workspace=context.workspace), None
     except OSError as error:
         problem = Problem(path=field, message=f"cannot be resolved: {error.strerror}", given=visible(raw))
-        return Place(path=context.workspace, problem=problem)
+        return ResolvedPath(path=context.workspace, problem=problem)
     refusal = refused(path, context=context, write=write)
     if refusal:
-        return Place(path=path, refusal=refusal)
+        return ResolvedPath(path=path, refusal=refusal)
     if info is not None and stat.S_ISLNK(info.st_mode):
-        return Place(path=path, problem=Problem(path=field, message="is a symlink loop", given=visible(raw)))
-    return Place(path=path, info=info, caution=_caution(path, info=info, context=context, write=write))
+        return ResolvedPath(path=path, problem=Problem(path=field, message="is a symlink loop", given=visible(raw)))
+    return ResolvedPath(path=path, info=info, caution=_caution(path, info=info, context=context, write=write))
 
 
-def with_place(facts: CallFacts, place: Place) -> CallFacts:
+def with_place(facts: CallFacts, place: ResolvedPath) -> CallFacts:
     """Add the result of resolving the call's path to the facts."""
     if place.problem:
         return replace(facts, problems=(*facts.problems, place.problem))

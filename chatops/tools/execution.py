@@ -28,14 +28,14 @@ from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 from chatops.tools.sandbox import (
-    Level,
+    SandboxLevel,
     SandboxMode,
     SandboxSetupError,
     ShellSettings,
+    is_visible,
     level_for,
     mount_point,
-    sandboxed,
-    shown,
+    sandboxed_command,
 )
 from chatops.tools.threads import in_thread
 
@@ -71,13 +71,13 @@ class SandboxFailures:
     settings: ShellSettings
     _failures: dict[_Command, str] = field(default_factory=dict)
 
-    def level(self, command: str, *, cwd: Path, context: ToolContext) -> Level:
+    def level(self, command: str, *, cwd: Path, context: ToolContext) -> SandboxLevel:
         """Return the level that `command` would run at. May run the sandbox's probe: call it in a thread."""
         level = level_for(self.settings, workspace=context.workspace)
         reason = self._failures.get((context.session_id, command, str(cwd)))
         if reason is None or not level.program or not self.may_run_unsandboxed:
             return level
-        return Level(words=f"off (it could not be set up for this command: {reason})", by_hand=BY_HAND)
+        return SandboxLevel(description=f"off (it could not be set up for this command: {reason})", by_hand=BY_HAND)
 
     @property
     def may_run_unsandboxed(self) -> bool:
@@ -98,7 +98,7 @@ class SandboxFailures:
 
 def inspect_program(
     text: str, *, field: str, cwd: str, facts: CallFacts, context: ToolContext, failures: SandboxFailures
-) -> tuple[CallFacts, Level | None]:
+) -> tuple[CallFacts, SandboxLevel | None]:
     """Return the facts of a call that runs `text`, the argument `field`, in the folder `cwd`, and its sandbox level.
 
     The level is None if the call cannot run. May run the sandbox's probe: call it in a thread.
@@ -117,7 +117,7 @@ def inspect_program(
         refusal=level.refusal,
         cwd=str(place.path),
         command=text,
-        sandbox=level.words,
+        sandbox=level.description,
         network=level.network,
         by_hand=level.by_hand,
     )
@@ -135,7 +135,7 @@ def unfit(text: str) -> str:
     return ""
 
 
-def search_path(level: Level) -> str:
+def search_path(level: SandboxLevel) -> str:
     """Return the PATH of programs that run at `level`."""
     return os.pathsep.join(level.path) or clean_environment(os.environ)["PATH"]
 
@@ -164,8 +164,10 @@ async def run_confined(
     """
     settings = failures.settings
     level = await in_thread(failures.level, facts.command, cwd=Path(facts.cwd), context=context)
-    if level.refusal or level.words != facts.sandbox:
-        raise ToolFailedError(f"The sandbox has changed since the approval: {level.words}. The command was not run.")
+    if level.refusal or level.description != facts.sandbox:
+        raise ToolFailedError(
+            f"The sandbox has changed since the approval: {level.description}. The command was not run."
+        )
     environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
     call = attempt_name(context.call_id, context.attempt)
@@ -173,7 +175,7 @@ async def run_confined(
         environment["TMPDIR"] = "/tmp"
         try:
             command = await in_thread(
-                sandboxed,
+                sandboxed_command,
                 argv,
                 level=level,
                 settings=settings,
@@ -196,7 +198,7 @@ async def run_confined(
             ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
-    if not ended.begun and ended.code is not None:
+    if not ended.started and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
@@ -214,10 +216,10 @@ def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures
 
 
 def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
-    told = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
+    message = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
     if not may_run_unsandboxed:
-        return f"{told} The settings require a sandbox, so it cannot run without one."
-    return f"{told} Repeat the call with the same arguments to ask the user to run it unsandboxed."
+        return f"{message} The settings require a sandbox, so it cannot run without one."
+    return f"{message} Repeat the call with the same arguments to ask the user to run it unsandboxed."
 
 
 def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
@@ -286,7 +288,7 @@ def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings,
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
     places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    unseen = (place for place in places if not shown(place, settings=settings, workspace=workspace))
+    unseen = (place for place in places if not is_visible(place, settings=settings, workspace=workspace))
     return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
 
 

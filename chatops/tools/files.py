@@ -240,7 +240,7 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
 
 
 def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolContext) -> CallFacts:
-    """Return the facts of a call that replaces the file at `raw` with `content`, for `put` and `reconcile_put`."""
+    """Return the facts of a call that replaces the file at `raw` with `content`; see `replace_file`."""
     after = content.encode("utf-8")
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
@@ -300,7 +300,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     return replace(facts, diff=diff, hashes=_hashes(path, before=before, after=changed.encode("utf-8")))
 
 
-def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
+def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
     """Find out by the hashes whether a started call has put its content in place.
 
     The call's temporary file, whose name no one else uses, is removed.
@@ -321,7 +321,7 @@ def reconcile_put(facts: CallFacts, context: ToolContext) -> Reconciled:
     return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}; something else has changed it")
 
 
-@tool(inspect=_inspect_write, reconcile=reconcile_put, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_write"])
+@tool(inspect=_inspect_write, reconcile=reconcile_replace, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_write"])
 def file_write(
     path: Annotated[str, Field(description="Path of the file, relative to the workspace. Creates missing folders.")],
     content: Annotated[str, Field(description="The complete new content of the file.")],
@@ -329,10 +329,10 @@ def file_write(
     facts: CallFacts,
 ) -> str:
     """Create a text file in the workspace, or replace its entire content."""
-    return put(Path(facts.paths[0]), content.encode("utf-8"), facts=facts, context=context)
+    return replace_file(Path(facts.paths[0]), content.encode("utf-8"), facts=facts, context=context)
 
 
-@tool(inspect=_inspect_edit, reconcile=reconcile_put, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_edit"])
+@tool(inspect=_inspect_edit, reconcile=reconcile_replace, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_edit"])
 def file_edit(
     path: Annotated[str, Field(description="Path of the file, relative to the workspace.")],
     old: Annotated[str, Field(description="Text to replace, exactly as in the file. It must occur exactly once.")],
@@ -344,11 +344,11 @@ def file_edit(
     target = Path(facts.paths[0])
     text = _text(content_of(target, context=context, limit=MAX_EDITED))
     if text is None or text.count(old) != 1:
-        raise ToolFailedError(_moved(target))
-    return put(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
+        raise ToolFailedError(_changed(target))
+    return replace_file(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
 
 
-def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> str:
+def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> str:
     """Replace the file with `after` atomically.
 
     Raises ToolFailedError unless the contents before and after are those that `facts` name.
@@ -357,7 +357,7 @@ def put(path: Path, after: bytes, *, facts: CallFacts, context: ToolContext) -> 
     with opened_folder(path.parent, context=context, create=True) as folder:
         before = content_of(path, context=context, limit=MAX_EDITED)
         if tuple(expected) != (_hash(before), _hash(after)):
-            raise ToolFailedError(_moved(path))
+            raise ToolFailedError(_changed(path))
         temporary = _temporary(path, context=context)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -403,5 +403,5 @@ def _done(path: Path, *, context: ToolContext) -> str:
     return f"Wrote {visible(str(path.relative_to(context.workspace)), limit=300)}."
 
 
-def _moved(path: Path) -> str:
+def _changed(path: Path) -> str:
     return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."

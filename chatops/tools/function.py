@@ -32,7 +32,7 @@ from chatops.domain.tools import (
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.output import EMPTY, Capped, Collector, cap, is_binary, visible
-from chatops.tools.threads import EscapedError, in_thread, ordinary
+from chatops.tools.threads import EscapedError, as_exception, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class FunctionTool:
             given[self.context_name] = context
         if self.facts_name:
             given[self.facts_name] = facts
-        return await called(self.function, given, spec=self.spec, limit=context.max_output_chars)
+        return await call_function(self.function, given, spec=self.spec, limit=context.max_output_chars)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Run the tool's own reconciler; without one the outcome is unknown."""
@@ -107,7 +107,9 @@ async def _inspected(
         return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
 
-async def called(function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int) -> ToolResult:
+async def call_function(
+    function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int
+) -> ToolResult:
     """Call a function with checked arguments and return its result as a `ToolResult`.
 
     Raises ToolRetryError, ToolFailedError or CancelledError.
@@ -155,7 +157,7 @@ async def _awaited(function: Callable[..., Any], given: Mapping[str, Any]) -> An
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise ordinary(error) from error
+        raise as_exception(error) from error
 
 
 def tool(
@@ -221,7 +223,9 @@ def as_result(value: object, *, limit: int) -> ToolResult:
     match value:
         case ToolResult():
             capped = cap(value.content, limit=limit)
-            return replace(value, content=_whole(capped.text), truncated=value.truncated or capped.truncated)
+            return replace(
+                value, content=_without_surrogates(capped.text), truncated=value.truncated or capped.truncated
+            )
         case None:
             text = ""
         case str():
@@ -231,11 +235,11 @@ def as_result(value: object, *, limit: int) -> ToolResult:
         case CompletedProcess():
             return _of_program(value, limit=limit)
         case _:
-            text = _spelled(value)
+            text = _as_text(value)
     capped = cap(text, limit=limit)
     failed = isinstance(value, Mapping) and bool(value.get("error"))
     outcome = Outcome.FAILED if failed else Outcome.SUCCESS
-    return ToolResult(outcome=outcome, content=_whole(capped.text), truncated=capped.truncated)
+    return ToolResult(outcome=outcome, content=_without_surrogates(capped.text), truncated=capped.truncated)
 
 
 def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
@@ -247,7 +251,7 @@ def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
     ending = exit_of(ended.returncode)
     return ToolResult(
         outcome=Outcome.SUCCESS if ending.succeeded else Outcome.FAILED,
-        content=_whole(with_ending(capped.text, ending)) or EMPTY,
+        content=_without_surrogates(with_ending(capped.text, ending)) or EMPTY,
         truncated=capped.truncated,
         facts=ResultFacts(ending=ending),
     )
@@ -262,7 +266,7 @@ def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
     return ToolResult(outcome=Outcome.SUCCESS, content=capped.text or EMPTY, truncated=capped.truncated)
 
 
-def _spelled(value: object) -> str:
+def _as_text(value: object) -> str:
     """Return a value as JSON, otherwise as its repr: it may contain itself, or keys that JSON lacks."""
     for spell in (functools.partial(json.dumps, ensure_ascii=False, default=str), repr):
         try:
@@ -272,7 +276,7 @@ def _spelled(value: object) -> str:
     return f"[{type(value).__name__}]"
 
 
-def _whole(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace lone surrogates, which would break whatever stores or sends the result."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -330,8 +334,8 @@ def _reason(error: BaseException) -> str:
     """Describe an error by its name and a short text, because `str(error)` may be empty (TimeoutError) or long."""
     if isinstance(error, EscapedError):
         return visible(str(error), limit=300)
-    told = without_values(error) if isinstance(error, ValidationError) else str(error)
-    text = visible(told, limit=300)
+    message = without_values(error) if isinstance(error, ValidationError) else str(error)
+    text = visible(message, limit=300)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -369,7 +373,7 @@ class SchemaTool:
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
         read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
-        return await called(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
+        return await call_function(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Report that the outcome of a started call is unknown."""

@@ -25,7 +25,7 @@ _PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StoppedProcesses:
     """Number of processes that were stopped, and the ids of those that could not be stopped."""
 
     count: int = 0
@@ -47,7 +47,7 @@ def count_orphans(call_id: CallId, attempt: int) -> int:
     return len(_tree(_mark(call_id, attempt)))
 
 
-def stop_orphans(call_id: CallId, attempt: int) -> Stopped:
+def stop_orphans(call_id: CallId, attempt: int) -> StoppedProcesses:
     """Stop all processes of an attempt and their descendants. Blocks until they are gone, for 3 s at most.
 
     Only for an attempt whose app is dead; the caller has to check that.
@@ -58,7 +58,7 @@ def stop_orphans(call_id: CallId, attempt: int) -> Stopped:
     return stopped
 
 
-def stop_marked(mark: str, *, seconds: float) -> Stopped:
+def stop_marked(mark: str, *, seconds: float) -> StoppedProcesses:
     """Stop all processes whose mark starts with `mark`, and their descendants.
 
     Blocks until they are gone, for `seconds` at most.
@@ -67,10 +67,10 @@ def stop_marked(mark: str, *, seconds: float) -> Stopped:
     stopped: set[int] = set()
     while left := _tree(mark):
         if time.monotonic() > deadline:
-            return Stopped(count=len(stopped - left), running=tuple(sorted(left)))
+            return StoppedProcesses(count=len(stopped - left), running=tuple(sorted(left)))
         stopped |= _kill(mark)
         time.sleep(_PAUSE_S)
-    return Stopped(count=len(stopped))
+    return StoppedProcesses(count=len(stopped))
 
 
 def _mark(call_id: CallId, attempt: int) -> str:
@@ -85,16 +85,16 @@ def _kill(mark: str) -> set[int]:
 
 def _tree(mark: str) -> set[int]:
     """Return the processes whose environment names the attempt, and their descendants; never this one."""
-    found = _marked(mark)
+    found = _with_mark(mark)
     return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
 
 
-def _marked(begin: str) -> set[int]:
-    """Return the processes whose mark starts with `begin`, without this one.
+def _with_mark(prefix: str) -> set[int]:
+    """Return the processes whose mark starts with `prefix`, without this one.
 
     A zombie has no environment any more, so it is not among them.
     """
-    wanted = f"{CALL_VARIABLE}={begin}".encode("utf-8", "surrogateescape")
+    wanted = f"{CALL_VARIABLE}={prefix}".encode("utf-8", "surrogateescape")
     try:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
     except OSError:

@@ -40,7 +40,7 @@ _BURST = 1_000_000
 _REST_S = 0.01
 _SHOWN = 200_000
 """Most characters of a run that are sent to the screen while it runs."""
-_MOST_SAID = 1_000
+_MOST_REPORTED = 1_000
 """Most bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
 _DRAIN_S = 0.1
@@ -76,7 +76,7 @@ class Ended:
     """Background processes that were stopped after the command had ended."""
     lost: bool = False
     """True if the supervisor was killed from below, so the command's end is unknown."""
-    begun: bool = True
+    started: bool = True
     """False if the container was not created, or not in time: no part of the command has run."""
 
 
@@ -113,15 +113,15 @@ async def run_command(
                 await running.exited.wait()
         except TimeoutError:
             running.kill()
-            await running.gone(_EXIT_S)
-            return Ended(code=None, output=running.collector, begun=running.begun)
-        await running.drained(_DRAIN_S)
+            await running.wait_gone(_EXIT_S)
+            return Ended(code=None, output=running.collector, started=running.started)
+        await running.wait_output(_DRAIN_S)
         return running.ended()
     finally:
         # Also runs on cancellation; the signals are sent before the first await.
         running.kill()
         try:
-            await running.gone(_EXIT_S)
+            await running.wait_gone(_EXIT_S)
         finally:
             running.close()
 
@@ -157,7 +157,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     return _Running(
         process=process,
         contained=command.contained,
-        begun=not command.reports,
+        started=not command.reports,
         mark=mark,
         out=out_read,
         status=status_read,
@@ -172,17 +172,17 @@ class _Running:
 
     process: subprocess.Popen[bytes]
     contained: bool
-    begun: bool
+    started: bool
     mark: str
     out: int
     status: int
     collector: Collector
     output: Callable[[str], None]
     exited: asyncio.Event = field(default_factory=asyncio.Event)
-    at_end: asyncio.Event = field(default_factory=asyncio.Event)
+    output_ended: asyncio.Event = field(default_factory=asyncio.Event)
     shown: int = 0
     burst: int = 0
-    said: bytes = b""
+    report: bytes = b""
     """Bytes read from `status` so far."""
     pidfd: int = -1
     closed: bool = False
@@ -194,8 +194,8 @@ class _Running:
         loop = asyncio.get_running_loop()
         os.set_blocking(self.out, False)
         os.set_blocking(self.status, False)
-        loop.add_reader(self.out, self._read)
-        loop.add_reader(self.status, self._listen)
+        loop.add_reader(self.out, self._read_output)
+        loop.add_reader(self.status, self._read_report)
         try:
             self.pidfd = os.pidfd_open(self.process.pid)
             loop.add_reader(self.pidfd, self._exited)
@@ -212,7 +212,7 @@ class _Running:
             asyncio.get_running_loop().remove_reader(self.pidfd)
             self.exited.set()
 
-    def _read(self) -> None:
+    def _read_output(self) -> None:
         try:
             data = os.read(self.out, _PIECE)
         except BlockingIOError:
@@ -221,7 +221,7 @@ class _Running:
             data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self.out)
-            self.at_end.set()
+            self.output_ended.set()
             return
         self.collector.feed(data)
         self._show(data)
@@ -232,7 +232,7 @@ class _Running:
             loop.remove_reader(self.out)
             loop.call_later(_REST_S, self._resume)
 
-    def _listen(self) -> None:
+    def _read_report(self) -> None:
         """Read from `status`, and let a command that is ready start."""
         try:
             data = os.read(self.status, 100)
@@ -240,17 +240,17 @@ class _Running:
             return
         except OSError:
             data = b""
-        if not data or len(self.said) > _MOST_SAID:
+        if not data or len(self.report) > _MOST_REPORTED:
             asyncio.get_running_loop().remove_reader(self.status)
             return
-        self.said += data
-        if not self.begun and self.said.startswith(READY):
-            self.said = self.said.removeprefix(READY)
-            self.begun = not self.killed and _told(self.status, GO)
+        self.report += data
+        if not self.started and self.report.startswith(READY):
+            self.report = self.report.removeprefix(READY)
+            self.started = not self.killed and _sent(self.status, GO)
 
     def _resume(self) -> None:
         if not self.closed:
-            asyncio.get_running_loop().add_reader(self.out, self._read)
+            asyncio.get_running_loop().add_reader(self.out, self._read_output)
 
     def _show(self, data: bytes) -> None:
         if self.shown >= _SHOWN:
@@ -276,36 +276,36 @@ class _Running:
                 _send(self.process.pid, signal.SIGTERM)
                 _send(self.process.pid, signal.SIGCONT)
 
-    async def gone(self, seconds: float) -> None:
+    async def wait_gone(self, seconds: float) -> None:
         """Wait for the end; find processes that the supervisor missed by their mark and kill them."""
         try:
             async with asyncio.timeout(seconds):
                 await self.exited.wait()
-                await self.at_end.wait()
+                await self.output_ended.wait()
         except TimeoutError:
             pass
         if self.process.poll() is None:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
             _send_group(self.process.pid, signal.SIGKILL)
             await asyncio.sleep(0)
-        if not self.contained and (self.process.poll() != 0 or not self.at_end.is_set()):
+        if not self.contained and (self.process.poll() != 0 or not self.output_ended.is_set()):
             stop_marked(self.mark, seconds=_EXIT_S)
 
-    async def drained(self, seconds: float) -> None:
+    async def wait_output(self, seconds: float) -> None:
         """Wait until all output has been read, at most `seconds`: another process may hold the pipe open."""
         try:
             async with asyncio.timeout(seconds):
-                await self.at_end.wait()
+                await self.output_ended.wait()
         except TimeoutError:
             log.debug("output pipe still open after the command's end")
 
     def ended(self) -> Ended:
         """Return how the command ended, from its report and its exit status."""
-        self._listen()
-        text = self.said.decode("ascii", "replace").strip()
+        self._read_report()
+        text = self.report.decode("ascii", "replace").strip()
         if self.contained:
             left = int(text) if text.isdigit() else 0
-            return Ended(code=self.process.returncode, output=self.collector, left=left, begun=self.begun)
+            return Ended(code=self.process.returncode, output=self.collector, left=left, started=self.started)
         found = re.fullmatch(r"exit (\d+) (\d+)", text)
         if found is None:
             return Ended(code=None, output=self.collector, lost=True)
@@ -330,7 +330,7 @@ class _Running:
             self.process.wait()
 
 
-def _told(descriptor: int, word: bytes) -> bool:
+def _sent(descriptor: int, word: bytes) -> bool:
     try:
         return os.write(descriptor, word) == len(word)
     except OSError:

@@ -14,7 +14,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.execution import SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.sandbox import Level, ShellSettings, shows
+from chatops.tools.sandbox import SandboxLevel, ShellSettings, program_is_visible
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 """Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
@@ -69,12 +69,12 @@ def _inspect(
     )
 
 
-def _python(level: Level, *, settings: ShellSettings, workspace: Path) -> str:
+def _python(level: SandboxLevel, *, settings: ShellSettings, workspace: Path) -> str:
     """Return the first ``python3`` on PATH that is visible at `level`, or this interpreter; empty if neither is."""
     folders = search_path(level).split(os.pathsep)
     found = [shutil.which("python3", path=folder) for folder in folders]
     for program in (*found, sys.executable):
-        if program and (not level.program or shows(program, settings=settings, workspace=workspace)):
+        if program and (not level.program or program_is_visible(program, settings=settings, workspace=workspace)):
             return program
     return ""
 

@@ -2,17 +2,17 @@
 
 Theory of operation
 
-Levels. `level_for` turns the settings into a `Level` before the user sees a call:
+Levels. `level_for` turns the settings into a `SandboxLevel` before the user sees a call:
 
 - ``off``: no sandbox.
-- ``auto``: bwrap where it works; otherwise no sandbox, and `Level.words` says why.
+- ``auto``: bwrap where it works; otherwise no sandbox, and `SandboxLevel.description` says why.
 - ``require``: bwrap where it works; otherwise commands are refused.
 
 An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
-no sandbox if the workspace is ``/``. `Level.words` is a part of what the user approves: `execution.run_confined` runs
-nothing if the words have changed since. A sandbox that cannot be set up for one command (`SandboxSetupError`, or bwrap
-ends before the command starts) is an error and never a fallback to an unsandboxed run; see `execution` for how the user
-may allow one.
+no sandbox if the workspace is ``/``. `SandboxLevel.description` is a part of what the user approves:
+`execution.run_confined` runs nothing if it has changed since. A sandbox that cannot be set up for one command
+(`SandboxSetupError`, or bwrap ends before the command starts) is an error and never a fallback to an unsandboxed run;
+see `execution` for how the user may allow one.
 
 Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
 
@@ -116,11 +116,11 @@ class ShellSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class SandboxLevel:
     """Confinement of a command. `program` is the path of bwrap, empty if the command runs unsandboxed."""
 
     program: str = ""
-    words: str = ""
+    description: str = ""
     network: bool = True
     refusal: str = ""
     path: tuple[str, ...] = field(default=())
@@ -129,27 +129,27 @@ class Level:
     """See `CallFacts.by_hand`."""
 
 
-def level_for(settings: ShellSettings, *, workspace: Path) -> Level:
+def level_for(settings: ShellSettings, *, workspace: Path) -> SandboxLevel:
     """Return the level that commands would run at, with the reason if there is no sandbox.
 
     May run the probe: call it in a thread.
     """
     if settings.sandbox is SandboxMode.OFF:
-        return Level(words="off (switched off in the settings)")
+        return SandboxLevel(description="off (switched off in the settings)")
     reason = "the workspace is the whole file system" if workspace == Path("/") else ""
     program, fault = ("", reason) if reason else probe()
     if fault:
         required = settings.sandbox is SandboxMode.REQUIRE
         refusal = f"The settings require a sandbox, and it does not work: {fault}." if required else ""
-        return Level(words=f"off ({fault})", refusal=refusal)
+        return SandboxLevel(description=f"off ({fault})", refusal=refusal)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
     guarded = settings.git_protect and not (workspace / ".git").is_symlink()
     git = "its .git read-only" if guarded else "its .git too"
     network = "network" if settings.network else "no network"
     reads = f", may read {', '.join(settings.read)}" if settings.read else ""
-    words = f"bubblewrap: workspace writable, {git}, no home, {network}{reads}"
-    return Level(program=program, words=words, network=settings.network, path=_search_path(settings))
+    description = f"bubblewrap: workspace writable, {git}, no home, {network}{reads}"
+    return SandboxLevel(program=program, description=description, network=settings.network, path=_search_path(settings))
 
 
 @cache
@@ -172,10 +172,10 @@ def probe() -> tuple[str, str]:
     return program, ""
 
 
-def sandboxed(
+def sandboxed_command(
     argv: tuple[str, ...],
     *,
-    level: Level,
+    level: SandboxLevel,
     settings: ShellSettings,
     workspace: Path,
     protected: tuple[Path, ...],
@@ -196,9 +196,9 @@ def sandboxed(
     """
     read = tuple(path for path in settings.read if not _is_special(path))
     names = _NAME_SERVICE if settings.network else ()
-    settled = ["--chdir", str(cwd), "--clearenv"]
+    rest = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
-        settled += ["--setenv", name, value]
+        rest += ["--setenv", name, value]
     outer = (
         level.program,
         *_isolation(network=settings.network),
@@ -211,7 +211,7 @@ def sandboxed(
         str(workspace),
         *_guarded(workspace, git=settings.git_protect, protected=protected, read=read),
         *_covered(workspace, protected=protected, read=(*read, *names), masked=masked),
-        *settled,
+        *rest,
         "--",
         "/bin/sh",
         "-c",
@@ -226,13 +226,13 @@ def sandboxed(
     )
 
 
-def shows(path: str, *, settings: ShellSettings, workspace: Path) -> bool:
+def program_is_visible(path: str, *, settings: ShellSettings, workspace: Path) -> bool:
     """Return True if a program is visible in the sandbox, both at `path` and at the end of its links."""
     places = (Path(path), Path(os.path.realpath(path)))
-    return all(shown(place, settings=settings, workspace=workspace) for place in places)
+    return all(is_visible(place, settings=settings, workspace=workspace) for place in places)
 
 
-def shown(place: Path, *, settings: ShellSettings, workspace: Path) -> bool:
+def is_visible(place: Path, *, settings: ShellSettings, workspace: Path) -> bool:
     """Return True if `place` itself lies in what the sandbox shows."""
     return any(place.is_relative_to(root) for root in (*_SYSTEM, *_LINKS, *settings.read, str(workspace)))
 
@@ -370,7 +370,7 @@ def _settings(folder: Path) -> list[str]:
 
 @contextmanager
 def mount_point(workspace: Path) -> Iterator[None]:
-    """Hold an empty folder for `sandboxed` to mount on if the workspace has no settings folder.
+    """Hold an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
 
     bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
     locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.

@@ -23,7 +23,7 @@ ARGUMENT = "argument of this tool"
 MEMBER = "key of this object"
 
 
-_WITHOUT_END = (
+_UNBOUNDED = (
     *("pattern", "patternProperties", "uniqueItems"),
     *("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"),
 )
@@ -36,7 +36,7 @@ def may_take_long(schema: str) -> bool:
         plain = json.dumps(json.loads(schema))
     except (ValueError, RecursionError):
         return False  # An unreadable schema is never validated against.
-    return any(f'"{word}"' in plain for word in _WITHOUT_END)
+    return any(f'"{word}"' in plain for word in _UNBOUNDED)
 
 
 def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
@@ -46,7 +46,7 @@ def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     and never fetches a ``$ref``.
     """
     if not may_take_long(schema):
-        return problems_here(value, schema=schema, noun=ARGUMENT)
+        return problems_in_process(value, schema=schema, noun=ARGUMENT)
     try:
         return _problems().validate_python(run_isolated(_problems_isolated, value=value, schema=schema))
     except IsolatedCallError as error:
@@ -54,7 +54,7 @@ def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
 
 
 def _problems_isolated(value: JsonValue, schema: str) -> JsonValue:
-    found: JsonValue = _problems().dump_python(problems_here(value, schema=schema, noun=ARGUMENT), mode="json")
+    found: JsonValue = _problems().dump_python(problems_in_process(value, schema=schema, noun=ARGUMENT), mode="json")
     return found
 
 
@@ -63,7 +63,7 @@ def _problems() -> TypeAdapter[tuple[Problem, ...]]:
     return TypeAdapter(tuple[Problem, ...])
 
 
-def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem, ...]:
+def problems_in_process(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem, ...]:
     """Validate in this process, without the time limit of `schema_problems`, for callers that have their own.
 
     `noun` says what the keys of `value` are called.
@@ -79,14 +79,14 @@ def problems_here(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem,
         document = json.loads(schema)
         validator = validator_for(document, default=Draft202012Validator)(document, registry=registry)
         errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
-        return first(problem for error in errors for problem in _told(error, noun))
+        return first(problem for error in errors for problem in _problems_of(error, noun))
     except Exception as error:
         # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.
         log.warning("a schema cannot be used: %s", error)
         return (Problem(path="", message="the schema cannot be used, so nothing can be checked against it"),)
 
 
-def _told(error: "SchemaError", noun: str) -> Iterator[Problem]:
+def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
     path = field_path(error.absolute_path)
     instance: Any = error.instance
     wanted: Any = error.validator_value
@@ -121,7 +121,7 @@ def _of_branches(error: "SchemaError", noun: str) -> Iterator[Problem]:
     fitting = [inside for inside in branches.values() if not any(_of_type(inner) for inner in inside)]
     if fitting:
         for inner in min(fitting, key=len):
-            yield from _told(inner, noun)
+            yield from _problems_of(inner, noun)
         return
     types = [word for inside in branches.values() for inner in inside if _of_type(inner) for word in _words(inner)]
     yield wrong(field_path(error.absolute_path), f"must be {' or '.join(dict.fromkeys(types))}", error.instance)

@@ -35,7 +35,7 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:
-                future.set_exception(ordinary(error))
+                future.set_exception(as_exception(error))
             else:
                 future.set_result(result)
 
@@ -71,7 +71,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         try:
             result = context.run(function, *args, **kwargs)
         except BaseException as raised:
-            error = ordinary(raised)
+            error = as_exception(raised)
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
@@ -82,7 +82,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await settled
 
 
-def ordinary(error: BaseException) -> Exception:
+def as_exception(error: BaseException) -> Exception:
     """Return `error`, or an EscapedError in its place if a loop or a future must not get it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
         return error

@@ -334,7 +334,7 @@ class App:
 
         shell = catalog_settings(self.sandbox(), data=self.paths.data, environ={}).shell
         level = level_for(shell, workspace=self.workspace)
-        return f"sandbox: {level.words}" + ("; commands are refused" if level.refusal else "")
+        return f"sandbox: {level.description}" + ("; commands are refused" if level.refusal else "")
 
     async def aclose(self) -> None:
         """Close all sessions, the connections to models, and the store."""

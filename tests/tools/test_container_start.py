@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.process import GO, READY, Command, clean_environment, run_command
-from chatops.tools.sandbox import ShellSettings, level_for, sandboxed
+from chatops.tools.sandbox import ShellSettings, level_for, sandboxed_command
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
 
@@ -17,7 +17,7 @@ pytestmark = needs_sandbox
 def touching(workspace: Path) -> Command:
     """Makes a file in the workspace, inside the sandbox."""
     settings = ShellSettings()
-    return sandboxed(
+    return sandboxed_command(
         ("touch", "made"),
         level=level_for(settings, workspace=workspace),
         settings=settings,
@@ -50,10 +50,10 @@ def test_it_waits_to_be_told_and_ends_itself_if_nobody_is_there(tmp_path: Path, 
 async def test_what_it_could_not_begin_is_told_from_what_failed(tmp_path: Path) -> None:
     whole = touching(tmp_path)
     ended = await run_command(whole, timeout_s=30, keep=1_000)
-    assert (ended.begun, ended.code) == (True, 0)
+    assert (ended.started, ended.code) == (True, 0)
     broken = Command(
         argv=(whole.argv[0], "--no-such-option"), cwd=tmp_path, environment={}, call="c", contained=True, reports=True
     )
     ended = await run_command(broken, timeout_s=30, keep=1_000)
-    assert not ended.begun
+    assert not ended.started
     assert "no-such-option" in ended.output.text()

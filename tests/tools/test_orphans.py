@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from chatops.domain.ids import CallId
-from chatops.tools.orphans import CALL_VARIABLE, Stopped, attempt_name, stop_orphans
+from chatops.tools.orphans import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
 from chatops.tools.supervisor import signal_all
 from tests.support.processes import running
 
@@ -55,9 +55,9 @@ def start() -> Iterator[Start]:
 
 def test_what_is_left_of_an_attempt_is_stopped_and_counted(call: CallId, start: Start) -> None:
     left = [start(SLEEP, f"{attempt_name(call, 2)}/{number}") for number in "ab"]
-    assert stop_orphans(call, 2) == Stopped(count=2)
+    assert stop_orphans(call, 2) == StoppedProcesses(count=2)
     assert [process.wait() for process in left] == [-9, -9]
-    assert stop_orphans(call, 2) == Stopped()
+    assert stop_orphans(call, 2) == StoppedProcesses()
 
 
 def test_what_is_below_it_goes_with_it_whatever_its_environment_says(call: CallId, start: Start) -> None:
@@ -76,7 +76,7 @@ def test_nobody_elses_processes_are_touched(call: CallId, start: Start) -> None:
         start(SLEEP, f"{attempt_name(CallId(call + '0'), 1)}/x"),
         start(SLEEP, f"other/{attempt_name(call, 1)}/x"),
     ]
-    assert stop_orphans(call, 1) == Stopped()
+    assert stop_orphans(call, 1) == StoppedProcesses()
     assert all(process.poll() is None for process in others)
 
 

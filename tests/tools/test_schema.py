@@ -16,7 +16,7 @@ from chatops.tools import isolated
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.function import FunctionTool
-from chatops.tools.schema import ARGUMENT, problems_here
+from chatops.tools.schema import ARGUMENT, problems_in_process
 from tests.tools.toolkit import call
 from tests.tools.webserver import answer, serving
 
@@ -182,9 +182,9 @@ def test_arguments_that_a_pattern_would_be_tried_on_for_years_do_not_pass(monkey
 
 
 def test_other_values_than_arguments_can_be_compared_too() -> None:
-    [problem] = problems_here(["a", 3], schema='{"items":{"type":"string"}}', noun="key")
+    [problem] = problems_in_process(["a", 3], schema='{"items":{"type":"string"}}', noun="key")
     assert problem.path == "[1]"
-    [problem] = problems_here({"b": 1}, schema='{"additionalProperties":false}', noun="item of the answer")
+    [problem] = problems_in_process({"b": 1}, schema='{"additionalProperties":false}', noun="item of the answer")
     assert problem.message == "is not an item of the answer; valid names: none"
 
 
@@ -236,7 +236,7 @@ def test_both_validators_agree_on_our_own_tools(data: st.DataObject) -> None:
     tool = TOOLS[data.draw(st.sampled_from(sorted(TOOLS)), label="tool")]
     text = canonical(data.draw(arguments_of(tool), label="arguments"))
     ours, value = fit(read(text), model=tool.arguments, strict=True)
-    theirs = problems_here(dict(read(text).value), schema=tool.spec.schema, noun=ARGUMENT)
+    theirs = problems_in_process(dict(read(text).value), schema=tool.spec.schema, noun=ARGUMENT)
     assert {problem.path for problem in ours.problems} == {problem.path for problem in theirs}
     assert (value is None) == bool(theirs)
     by_place = {problem.path: problem for problem in theirs}
