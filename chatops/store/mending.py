@@ -14,7 +14,7 @@ from pathlib import Path
 from chatops.store.aside import aside, free_name
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import refused_by_the_system
-from chatops.store.opening import OPEN_HERE, identity, locked, make_folders, sound, uri
+from chatops.store.opening import locked, make_folders, sound, uri
 from chatops.store.place import Place, place_of, take_the_place
 from chatops.store.salvage import Salvage, carry_over
 from chatops.store.schema import migrate
@@ -105,8 +105,7 @@ def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
 def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
     source = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)
     try:
-        # Reading the file directly and closing it would drop the locks that SQLite holds on it in this process.
-        return carry_over(prepared(source), target, file=None if OPEN_HERE[identity(path)] > 0 else path)
+        return carry_over(prepared(source), target)
     finally:
         source.close()
 

@@ -1,24 +1,21 @@
 """Salvage: copy what can still be read of a database into another one, row by row where a table is damaged.
 
-Nothing is made up. A message whose text is lost keeps its place in its session and is shown as damaged. A turn whose
-stored state is lost is over, so that none of its calls can run. Calls and decisions are read only through the
-database's own B-trees, never from loose pages, which may hold calls that were finished long ago.
+Nothing is made up. A message that is lost keeps its place in its session and is shown as damaged. A turn whose stored
+state is lost is over, so that none of its calls can run.
+
+Rows are read through SQL only. Reading them off raw pages, and trying row numbers one by one between two damaged
+places, was tried: it recovered little more, and took a second reader of the file format.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from chatops.store.connection import Row, Value, bound, prepared
-from chatops.store.pages import COLUMNS, image_with_magic, rows_on_pages
+from chatops.store.connection import Row, Value, bound
 from chatops.store.transaction import transaction
 
 BATCH = 500
 """Rows read at once as long as nothing is damaged."""
-GAP = 100_000
-"""Row numbers tried one by one between the last readable row before a damaged place and the first after it."""
 CONVERSATIONS = ("messages", "sessions", "turns", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and grants no turn can be resumed from them."""
 
@@ -52,25 +49,14 @@ class Salvage:
         return "; ".join(said) + "."
 
 
-def carry_over(
-    source: sqlite3.Connection,
-    target: sqlite3.Connection,
-    *,
-    tables: Sequence[str] = (),
-    file: Path | None = None,
-) -> Salvage:
+def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables: Sequence[str] = ()) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
 
-    `tables`: only these; empty for all. `file`: the file of `source`, which is not open in this process. It serves to
-    restore the first bytes of the header, and to read messages and sessions straight from its pages if their tables
-    cannot be read to the end. Both connections are `connection.prepared`.
-
-    Raises sqlite3.Error for `target` alone, OSError for `file`.
+    `tables`: only these; empty for all. Both connections are `connection.prepared`. Raises sqlite3.Error for `target`
+    alone.
     """
-    with _with_header(source, file) as source, transaction(target, unchecked=True):
+    with transaction(target, unchecked=True):
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
-        if file is not None and not (read["messages"] and read["sessions"]):
-            _take_from_pages(file, target)
         turns = _end_lost_turns(target)
         _mend_chains(target)
         if not read["sessions"]:
@@ -85,63 +71,27 @@ def carry_over(
     return salvage
 
 
-@contextmanager
-def _with_header(source: sqlite3.Connection, file: Path | None) -> Iterator[sqlite3.Connection]:
-    """Yield `source`, or the content of `file` if only its first bytes keep SQLite from reading it."""
-    image = None if file is None else image_with_magic(file)
-    if image is None:
-        yield source
-        return
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as restored:
-        restored.deserialize(image)
-        yield prepared(restored)
-
-
-def _take_from_pages(file: Path, target: sqlite3.Connection) -> None:
-    """Add the messages and sessions that no table led to."""
-    for found in rows_on_pages(file):
-        columns, marks = ", ".join(COLUMNS[found.table]), ", ".join("?" * len(found.row))
-        target.execute(
-            f"INSERT OR IGNORE INTO {found.table} ({columns}) VALUES ({marks})", tuple(map(bound, found.row))
-        )
-
-
 def _tables(target: sqlite3.Connection) -> list[str]:
     found = target.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
     return [str(name) for (name,) in found.fetchall()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """A table in both databases."""
-
-    name: str
-    columns: tuple[str, ...]
-    """Columns that both have."""
-    key: str
-    """Column that the rows are ordered by."""
-    numbered: bool
-    """True if the key is the row number."""
-
-
 def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> bool:
     """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty."""
     info = target.execute(f"PRAGMA table_info({name})").fetchall()
-    ours = [str(column[1]) for column in info]
     key = next(str(column[1]) for column in info if column[5])
     try:
-        theirs = [str(column[1]) for column in source.execute(f"PRAGMA table_info({name})").fetchall()]
+        theirs = {str(column[1]) for column in source.execute(f"PRAGMA table_info({name})").fetchall()}
     except sqlite3.Error:
         return False
     if not theirs:
         return True
     if key not in theirs:
         return False
-    columns = tuple(column for column in ours if column in theirs)
-    table = _Table(name=name, columns=columns, key=key, numbered=key == "seq")
+    columns = [str(column[1]) for column in info if str(column[1]) in theirs]
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})"
-    reader = _Reader(source, table)
+    reader = _Reader(source, name, columns, key=key)
     for row in reader.rows():
         if not target.execute(insert, tuple(map(bound, row))).rowcount:
             # A column that must not be NULL is missing.
@@ -150,36 +100,31 @@ def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: s
 
 
 class _Reader:
-    """Reads a table around its damaged places: from both ends, and number by number in between."""
+    """Reads a table from both ends, up to its damaged places."""
 
-    def __init__(self, source: sqlite3.Connection, table: _Table) -> None:
+    def __init__(self, source: sqlite3.Connection, table: str, columns: Sequence[str], *, key: str) -> None:
         self._source = source
-        self._table = table
-        self._select = f"SELECT {', '.join(table.columns)} FROM {table.name}"
-        self._at = table.columns.index(table.key)
+        self._select = f"SELECT {', '.join(columns)} FROM {table}"
+        self._key = key
+        self._at = columns.index(key)
         self.whole = True
 
     def rows(self) -> Iterator[Row]:
         """Yield every row that can be read, each once."""
-        first = last = None
+        first: Value = None
         for row in self._from_one_end(">", "ASC"):
             first = row[self._at]
             yield row
-        if self.whole:
-            return
-        for row in self._from_one_end("<", "DESC", until=first):
-            last = row[self._at]
-            yield row
-        if self._table.numbered:
-            yield from self._between(first, last)
+        if not self.whole:
+            yield from self._from_one_end("<", "DESC", until=first)
 
     def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[Row]:
         """Yield rows up to a damaged place, or to the row `until`."""
         at: Value = None
         size = BATCH
         while True:
-            begin = "" if at is None else f" WHERE {self._table.key} {sign} ?"
-            sql = f"{self._select}{begin} ORDER BY {self._table.key} {order} LIMIT {size}"
+            begin = "" if at is None else f" WHERE {self._key} {sign} ?"
+            sql = f"{self._select}{begin} ORDER BY {self._key} {order} LIMIT {size}"
             try:
                 found: list[Row] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
             except sqlite3.Error:
@@ -196,21 +141,6 @@ class _Reader:
                     return
                 yield row
             at = found[-1][self._at]
-
-    def _between(self, first: Value, last: Value) -> Iterator[Row]:
-        low = first if isinstance(first, int) else 0
-        high = last if isinstance(last, int) else low + GAP
-        for number in range(low + 1, min(high, low + 1 + GAP)):
-            yield from self._one(self._select, number)
-
-    def _one(self, select: str, number: int) -> Iterable[Row]:
-        try:
-            return self._source.execute(f"{select} WHERE {self._table.key} = ?", (number,)).fetchall()
-        except sqlite3.Error:
-            if self._table.name != "messages" or "''" in select:
-                return ()
-            # Its text may be on an overflow page that is lost: keep the message's place.
-            return self._one(select.replace(" body,", " '',"), number)
 
 
 def _end_lost_turns(target: sqlite3.Connection) -> int:

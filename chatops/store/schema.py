@@ -15,9 +15,8 @@ from chatops.store.transaction import transaction
 APPLICATION_ID = 0x63686F70
 """``chop``, the application id in the file's header."""
 
-# Of the file's first 100 bytes, see "Database File Format", section 1.3.
-MAGIC = b"SQLite format 3\x00"
 HEADER_LENGTH = 100
+"""Bytes of a file's header, see "Database File Format", section 1.3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

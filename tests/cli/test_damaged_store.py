@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.ids import SessionId
 from chatops.store.codec import DAMAGED
 from chatops.store.health import findings
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
-from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of, waiting
 from tests.support.command_line import CommandLine
 
@@ -62,41 +60,6 @@ def test_what_only_looks_leaves_a_damaged_store_as_it_is_and_says_so(chatops: Co
     assert chatops("workflow", "list").code == 0
     assert contents(path.parent) == before
     assert call in chatops("approvals", "list").out
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("byte", [0, 15])
-@pytest.mark.parametrize("log", [False, True], ids=["no log", "a log"])
-def test_a_broken_first_byte_loses_no_call_that_waits(
-    chatops: CommandLine, path: Path, tmp_path: Path, byte: int, log: bool
-) -> None:
-    _, other = filled(path)
-    if log:
-        _say_and_leave_a_log(path, other, tmp_path)
-    data = bytearray(path.read_bytes())
-    data[byte] ^= 0xFF
-    path.write_bytes(data)
-    before = path.read_bytes()
-    (waits,) = chatops("approvals", "list", "--output-format", "json").json
-    assert path.read_bytes() == before
-    denied = chatops("approvals", "deny", waits["id"])
-    assert denied.code == 0
-    assert "was damaged; it was moved to" in denied.err
-    assert Path(f"{path}.bad-1").read_bytes() == data
-    assert [one["id"] for one in chatops("approvals", "list", "--output-format", "json").json] == [waits["id"]]
-    shown = chatops("sessions", "show", other).out
-    assert "text 0 " in shown and "text 119 " in shown
-    assert ("only in the log" in shown) is log
-
-
-def _say_and_leave_a_log(path: Path, session_id: str, scratch: Path) -> None:
-    """Store a further message in the write-ahead log only, as a program that is killed does."""
-    with closing(SqliteStore(path)) as store:
-        store.append_message(SessionId(session_id), kit.user(SessionId(session_id), "only in the log", 5000))
-        for file in path.parent.glob("chatops.db*"):
-            shutil.copy(file, scratch / file.name)
-    for suffix in ("", "-wal", "-shm"):
-        shutil.copy(scratch / f"chatops.db{suffix}", f"{path}{suffix}")
 
 
 def test_a_newer_store_with_a_broken_first_byte_is_refused_too(chatops: CommandLine, path: Path) -> None:
