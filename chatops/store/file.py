@@ -1,23 +1,28 @@
-"""The store's file while it is in use: repaired if damaged, restored if deleted, replaced by a new file at its path.
+"""The store's file while it is in use: repaired if damaged, written again if deleted.
 
-Each of these is reported. No row is ever written to a file that has lost its name.
+If another store was put at its path, the open sessions continue in memory. Each of these is reported. No row is ever
+written to a file that has lost its name.
 """
 
 import logging
+import os
 import sqlite3
-from contextlib import nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
-from chatops.domain.errors import NotSavedError, StoreError
+from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 from chatops.store.aside import aside, free_name, is_half_aside, put_back
-from chatops.store.connection import Connection, Row
+from chatops.store.connection import Connection, Row, prepared
 from chatops.store.faults import is_damage, refused_by_the_system, translated
-from chatops.store.mending import carried, mend, new_file
-from chatops.store.moving import carry_open
+from chatops.store.mending import flush, mend, new_file
 from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
-from chatops.store.place import Place
+from chatops.store.place import Place, disown
 
 log = logging.getLogger(__name__)
+
+
+REPLACED = "the session store was replaced"
+"""Value of `Store.unsaved` while the open sessions continue in memory."""
 
 
 class StoreFile(Connection):
@@ -40,6 +45,8 @@ class StoreFile(Connection):
         self._log_file: Identity | None = opened.log
         self._index_file: Identity | None = opened.index
         self._place: Place | None = opened.place
+        self._kept: Path | None = None
+        """The copy of a file that has lost its name, until it is known what has the name."""
         OPEN_HERE[opened.file] += 1
         self.notices += [*said, *opened.notices]
 
@@ -76,7 +83,7 @@ class StoreFile(Connection):
         """Return the value of a pragma of the file at the path, outside of any transaction."""
         with self._lock, translated(self.path):
             if not self._closed and not self._is_in_its_place():
-                self._take_up_what_is_there()
+                self._recover()
             return super().pragma(name)
 
     def _begin(self, begin: str) -> None:
@@ -87,14 +94,11 @@ class StoreFile(Connection):
         if self._is_in_its_place():
             return
         self._raw.execute("ROLLBACK")
-        self._take_up_what_is_there()
+        self._recover()
         self._raw.execute(begin)
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """Repair a file that turned out to be damaged.
-
-        Raises NotSavedError in that case: the request may be repeated.
-        """
+        """Repair a file that turned out to be damaged, then raise NotSavedError: the request may be repeated."""
         if not is_damage(error):
             return
         log.warning("damage was met in %s: %s", self.path, error)
@@ -108,29 +112,27 @@ class StoreFile(Connection):
         told = " ".join(said) or f"The session store {self.path} was damaged; another chatops has mended it."
         raise NotSavedError(told, advice="Try again.", reason="session store damaged") from error
 
-    def _take_up_what_is_there(self) -> None:
-        """Handle a deleted or replaced file or log: restore it from what is still open, or use the new file."""
-        replaced = False
+    def _recover(self) -> None:
+        """Handle a file or log that was deleted or replaced. Raises NotSavedError if nothing can be written."""
+        said: list[str] = []
         try:
             with locked(self.path.parent, alone=True):
                 put_back(self.path)
                 if self._is_in_its_place():
                     return
+                kept = self._copied_out()
                 if self._is_ours(self.path):
-                    said = self._write_again(f"What belongs to the session store ({self.path}-wal or -shm) was deleted")
+                    said.append(self._write_again(kept, f"{self.path}-wal or -shm was deleted"))
+                elif self._has_another():
+                    said.append(self._continue_in_memory(kept))
                 else:
-                    other_name = next(filter(self._is_ours, _files(self.path.parent)), None)
-                    self._drop_log(other_name)
-                    replaced = self.path.exists() and sound(self.path, vfs=self._vfs)
-                    said = self._leave(other_name) if replaced else self._write_again("The session store was deleted")
+                    said.append(self._write_again(kept, "The session store was deleted"))
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
-        opened = open_file(self.path, vfs=self._vfs)
-        if replaced:
-            carry_open(self._raw, opened.raw)
-        self._go_over_to(opened)
+        if not self.unsaved:
+            self._go_over_to(self._open(self.path, said))
         log.warning("%s", said)
-        self.notices.append(said)
+        self.notices += said
 
     def _is_in_its_place(self) -> bool:
         """Return True if the file, its log and the log's index still have their names.
@@ -139,48 +141,60 @@ class StoreFile(Connection):
         kept from writing at the same time.
         """
         beside = (("-wal", self._log_file), ("-shm", self._index_file))
-        return self._is_ours(self.path) and all(
-            known is None or identity(Path(f"{self.path}{suffix}")) == known for suffix, known in beside
+        return bool(self.unsaved) or (
+            self._is_ours(self.path)
+            and all(known is None or identity(Path(f"{self.path}{suffix}")) == known for suffix, known in beside)
         )
 
     def _is_ours(self, path: Path) -> bool:
         return identity(path) == self._file
 
-    def _write_again(self, what: str) -> str:
+    def _has_another(self) -> bool:
+        """Return True if the path has a file that must not be moved away: a sound store, or one to be refused."""
+        try:
+            return self.path.exists() and sound(self.path, vfs=self._vfs)
+        except UnreadableError:
+            return True
+
+    def _copied_out(self) -> Path:
+        """Write all rows to a new file beside the path, and return its name."""
+        # A writer that began before the file went away has finished then, and every later one finds it gone.
+        with suppress(sqlite3.Error):
+            self._raw.execute("BEGIN IMMEDIATE")
+            self._raw.execute("ROLLBACK")
+        kept = self._kept = self._kept or free_name(self.path, "old")
+        with new_file(kept) as (raw, put_in_place):
+            self._raw.backup(raw)
+            put_in_place(self._place)
+        if not self._is_ours(self.path):
+            # The log of this file would be read into whichever file has the name.
+            for suffix, known in (("-wal", self._log_file), ("-shm", self._index_file)):
+                beside = Path(f"{self.path}{suffix}")
+                if known is not None and identity(beside) == known:
+                    beside.unlink(missing_ok=True)
+        return kept
+
+    def _write_again(self, kept: Path, what: str) -> str:
         in_the_way = self.path.exists() and self.path.stat().st_size > 0
-        with new_file(self.path) as (raw, put_in_place):
-            salvage = carried(self._raw, raw)
-            with aside(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
-                put_in_place(self._place)
+        with aside(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
+            os.replace(kept, self.path)
+        flush(self.path.parent)
+        self._kept = None
         return (
-            f"{what} while chatops ran; it was written again from what was still open: "
-            f"{self.path}. {salvage.text} To delete conversations: chatops sessions delete SESSION"
+            f"{what} while chatops ran; it was written again from what was still open: {self.path}. "
+            "To delete conversations: chatops sessions delete SESSION"
         )
 
-    def _leave(self, other_name: Path | None) -> str:
-        """Switch to the file that replaced this one. The rows of the old one are kept in a file beside it."""
-        old = other_name
-        if old is None:
-            old = free_name(self.path, "old")
-            with new_file(old) as (raw, put_in_place):
-                carried(self._raw, raw)
-                put_in_place(None)
+    def _continue_in_memory(self, kept: Path) -> str:
+        """Leave the path to the store that is there now. The rows of this one stay in the file `kept`."""
+        with closing(sqlite3.connect(kept, isolation_level=None)) as raw:
+            disown(raw)
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._raw.backup(memory)
+        self._raw.close()
+        self._raw = prepared(memory)
+        self.unsaved = REPLACED
         return (
-            "The session store was replaced while chatops ran; the one that is there now is used, and what was open "
-            f"went over into it. What else was in the old one: chatops sessions list --store {old}"
+            "The session store was replaced while chatops ran. What is open here continues in memory and is not saved; "
+            f"start chatops again to use the new store. What was in the old one: chatops sessions list --store {kept}"
         )
-
-    def _drop_log(self, other_name: Path | None) -> None:
-        """Remove this file's write-ahead log, which would be read into the new file. It follows a renamed file."""
-        name = Path(f"{self.path}-wal")
-        if self._log_file is None or identity(name) != self._log_file:
-            return
-        if other_name is None:
-            name.unlink()
-        else:
-            name.rename(f"{other_name}-wal")
-        Path(f"{self.path}-shm").unlink(missing_ok=True)
-
-
-def _files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []

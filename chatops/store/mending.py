@@ -34,6 +34,7 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
         bad = free_name(path, "bad")
         place = place_of(path)
         with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
+            migrate(raw)
             salvage = _read_from(path, raw, vfs=vfs)
             with aside(path, bad):
                 put_in_place(place)
@@ -42,20 +43,9 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
     return [said]
 
 
-def carried(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvage:
-    """Copy what is in a file that has lost its name, while no other process writes to it."""
-    with suppress(sqlite3.Error):
-        source.execute("BEGIN IMMEDIATE")
-    try:
-        return carry_over(source, target)
-    finally:
-        if source.in_transaction:
-            source.execute("ROLLBACK")
-
-
 @contextmanager
 def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place | None], None]]]:
-    """Yield an empty store to be filled, and a function that puts it at `path` once it is.
+    """Yield an empty database to be filled, and a function that puts it at `path` once it is.
 
     That function is given the identity of the file that the new one stands for, so that it does not count as a copy. If
     it is not called, the new file is deleted.
@@ -75,11 +65,10 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
         take_the_place(raw, making, of=stands_for)
         raw.close()
         os.replace(making, path)
-        _flush(path.parent)
+        flush(path.parent)
 
     try:
         raw.execute("PRAGMA synchronous = FULL")
-        migrate(raw)
         yield prepared(raw), put_in_place
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
@@ -117,7 +106,7 @@ def _remove_unfinished(path: Path) -> None:
             one.unlink(missing_ok=True)
 
 
-def _flush(folder: Path) -> None:
+def flush(folder: Path) -> None:
     """Make a rename durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

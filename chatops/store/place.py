@@ -110,6 +110,11 @@ def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> 
         _say(raw, here)
 
 
+def disown(raw: sqlite3.Connection) -> None:
+    """Make a store count as a copy wherever it is opened next."""
+    _say(raw, _NOWHERE)
+
+
 def _leave_words_behind(raw: sqlite3.Connection) -> None:
     """Mark the unfinished turns, and delete approvals and reviews that were not taken yet."""
     raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))

@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.errors import NoSuchSessionError, NotSavedError, UnreadableError
+from chatops.domain.decisions import Approved
+from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import Step
+from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
+from chatops.store.file import REPLACED
+from chatops.store.place import copied_key
 from chatops.store.process import this_process
 from chatops.store.reading import conversations_of
 from chatops.store.schema import SCHEMA_VERSION
@@ -248,7 +252,7 @@ def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path
                 path.unlink()
         assert texts(store.history(session_id)) == ["before", "List it"]
         (notice,) = store.notices
-        assert "was deleted while chatops ran; it was written again" in notice
+        assert "deleted while chatops ran; it was written again" in notice
         store.set_setting("after", "it")
         assert [one.pending.call.id for one in store.queue()] == [call]
         assert store.check() == []
@@ -297,92 +301,78 @@ def test_two_processes_with_a_deleted_file_go_on_with_one_and_the_same(path: Pat
         assert texts(store.history(session_id)) == ["ours"]
 
 
-def test_a_replaced_file_is_used_and_the_old_one_can_still_be_read(path: Path, scratch: Path) -> None:
+def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(path: Path, scratch: Path) -> None:
     with closing(SqliteStore(scratch)) as other:
         theirs = other.create_session(workspace="/w", role="coder", persona="p", title="theirs").id
         other.append_message(theirs, kit.user(theirs, "from the other", 1))
     with closing(SqliteStore(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
-        store.append_message(ours, kit.user(ours, "from the old", 1))
-        open_here = store.fork_session(ours).id
-        store.append_message(open_here, kit.user(open_here, "and open", 1))
-        call = waiting(store, open_here)
-        store.hold(open_here, this_process())
+        store.append_message(ours, kit.user(ours, "stored", 1))
+        call = waiting(store, ours)
+        store.hold(ours, this_process())
         scratch.rename(path)
-        # What somebody is at has gone over; all else is left where it was.
-        assert {info.id for info in store.sessions()} == {theirs, open_here}
-        assert texts(store.history(open_here)) == ["from the old", "and open", "List it"]
+        assert texts(store.history(ours)) == ["stored", "List it"]
         assert [one.pending.call.id for one in store.queue()] == [call]
-        turn = store.session(open_here).active_turn
-        assert turn is not None
-        step = Step(state=replace(store.load_turn(turn), seq=2, phase=kit.finished()))
-        store.commit(step)
-        assert waiting(store, open_here)
         (notice,) = store.notices
         assert "was replaced while chatops ran" in notice
         assert f"--store {path}.old-1" in notice
-        with pytest.raises(NoSuchSessionError):
-            store.history(ours)
-        store.append_message(theirs, kit.user(theirs, "and on", 2))
-        assert store.check() == []
+        assert store.unsaved == REPLACED
+        turn = store.session(ours).active_turn
+        assert turn is not None
+        store.commit(Step(state=replace(store.load_turn(turn), seq=2, phase=kit.finished())))
+        store.append_message(ours, kit.user(ours, "in memory", 2))
+        assert texts(store.history(ours))[-1] == "in memory"
+        assert len(store.notices) == 1
     old, _ = conversations_of(Path(f"{path}.old-1"), unsaved="a copy")
     with closing(SqliteStore(old)) as copy:
-        assert texts(copy.history(ours)) == ["from the old"]
+        assert texts(copy.history(ours))[:2] == ["stored", "List it"]
     with closing(SqliteStore(path)) as store:
         assert store.check() == []
-        assert texts(store.history(theirs)) == ["from the other", "and on"]
+        assert [info.id for info in store.sessions()] == [theirs]
+        assert store.notices == ()
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_earlier_copy_that_is_put_back_undoes_nothing_of_what_somebody_is_at(
-    elsewhere: bool, path: Path, scratch: Path
-) -> None:
-    """What was approved and done since would wait there, and could be approved and done once more. But where the copy
-    has gone its own way, nothing of that is lost either."""
+def test_a_call_that_ran_before_an_earlier_copy_was_put_back_asks_again_there(path: Path, scratch: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
-        store.hold(session, this_process())
         call = waiting(store, session)
+        assert store.post_decision(DecideCall(call_id=call, digest="d1", decision=Approved(), by=kit.ANA))
+        shutil.copy(path, scratch)
+        shutil.copy(f"{path}-wal", f"{scratch}-wal")
         turn = store.session(session).active_turn
         assert turn is not None
-        with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(scratch)) as copy:
-            now.backup(copy)
-        asked = Step(state=store.load_turn(turn))
-        if elsewhere:
-            with closing(SqliteStore(scratch)) as other:
-                other.commit(kit.then(asked, kit.awaiting_model(turn, 2)))
         started = kit.then(
-            asked,
+            Step(state=store.load_turn(turn)),
             kit.in_round(CallState(call=kit.a_call(turn), status=kit.started())),
             effects=(kit.run(kit.a_call(turn)),),
-            decisions=(kit.record(kit.a_call(turn)),),
+            decisions=(kit.record(kit.a_call(turn), by=kit.ANA),),
         )
         store.commit(started)
-        scratch.rename(path)
-        assert store.queue() == []
-        assert [row.call_id for row in store.journal(turn)] == ([] if elsewhere else [call])
-        assert [row.call_id for row in store.decisions()] == ([] if elsewhere else [call])
-        if elsewhere:
-            assert store.load_turn(turn).phase == kit.awaiting_model(turn, 2)
-        else:
-            store.commit(kit.then(started, kit.finished()))
-            assert store.session(session).active_turn is None
-            assert waiting(store, session)
-        assert store.check() == []
+        for suffix in ("-shm", "-wal", ""):
+            Path(f"{path}{suffix}").unlink()
+        for suffix in ("-wal", ""):
+            Path(f"{scratch}{suffix}").rename(f"{path}{suffix}")
+        assert [row.call_id for row in store.journal(turn)] == [call]
+        assert store.unsaved == REPLACED
+    with closing(SqliteStore(path)) as store:
+        assert [(one.pending.call.id, one.decided) for one in store.queue()] == [(call, None)]
+        assert store.setting(copied_key(turn)) == "1"
 
 
-def test_a_file_that_has_only_another_name_now_is_named_and_keeps_its_log(path: Path, scratch: Path) -> None:
+def test_a_renamed_file_gives_its_rows_and_its_log_leaves_the_name(path: Path, scratch: Path) -> None:
     SqliteStore(scratch).close()
     with closing(SqliteStore(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
-        away = path.with_name("away.db")
-        path.rename(away)
+        store.append_message(ours, kit.user(ours, "stored", 1))
+        path.rename(path.with_name("away.db"))
         scratch.rename(path)
+        assert texts(store.history(ours)) == ["stored"]
+        assert f"--store {path}.old-1" in store.notices[0]
+    assert not Path(f"{path}-wal").exists()
+    with closing(SqliteStore(path)) as store:
         assert store.sessions() == []
-        assert f"--store {away}" in store.notices[0]
-        assert not Path(f"{path}.old-1").exists()
-    with closing(SqliteStore(away)) as store:
-        assert store.session(ours).id == ours
+    with closing(SqliteStore(Path(f"{path}.old-1"))) as store:
+        assert texts(store.history(ours)) == ["stored"]
 
 
 def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scratch: Path) -> None:
@@ -392,9 +382,11 @@ def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scr
     before = scratch.read_bytes()
     with closing(SqliteStore(path)) as store:
         scratch.rename(path)
-        with pytest.raises(UnreadableError, match="newer"):
-            store.sessions()
+        assert store.sessions() == []
+        assert store.unsaved == REPLACED
     assert path.read_bytes() == before
+    with pytest.raises(UnreadableError, match="newer"):
+        SqliteStore(path)
 
 
 def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None:

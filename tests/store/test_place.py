@@ -14,7 +14,6 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, Stop, TryAgain
 from chatops.store import place
 from chatops.store.place import Place, copied_key
-from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
 from tests.store import runkit as run
 from tests.store import storekit as kit
@@ -186,16 +185,3 @@ def test_a_file_that_is_written_again_is_where_the_deleted_one_was(path: Path) -
         store.set_setting("a", "b")
         assert store.notices
     assert not is_copied(path)
-
-
-def test_a_file_that_takes_the_place_of_an_open_one_is_a_copy_but_for_what_somebody_is_at(path: Path) -> None:
-    answered(path)
-    with closing(SqliteStore(path)) as store:
-        driven = store.create_session(workspace="/w", role="coder", persona="p").id
-        waiting(store, driven)
-        store.hold(driven, this_process())
-        copied = copy_of(path)
-        path.rename(path.with_name("old.db"))
-        copied.rename(path)
-        marks = [store.setting(copied_key(TurnId(f"{info.id}.1"))) for info in store.sessions()]
-        assert (marks, len(store.notices)) == ([None, "1"], 1)

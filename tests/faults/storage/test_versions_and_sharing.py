@@ -11,10 +11,11 @@ import pytest
 from chatops.domain.ids import TurnId
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
-from tests.e2e.desk import Desk
+from tests.e2e.desk import EFFECT, Desk
 from tests.faults.doors import Pipe, Provider, flat, patient_registry
 from tests.faults.storage.chats import contents, goes_well, ready, said
 from tests.store import storekit as kit
+from tests.support.fake_openai import call, calls
 
 STORES = Path(__file__).parents[2] / "data" / "stores"
 
@@ -134,11 +135,20 @@ def test_a_store_that_is_replaced_while_it_is_used(desk: Desk, provider: Provide
         chat.say("only in the old one")
         chat.wait_for("You said: only in the old one")
         backup.rename(path)
-        chat.wait_for("The session store was replaced while chatops ran; the one that is there now is used")
-        goes_well(chat, path)
+        chat.wait_for("The session store was replaced while chatops ran")
+        # Talk goes on, and nothing is approved that could not be recorded.
+        chat.say("run it", calls(call("shell_exec", command=EFFECT)))
+        terminal.dialog()
+        terminal.press("a")
+        chat.wait_for("Not approved: nothing can be saved")
+        terminal.press("d")
+        chat.wait_for("You said: run it")
+        chat.assert_well()
+    assert desk.count == 0
     listed = pipe.run("sessions", "list", "--store", f"{path}.old-1")
     assert "only in the old one" in listed.out
-    assert "in the backup" in pipe.run("sessions", "list").out
+    there = pipe.run("sessions", "list").out
+    assert "in the backup" in there and "only in the old one" not in there
     pipe.assert_well()
 
 
