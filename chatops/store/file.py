@@ -15,8 +15,8 @@ from chatops.store.aside import aside, free_name, is_half_aside, put_back
 from chatops.store.connection import Connection, Row, prepared
 from chatops.store.faults import is_damage, refused_by_the_system, translated
 from chatops.store.mending import flush, mend, new_file
-from chatops.store.opening import OPEN_HERE, Identity, Opened, identity, locked, open_file, sound
-from chatops.store.place import Place, disown
+from chatops.store.opening import Opened, locked, open_file, sound
+from chatops.store.place import OPEN_HERE, Identity, Place, disown, identity
 
 log = logging.getLogger(__name__)
 

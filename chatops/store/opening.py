@@ -12,7 +12,6 @@ import re
 import sqlite3
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +20,7 @@ from pathlib import Path
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
-from chatops.store.mounts import network_drive
-from chatops.store.place import Place, arrive, place_of
+from chatops.store.place import OPEN_HERE, Identity, Place, arrive, identity, place_of
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
@@ -43,12 +41,6 @@ Damage in a larger file is found when it is read, or by `chatops doctor`.
 
 ROOM = 256 * 1024
 """Bytes that must be free to start a session: what a turn or two take, with their log."""
-
-Identity = tuple[int, int]
-"""Device and inode of a file, independent of its name."""
-
-OPEN_HERE: Counter[Identity | None] = Counter()
-"""Files that stores of this process have open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +66,13 @@ def open_file(path: Path, *, vfs: str = "") -> Opened:
     refuse_newer(path)
     with locked(path.parent):
         make_private(path)
-        raw, notices = _opened(path, vfs=vfs)
-        log_file, index_file = identity(Path(f"{path}-wal")), identity(Path(f"{path}-shm"))
         place = place_of(path)
+        raw, notices = _opened(path, place, vfs=vfs)
+        log_file, index_file = identity(Path(f"{path}-wal")), identity(Path(f"{path}-shm"))
         return Opened(raw=raw, file=identity(path), log=log_file, index=index_file, place=place, notices=notices)
 
 
-def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+def _opened(path: Path, place: Place | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     examine(path, vfs=vfs)
     raw = sqlite3.connect(
         uri(path, mode="rwc", vfs=vfs),
@@ -96,7 +88,7 @@ def _opened(path: Path, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...
         # Deleted content is overwritten, in free pages too.
         raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
-        arrive(raw, path)
+        arrive(raw, place)
         return prepared(raw), notices
     except BaseException:
         raw.close()
@@ -273,29 +265,17 @@ def locked(folder: Path, *, alone: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
-def identity(path: Path) -> Identity | None:
-    """Return device and inode of the file with this name; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def uri(path: Path, *, mode: str, vfs: str = "") -> str:
     """Return the URI of a database file for SQLite. `mode` is ``ro``, ``rw`` or ``rwc``."""
     return f"{path.absolute().as_uri()}?mode={mode}" + (f"&vfs={vfs}" if vfs else "")
 
 
 def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:
-    """Choose WAL, or DELETE where processes share no memory (network drives). Returns the notices."""
-    drive = network_drive(path)
-    if not drive and _write_ahead(raw, path):
+    """Choose WAL, or DELETE where processes share no memory. Returns the notices."""
+    if _write_ahead(raw, path):
         return ()
     _journal_mode(raw, "DELETE")
-    where = f"a network drive ({drive})" if drive else "a drive without write-ahead logging"
-    further = " Use one machine at a time." if drive else ""
-    return (f"{path} is on {where}: saving is slower, and nothing is lost.{further}",)
+    return (f"{path} is on a drive without write-ahead logging: saving is slower, and nothing is lost.",)
 
 
 def _write_ahead(raw: sqlite3.Connection, path: Path) -> bool:

@@ -1,16 +1,20 @@
 """Identity of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
 
-A file that is copied, or restored from a backup, gets another inode and creation time. One that is renamed on its file
-system keeps both. In a copy, no earlier approval lets anything run, because the approved work may have been done where
-the copy comes from. An unknown part of the identity counts as equal. Not recognised are a file that was overwritten in
-place (``cp`` onto it), or restored with the whole disk.
+A file that is copied, or restored from a backup, gets another inode. If it happens to get the number of a deleted one,
+it has another generation: a random number that the file system draws with each inode. A renamed file keeps both. In a
+copy, no earlier approval lets anything run, because the approved work may have been done where the copy comes from.
+
+Not every file system tells the generation, and an unknown one counts as equal. Not recognised are a file that was
+overwritten in place (``cp`` onto it), or restored with the whole disk. A file system that numbers its files anew
+(``vfat``, some network drives) makes a store look like a copy, and approved calls ask again.
 """
 
-import ctypes
-import hashlib
+import fcntl
 import json
+import os
 import sqlite3
-import struct
+import sys
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,42 +24,46 @@ from chatops.domain.ids import TurnId
 from chatops.engine.workflow.inputs import ReviewStep, Stop
 from chatops.store.codec import decode_decision
 from chatops.store.connection import Value
-from chatops.store.mounts import file_system, is_network
 from chatops.store.run_codec import decode_word
 from chatops.store.transaction import transaction
-
-MACHINE_ID = Path("/etc/machine-id")
-"""See machine-id(5). Many containers have none."""
 
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""
 
 _PLACE = "place"
-_CHANGING_NUMBERS = frozenset({"cifs", "exfat", "fuse", "msdos", "ncpfs", "smb3", "smbfs", "vfat"})
-"""File systems that may give a file another inode number the next time it is looked at."""
+_FS_IOC_GETVERSION = 0x80087601
+"""Request for an inode's generation, see ioctl_iflags(2). Other systems refuse it."""
 
-# statx(2): the offsets are those of `struct statx`.
-_AT_FDCWD, _STATX_BTIME, _STATX_SIZE = -100, 0x800, 256
-_MASK, _BTIME = struct.Struct("=I"), struct.Struct("=80xqI")
+Identity = tuple[int, int]
+"""Device and inode of a file, independent of its name."""
+
+OPEN_HERE: Counter[Identity | None] = Counter()
+"""Files that stores of this process have open. Closing such a file once more would drop SQLite's locks on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Identity of a file, beyond its name."""
 
-    machine: str
-    """Digest of the machine id; empty if the machine has none, or the file is on another machine."""
     inode: int
-    born: int
-    """Creation time in nanoseconds since the epoch; 0 if the file system does not tell."""
+    generation: int
+    """0 if the file system does not tell."""
 
     def may_be(self, other: "Place") -> bool:
         """Return True if nothing known of both differs."""
-        machines, births = {self.machine, other.machine} - {""}, {self.born, other.born} - {0}
-        return self.inode == other.inode and len(machines) < 2 and len(births) < 2
+        return self.inode == other.inode and len({self.generation, other.generation} - {0}) < 2
 
 
-_NOWHERE = Place(machine="", inode=-1, born=0)
+_NOWHERE = Place(inode=-1, generation=0)
+
+
+def identity(path: Path) -> Identity | None:
+    """Return device and inode of the file with this name; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def copied_key(turn_id: TurnId) -> str:
@@ -65,23 +73,19 @@ def copied_key(turn_id: TurnId) -> str:
 
 def place_of(path: Path) -> Place | None:
     """Return the identity of the file with this name; None if it cannot be known."""
-    kind = file_system(path)
-    if kind.partition(".")[0] in _CHANGING_NUMBERS:
-        return None
     try:
-        return Place(machine="" if is_network(kind) else _machine(), inode=path.stat().st_ino, born=_born(path))
+        return Place(inode=path.stat().st_ino, generation=0 if OPEN_HERE[identity(path)] > 0 else _generation(path))
     except OSError:
         return None
 
 
-def arrive(raw: sqlite3.Connection, path: Path) -> None:
+def arrive(raw: sqlite3.Connection, here: Place | None) -> None:
     """Compare the stored identity of an open store with that of its file.
 
     If they differ, the store is a copy. Its unfinished turns are marked as copied, and posted decisions and reviews
     that would let something run are deleted. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be
     stored.
     """
-    here = place_of(path)
     if here is None or _said(raw) == _text(here):
         return
     elsewhere = False
@@ -91,7 +95,8 @@ def arrive(raw: sqlite3.Connection, path: Path) -> None:
             elsewhere = said is not None and not _names(said, here)
             if elsewhere:
                 _leave_words_behind(raw)
-            _say(raw, here)
+            if elsewhere or said is None or here.generation:
+                _say(raw, here)
     except sqlite3.Error:
         # The identity can be stored another time (the disk may be full only for now). The marks of a copy cannot wait.
         if elsewhere:
@@ -160,30 +165,20 @@ def _text(place: Place) -> str:
 
 
 def _names(said: str, place: Place) -> bool:
-    """Return True if `said`, as stored by `_say`, names that file. Damaged text names none."""
+    """Return True if `said`, as `_say` of this or an older version stored it, names that file."""
     try:
         stored = json.loads(said)
-        there = Place(machine=str(stored["machine"]), inode=int(stored["inode"]), born=int(stored["born"]))
-    except (ValueError, TypeError, KeyError):
+        there = Place(inode=int(stored["inode"]), generation=int(stored.get("generation", 0)))
+    except (ValueError, TypeError, KeyError, AttributeError):
         return False
     return there.may_be(place)
 
 
-def _machine() -> str:
+def _generation(path: Path) -> int:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        known = MACHINE_ID.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    # The id itself must not be passed on with a store.
-    return hashlib.sha256(f"chatops {known}".encode()).hexdigest()[:32] if len(known) == 32 else ""
-
-
-def _born(path: Path) -> int:
-    statx = getattr(ctypes.CDLL(None), "statx", None)
-    found = ctypes.create_string_buffer(_STATX_SIZE)
-    if statx is None or statx(_AT_FDCWD, bytes(path), 0, _STATX_BTIME, found) != 0:
+        return int.from_bytes(fcntl.ioctl(handle, _FS_IOC_GETVERSION, bytes(8))[:4], sys.byteorder)
+    except OSError:
         return 0
-    if not _MASK.unpack_from(found)[0] & _STATX_BTIME:
-        return 0
-    seconds, nanoseconds = _BTIME.unpack_from(found)
-    return int(seconds) * 1_000_000_000 + int(nanoseconds)
+    finally:
+        os.close(handle)

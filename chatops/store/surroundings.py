@@ -9,7 +9,6 @@ from enum import Enum, auto
 from pathlib import Path
 
 from chatops.store.locks import stuck_writer
-from chatops.store.mounts import network_drive
 
 LITTLE_SPACE = 100_000_000
 """Bytes of free space below which a finding is reported. Below a tenth of it, the finding is BROKEN."""
@@ -44,7 +43,7 @@ def doubtful(text: str, advice: str = "") -> Finding:
 
 def surroundings(path: Path) -> list[Finding]:
     """Return all findings about an existing file, without opening it. Raises OSError."""
-    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_drive(path), *_moved_aside(path)]
+    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_moved_aside(path)]
 
 
 def hindrance(folder: Path) -> tuple[str, str] | None:
@@ -120,14 +119,6 @@ def _log(path: Path) -> list[Finding]:
         f"{size(bytes_)} are still in the write-ahead log, of a chatops that runs or was killed; nothing is lost by it"
     )
     return [Finding(gravity=Gravity.FINE, text=text)]
-
-
-def _drive(path: Path) -> list[Finding]:
-    drive = network_drive(path)
-    if not drive:
-        return []
-    text = f"{path} is on a network drive ({drive}): there is no write-ahead log there, and saving is slower."
-    return [doubtful(text, "Use one machine at a time, or set CHATOPS_HOME to a folder on a local disk.")]
 
 
 def _moved_aside(path: Path) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Homes of every kind: a full disk, a read-only one, a network drive. Mounts of the program's own, made without rights.
+"""Homes of every kind: a full disk, a read-only one. Mounts of the program's own, made without rights.
 
 A namespace of its own lets any user mount what nobody else sees; where that is switched off such a test is skipped.
 """
@@ -78,12 +78,6 @@ class Mounts:
         for file in self.seen(self._desk.home / "data").glob("chatops.db*"):
             shutil.copy(file, folder / file.name)
         return folder / "chatops.db"
-
-
-def on_network_drive(table: Path) -> list[str]:
-    """What to put before a command so that it finds `table` as its table of mounts."""
-    setup = f'mount --bind {shlex.quote(str(table))} /proc/$$/mountinfo && exec "$@"'
-    return ["unshare", "-rm", "sh", "-c", setup, "sh"]
 
 
 def open_chat(

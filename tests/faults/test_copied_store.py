@@ -81,8 +81,8 @@ def test_a_file_that_is_made_again_under_the_same_number_is_another_one(tmp_path
     path = tmp_path / "a"
     path.touch()
     first = place_of(path)
-    if first is None or not first.born:
-        pytest.skip("this file system does not tell when a file was made")
+    if first is None or not first.generation:
+        pytest.skip("this file system does not tell the generation of an inode")
     path.unlink()
     path.touch()
     again = place_of(path)

@@ -125,42 +125,32 @@ def test_what_damage_has_made_of_the_place_is_no_place(path: Path) -> None:
     assert is_copied(path)
 
 
-def test_where_the_place_cannot_be_known_nothing_is_said_against_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_generation_counts_as_equal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Place(inode=1, generation=5)
+    assert here.may_be(replace(here, generation=0))
+    assert not any(here.may_be(other) for other in (replace(here, inode=2), replace(here, generation=6)))
     answered(path, Approved())
-    copy = copy_of(path)
-    monkeypatch.setattr(place, "file_system", lambda path: "fuse.sshfs")
-    assert place.place_of(copy) is None
-    assert not is_copied(copy)
+    monkeypatch.setattr(place, "_generation", lambda path: 0)
+    assert not is_copied(path)
+    monkeypatch.undo()
+    assert not is_copied(path)
 
 
-def test_of_two_places_only_what_is_known_of_both_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    here = Place(machine="m", inode=1, born=5)
-    assert all(here.may_be(replace(here, **unknown)) for unknown in ({"machine": ""}, {"born": 0}))
-    for other in ({"machine": "n"}, {"inode": 2}, {"born": 6}):
-        assert not here.may_be(replace(here, **other))
-    known = place.place_of(tmp_path)
-    monkeypatch.setattr(place, "file_system", lambda path: "nfs4")
-    shared = place.place_of(tmp_path)
-    assert known is not None
-    assert shared == replace(known, machine=""), "several machines use one file"
+def test_another_file_under_the_same_inode_number_is_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_generation", lambda path: 5)
+    answered(path, Approved())
+    monkeypatch.setattr(place, "_generation", lambda path: 6)
+    assert is_copied(path)
 
 
-def test_a_machine_is_known_by_a_digest_of_its_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "machine-id"
-    monkeypatch.setattr(place, "MACHINE_ID", file)
-    found = []
-    for content in ("0123456789abcdef" * 2 + "\n", "fedcba9876543210" * 2, "uninitialized\n", "", None):
-        file.unlink(missing_ok=True)
-        if content is not None:
-            file.write_text(content)
-        here = place.place_of(tmp_path)
-        assert here is not None
-        found.append(here.machine)
-        assert not content or content.strip() not in here.machine
-    assert len({*found[:2], ""}) == 3
-    assert found[2:] == ["", "", ""]
+def test_an_older_version_named_the_file_by_its_inode(path: Path) -> None:
+    answered(path, Approved())
+    with closing(SqliteStore(path)) as store:
+        store.set_setting("place", f'{{"born": 7, "inode": {path.stat().st_ino}, "machine": "m"}}')
+    assert not is_copied(path)
+    with closing(SqliteStore(path)) as store:
+        store.set_setting("place", f'{{"born": 7, "inode": {path.stat().st_ino + 1}, "machine": "m"}}')
+    assert is_copied(path)
 
 
 def test_a_file_that_was_mended_is_where_the_damaged_one_was(path: Path) -> None:

@@ -70,6 +70,7 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
         connection.close()
 
 
+@pytest.mark.fault("E12")
 def test_where_there_is_no_write_ahead_log_the_store_works_without(path: Path) -> None:
     with closing(SqliteStore(path, vfs="unix-dotfile")) as store:
         session_id = a_session(store)

@@ -1,4 +1,4 @@
-"""A home that is full, read-only, missing, on a network drive, or open to others; too few open files."""
+"""A home that is full, read-only, missing, or open to others; too few open files."""
 
 import os
 import re
@@ -301,32 +301,6 @@ def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_pa
     assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.more
-@mounts
-@pytest.mark.fault("E12")
-def test_a_network_drive(desk: Desk, provider: Provider, pipe: Pipe, path: Path, tmp_path: Path) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(
-        "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
-        f"29 22 0:26 / {desk.home} rw,relatime shared:11 - nfs4 filer:/export/home rw,vers=4.2\n"
-    )
-    drive = places.on_network_drive(table)
-    with places.open_chat(desk, "--role", "coder", before=drive) as terminal:
-        chat = ready(desk, provider, terminal)
-        chat.wait_for(r"is on a network drive \(nfs4\)")
-        goes_well(chat, path)
-        assert not Path(f"{path}-wal").exists()
-    # The numbers of the format for writing and reading: 1 without a write-ahead log.
-    assert path.read_bytes()[18:20] == b"\x01\x01"
-    ran = places.run(desk, "-p", "hello", "-c", before=drive)
-    assert (ran.code, ran.out) == (0, "You said: hello\n")
-    assert "is on a network drive (nfs4)" in ran.err
-    assert "is on a network drive (nfs4)" in places.run(desk, "doctor", before=drive).out
-    assert path.read_bytes()[18:20] == b"\x01\x01"
-    pipe.assert_well()
-
-
-@pytest.mark.some(1)
 @pytest.mark.fault("E16")
 @pytest.mark.parametrize("files", [7, 32])
 def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provider, pipe: Pipe) -> None:
