@@ -179,7 +179,7 @@ class Store(Protocol):
         ...
 
     def delete_session(self, session_id: SessionId) -> None:
-        """Delete a session with everything that belongs to it alone. Its decisions stay in the log."""
+        """Delete a session and all that only it has, in the backup too. Its decisions stay in the log."""
         ...
 
     def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:

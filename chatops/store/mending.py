@@ -6,20 +6,23 @@ of this happens under the folder's lock, see `opening.locked`.
 
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from chatops.store.aside import aside, free_name
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.faults import refused_by_the_system
-from chatops.store.opening import locked, make_folders, sound, uri
+from chatops.store.opening import backup_of, locked, make_folders, sound, uri
 from chatops.store.place import Place, place_of, take_the_place
-from chatops.store.salvage import Salvage, carry_over
+from chatops.store.salvage import carry_over
 from chatops.store.schema import migrate
 
 log = logging.getLogger(__name__)
+
+_UNFINISHED = re.compile(r"\..+\.new-(\d+)(-journal|-wal|-shm)?")
 
 
 def mend(path: Path, *, vfs: str = "") -> list[str]:
@@ -35,7 +38,8 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
         place = place_of(path)
         with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
             migrate(raw)
-            salvage = _read_from(path, raw, vfs=vfs)
+            with closing(sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)) as source:
+                salvage = carry_over(prepared(source), raw, backup=backup_of(path))
             with aside(path, bad):
                 put_in_place(place)
     said = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
@@ -55,7 +59,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
     making = path.with_name(f".{path.name}.new-{os.getpid()}")
     try:
         make_folders(path.parent)
-        _remove_unfinished(path)
+        _remove_unfinished(path.parent)
         os.close(os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
@@ -74,7 +78,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
         raise refused_by_the_system(error, path=path) from error
     finally:
         raw.close()
-        for suffix in ("", "-journal"):
+        for suffix in ("", "-journal", "-wal", "-shm"):
             Path(f"{making}{suffix}").unlink(missing_ok=True)
 
 
@@ -91,19 +95,22 @@ def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
         raw.close()
 
 
-def _read_from(path: Path, target: sqlite3.Connection, *, vfs: str) -> Salvage:
-    source = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)
-    try:
-        return carry_over(prepared(source), target)
-    finally:
-        source.close()
-
-
-def _remove_unfinished(path: Path) -> None:
+def _remove_unfinished(folder: Path) -> None:
     """Delete unfinished files of processes that were killed, because they hold copies of the user's messages."""
-    for one in path.parent.iterdir():
-        if one.name.startswith(f".{path.name}.new-"):
+    for one in folder.iterdir():
+        made = _UNFINISHED.fullmatch(one.name)
+        if made and not _is_running(int(made[1])):
             one.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return pid != os.getpid()
 
 
 def flush(folder: Path) -> None:

@@ -265,6 +265,11 @@ def locked(folder: Path, *, alone: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
+def backup_of(path: Path) -> Path:
+    """Return the name of a store's backup."""
+    return path.with_name(f"{path.name}.backup")
+
+
 def uri(path: Path, *, mode: str, vfs: str = "") -> str:
     """Return the URI of a database file for SQLite. `mode` is ``ro``, ``rw`` or ``rwc``."""
     return f"{path.absolute().as_uri()}?mode={mode}" + (f"&vfs={vfs}" if vfs else "")

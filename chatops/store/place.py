@@ -30,7 +30,8 @@ from chatops.store.transaction import transaction
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""
 
-_PLACE = "place"
+PLACE = "place"
+"""Setting that holds the identity of the file."""
 _FS_IOC_GETVERSION = 0x80087601
 """Request for an inode's generation, see ioctl_iflags(2). Other systems refuse it."""
 
@@ -152,12 +153,12 @@ def _goes_on(word: Value) -> bool:
 
 
 def _said(raw: sqlite3.Connection) -> str | None:
-    row = raw.execute("SELECT value FROM settings WHERE key = ?", (_PLACE,)).fetchone()
+    row = raw.execute("SELECT value FROM settings WHERE key = ?", (PLACE,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def _say(raw: sqlite3.Connection, here: Place) -> None:
-    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (_PLACE, _text(here)))
+    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (PLACE, _text(here)))
 
 
 def _text(place: Place) -> str:

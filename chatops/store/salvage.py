@@ -1,23 +1,39 @@
 """Salvage: copy what can still be read of a database into another one, row by row where a table is damaged.
 
 Nothing is made up. A message that is lost keeps its place in its session and is shown as damaged. A turn whose stored
-state is lost is over, so that none of its calls can run.
+state is lost is over, so that none of its calls can run. Messages, sessions, decisions and settings that cannot be read
+are taken from the backup, if there is one. Turns and pending calls never are: they may have been finished since.
 
 Rows are read through SQL only. Reading them off raw pages, and trying row numbers one by one between two damaged
 places, was tried: it recovered little more, and took a second reader of the file format.
 """
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
-from chatops.store.connection import Row, Value, bound
+from chatops.domain.errors import StoreError
+from chatops.store.connection import Row, Value, bound, prepared
+from chatops.store.opening import must_be_ours, uri
+from chatops.store.place import COPIED, PLACE
 from chatops.store.transaction import transaction
+
+log = logging.getLogger(__name__)
 
 BATCH = 500
 """Rows read at once as long as nothing is damaged."""
 CONVERSATIONS = ("messages", "sessions", "turns", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and grants no turn can be resumed from them."""
+_RESTORED = {
+    "messages": "TRUE",
+    "sessions": "TRUE",
+    "decisions": "TRUE",
+    "settings": f"key <> '{PLACE}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}'",
+}
+"""Tables that are completed from the backup, with the rows that may be taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +47,8 @@ class Salvage:
     """Messages of which nothing but their place is left."""
     turns: int = 0
     """Unfinished turns that cannot be resumed."""
+    restored: int = 0
+    """Messages that only the backup had."""
     whole: bool = True
     """True if every table could be read to its end."""
 
@@ -40,6 +58,8 @@ class Salvage:
         if not self.sessions and not self.messages and not self.damaged:
             return "There was nothing in it." if self.whole else "Nothing of it could be read."
         said = [f"{_count(self.sessions, 'conversation')} with {_count(self.messages, 'message')} could be read"]
+        if self.restored:
+            said.append(f"{_count(self.restored, 'message')} come from the backup")
         if self.damaged:
             said.append(f"{_count(self.damaged, 'message')} could not, and stay as damaged ones")
         if self.turns:
@@ -49,15 +69,19 @@ class Salvage:
         return "; ".join(said) + "."
 
 
-def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables: Sequence[str] = ()) -> Salvage:
+def carry_over(
+    source: sqlite3.Connection, target: sqlite3.Connection, *, backup: Path, tables: Sequence[str] = ()
+) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
 
-    `tables`: only these; empty for all. Both connections are `connection.prepared`. Raises sqlite3.Error for `target`
-    alone.
+    `backup`: the backup of `source`, which need not exist. `tables`: only these; empty for all. Both connections are
+    `connection.prepared`. Raises sqlite3.Error for `target` alone.
     """
     with transaction(target, unchecked=True):
         read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
         turns = _end_lost_turns(target)
+        lost = [name for name in _RESTORED if not read.get(name, True)]
+        restored = _take_from_backup(backup, target, lost) if lost and backup.exists() else 0
         _mend_chains(target)
         if not read["sessions"]:
             _name_lost_sessions(target)
@@ -66,6 +90,7 @@ def carry_over(source: sqlite3.Connection, target: sqlite3.Connection, *, tables
             messages=_number(target, "SELECT count(*) FROM messages WHERE body <> ''"),
             damaged=_number(target, "SELECT count(*) FROM messages WHERE body = ''"),
             turns=turns,
+            restored=restored,
             whole=all(read.values()),
         )
     return salvage
@@ -76,8 +101,11 @@ def _tables(target: sqlite3.Connection) -> list[str]:
     return [str(name) for (name,) in found.fetchall()]
 
 
-def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> bool:
-    """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty."""
+def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE") -> bool:
+    """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty.
+
+    Rows that the target has already stay as they are there.
+    """
     info = target.execute(f"PRAGMA table_info({name})").fetchall()
     key = next(str(column[1]) for column in info if column[5])
     try:
@@ -91,7 +119,7 @@ def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: s
     columns = [str(column[1]) for column in info if str(column[1]) in theirs]
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})"
-    reader = _Reader(source, name, columns, key=key)
+    reader = _Reader(source, f"SELECT {', '.join(columns)} FROM {name} WHERE {where}", columns, key=key)
     for row in reader.rows():
         if not target.execute(insert, tuple(map(bound, row))).rowcount:
             # A column that must not be NULL is missing.
@@ -102,9 +130,9 @@ def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: s
 class _Reader:
     """Reads a table from both ends, up to its damaged places."""
 
-    def __init__(self, source: sqlite3.Connection, table: str, columns: Sequence[str], *, key: str) -> None:
+    def __init__(self, source: sqlite3.Connection, select: str, columns: Sequence[str], *, key: str) -> None:
         self._source = source
-        self._select = f"SELECT {', '.join(columns)} FROM {table}"
+        self._select = select
         self._key = key
         self._at = columns.index(key)
         self.whole = True
@@ -123,7 +151,7 @@ class _Reader:
         at: Value = None
         size = BATCH
         while True:
-            begin = "" if at is None else f" WHERE {self._key} {sign} ?"
+            begin = "" if at is None else f" AND {self._key} {sign} ?"
             sql = f"{self._select}{begin} ORDER BY {self._key} {order} LIMIT {size}"
             try:
                 found: list[Row] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
@@ -141,6 +169,26 @@ class _Reader:
                     return
                 yield row
             at = found[-1][self._at]
+
+
+def _take_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence[str]) -> int:
+    """Add the rows of these tables that only the backup has, and return how many messages that were."""
+    sessions, messages = _column(target, "SELECT id FROM sessions"), _number(target, "SELECT count(*) FROM messages")
+    try:
+        with closing(prepared(sqlite3.connect(uri(backup, mode="ro"), uri=True, isolation_level=None))) as older:
+            must_be_ours(older, backup)
+            for name in tables:
+                _carry_table(older, target, name, where=_RESTORED[name])
+    except (sqlite3.Error, StoreError) as error:
+        log.warning("the backup cannot be used: %s", error)
+    for session_id in _column(target, "SELECT id FROM sessions") - sessions:
+        # Its turns since the backup are lost, and later messages may not be.
+        target.execute(
+            "UPDATE sessions SET active_turn = NULL, last_turn = NULL, turn_counter = max(turn_counter, ?2), head = "
+            "coalesce((SELECT id FROM messages WHERE session_id = ?1 ORDER BY seq DESC LIMIT 1), head) WHERE id = ?1",
+            (session_id, _last_turn(target, session_id)),
+        )
+    return _number(target, "SELECT count(*) FROM messages") - messages
 
 
 def _end_lost_turns(target: sqlite3.Connection) -> int:
@@ -188,21 +236,24 @@ def _name_lost_sessions(target: sqlite3.Connection) -> None:
     """Create a session for messages whose own is lost, up to the last message."""
     lost = "SELECT DISTINCT session_id FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
     for (session_id,) in target.execute(lost).fetchall():
-        turns = target.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,)).fetchall()
-        # Their numbers are taken: a turn with the same id would have messages with the same ids.
-        last = max((_turn_number(turn) for (turn,) in turns), default=0)
         target.execute(
             "INSERT INTO sessions (id, workspace, title, role, persona, head, turn_counter, message_count, activity, "
             "created_at, updated_at) SELECT session_id, '', '(recovered)', '', '', (SELECT l.id FROM messages l "
             "WHERE l.session_id = m.session_id ORDER BY l.seq DESC LIMIT 1), ?, count(*), max(seq), "
             "min(created_at), max(created_at) FROM messages m WHERE session_id = ?",
-            (last, session_id),
+            (_last_turn(target, session_id), session_id),
         )
 
 
-def _turn_number(turn_id: object) -> int:
-    number = str(turn_id).rpartition(".")[2]
-    return int(number) if number.isdecimal() else 0
+def _last_turn(target: sqlite3.Connection, session_id: Value) -> int:
+    """Return the highest number of a turn that has messages: another one with its id would have the same messages."""
+    turns = target.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,)).fetchall()
+    numbers = (str(turn_id).rpartition(".")[2] for (turn_id,) in turns)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def _column(target: sqlite3.Connection, sql: str) -> set[Value]:
+    return {row[0] for row in target.execute(sql)}
 
 
 def _number(target: sqlite3.Connection, sql: str) -> int:

@@ -18,6 +18,7 @@ from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store import grants as remembered
 from chatops.store import health, leases, messages, queue, runs, sessions, turns
+from chatops.store.backup import delete_from_backup
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.columns import integer
 from chatops.store.connection import Connection
@@ -104,7 +105,10 @@ class SqliteStore:
     def delete_session(self, session_id: SessionId) -> None:
         """See `Store.delete_session`."""
         with self._rows.write():
-            sessions.delete(self._rows, sessions.full_id(self._rows, session_id))
+            full = sessions.full_id(self._rows, session_id)
+            sessions.delete(self._rows, full)
+        if not self.unsaved:
+            delete_from_backup(self.path, full)
 
     def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
         """See `Store.fork_session`."""

@@ -4,11 +4,14 @@ import errno
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+from chatops.store.backup import LARGEST
 from chatops.store.locks import stuck_writer
+from chatops.store.opening import backup_of
 
 LITTLE_SPACE = 100_000_000
 """Bytes of free space below which a finding is reported. Below a tenth of it, the finding is BROKEN."""
@@ -43,7 +46,7 @@ def doubtful(text: str, advice: str = "") -> Finding:
 
 def surroundings(path: Path) -> list[Finding]:
     """Return all findings about an existing file, without opening it. Raises OSError."""
-    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_moved_aside(path)]
+    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_moved_aside(path), *_backup(path)]
 
 
 def hindrance(folder: Path) -> tuple[str, str] | None:
@@ -134,6 +137,17 @@ def _moved_aside(path: Path) -> list[Finding]:
         )
         for file in names
     ]
+
+
+def _backup(path: Path) -> list[Finding]:
+    if path.stat().st_size > LARGEST:
+        text = f"There is no backup: {path} is larger than {size(LARGEST)}."
+        return [doubtful(text, "Copy it while no chatops runs, or delete sessions: chatops sessions delete SESSION")]
+    backup = backup_of(path)
+    if not backup.exists():
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(backup.stat().st_mtime))
+    return [Finding(gravity=Gravity.FINE, text=f"backup of {when} in {backup}")]
 
 
 def size(bytes_: int) -> str:

@@ -307,6 +307,12 @@ class App:
         with self._changing:
             return tuple(self._open)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
+        owned = (one for one in self._conversations() if isinstance(one, Session))
+        return all(session.pending or not session.unfinished for session in owned)
+
     def _led(self, run: WorkflowRun) -> WorkflowRun:
         self._runs.add(run)
         self._keep(run.session)

@@ -1,11 +1,14 @@
-"""Background work of the terminal app: load what comes next, offer models, watch files."""
+"""Background work of the terminal app: load what comes next, offer models, watch files, back up the store."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
+from threading import Event
 
+from chatops.domain.errors import StoreError
 from chatops.runtime.view import SessionView
 from chatops.wiring.app import App
 
@@ -15,6 +18,9 @@ WARM_UP_S = 0.5
 """Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
 FILES_S = 1.0
 """Seconds between two looks at registry and workspace while nothing else asks for them."""
+
+IDLE_S = 60.0
+"""Seconds between two looks if the store needs a backup, and nothing runs."""
 
 PATIENCE_S = 0.3
 """Seconds to wait for one server: it is on this machine, or there is none."""
@@ -50,6 +56,10 @@ class Background:
         """Watch for a changed registry and a missing workspace from now on, even while nothing asks for them."""
         self._begin(self._watch_files(), name="files")
 
+    def back_up(self) -> None:
+        """Keep a backup of the store that is at most a day old, made while no turn runs."""
+        self._begin(self._back_up(), name="backup")
+
     def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
         # The event loop itself keeps no reference to a task.
         self._tasks.append(asyncio.create_task(work, name=name))
@@ -81,6 +91,28 @@ class Background:
                     if repr(error) not in told:
                         told.add(repr(error))
                         log.exception("files cannot be watched for now")
+
+    async def _back_up(self) -> None:
+        ended = Event()
+
+        def idle() -> bool:
+            return self._app.is_idle and not ended.is_set()
+
+        try:
+            while not self._app.store.unsaved:
+                await asyncio.sleep(IDLE_S)
+                try:
+                    await asyncio.to_thread(self._back_up_if_due, idle)
+                except StoreError as error:
+                    log.info("no backup for now: %s", error)
+        finally:
+            ended.set()
+
+    def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
+        from chatops.store.backup import is_due, make_backup
+
+        if idle() and is_due(self._app.paths.store, now=time.time()):
+            make_backup(self._app.paths.store, idle=idle)
 
 
 def _load() -> None:

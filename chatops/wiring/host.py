@@ -45,6 +45,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     host.background.warm_up(opened.session.snapshot().model)
     host.background.offer_models(opened.session)
     host.background.watch_files()
+    host.background.back_up()
     return opened
 
 

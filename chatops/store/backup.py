@@ -1,0 +1,119 @@
+"""Backup copy of the store, made while no turn runs, at most once a day.
+
+The copy is ``chatops.db.backup`` beside the store. SQLite's backup API copies a few pages at a time, so other processes
+can write in between. The copy gets its name once it is complete and sound, so a kill leaves the one before. It is never
+made at exit, where the user would wait for it.
+
+A repair takes from it what cannot be read any more, see `salvage`. A session that is deleted is deleted there too. Put
+in place of the store, it counts as a copy: approved calls ask again, see `place`.
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from chatops.domain.errors import StoreError
+from chatops.domain.ids import SessionId
+from chatops.store import sessions
+from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared
+from chatops.store.faults import translated
+from chatops.store.mending import new_file
+from chatops.store.opening import backup_of, faults_of, locked, refuse_newer, uri
+
+log = logging.getLogger(__name__)
+
+LARGEST = 200_000_000
+"""Bytes of a store above which no backup is made."""
+EVERY_S = 86_400.0
+"""Seconds from one backup to the next."""
+_PAGES, _PAUSE_S = 1024, 0.01
+"""Pages copied at once (4 MB), and seconds between two steps."""
+_ROUNDS = 3
+"""A write by another process makes SQLite start again. After copying this many times the size, it is given up."""
+
+
+class _InterruptedError(Exception):
+    """The program is not idle any more, or the store keeps changing."""
+
+
+def is_due(path: Path, *, now: float) -> bool:
+    """Return True if the store at `path` should be backed up, `now` in seconds since the epoch."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return False
+        return not 0 <= now - backup_of(path).stat().st_mtime < EVERY_S
+    except FileNotFoundError:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
+    """Copy the store at `path`, and return True if that was done.
+
+    It is given up as soon as `idle` returns False, which is called between the steps. A damaged store does not replace
+    the backup of a sound one. Raises StoreError.
+    """
+    refuse_newer(path)
+    with (
+        translated(path),
+        closing(sqlite3.connect(uri(path, mode="ro"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as source,
+        new_file(backup_of(path)) as (target, put_in_place),
+    ):
+        try:
+            source.backup(target, pages=_PAGES, progress=_Steps(idle))
+        except _InterruptedError as reason:
+            log.info("no backup for now: %s", reason)
+            return False
+        # One file without a log, whatever the store has.
+        target.execute("PRAGMA journal_mode = DELETE")
+        if faults := faults_of(target):
+            log.warning("no backup of a damaged store: %s", faults[0])
+            return False
+        with locked(path.parent, alone=True):
+            if _ids(target) - _ids(source):
+                log.info("no backup for now: a session was deleted meanwhile")
+                return False
+            put_in_place(None)
+    return True
+
+
+def delete_from_backup(path: Path, session_id: SessionId) -> None:
+    """Delete a session in the backup of the store at `path`. A backup that cannot be changed is removed."""
+    backup = backup_of(path)
+    with locked(path.parent, alone=True):
+        if not backup.exists():
+            return
+        try:
+            with closing(prepared(sqlite3.connect(backup, isolation_level=None))) as raw:
+                raw.execute("PRAGMA secure_delete = ON")
+                rows = Connection(raw, path=backup)
+                with rows.write():
+                    if sessions.exists(rows, session_id):
+                        sessions.delete(rows, session_id)
+        except (StoreError, sqlite3.Error) as error:
+            log.warning("the backup is removed: %s", error)
+            backup.unlink(missing_ok=True)
+
+
+class _Steps:
+    """Pauses between the steps of a copy, and ends it with _InterruptedError."""
+
+    def __init__(self, idle: Callable[[], bool]) -> None:
+        self._idle = idle
+        self._copied = 0
+
+    def __call__(self, status: int, remaining: int, total: int) -> None:
+        self._copied += _PAGES
+        if not self._idle():
+            raise _InterruptedError("a turn runs")
+        if self._copied > _ROUNDS * max(total, _PAGES):
+            raise _InterruptedError("the store keeps changing")
+        time.sleep(_PAUSE_S)
+
+
+def _ids(raw: sqlite3.Connection) -> set[object]:
+    return {row[0] for row in raw.execute("SELECT id FROM sessions")}
