@@ -111,15 +111,12 @@ def encode_message(message: Message) -> str:
 
 
 def decode_message(text: object, *, message_id: MessageId) -> Message:
-    """Decode a message's body. A damaged one becomes a notice in its place, so that the rest can be read."""
-    try:
-        payload = parsed(text, what="message")
-        complete_message(payload)
-        message = validated(_messages(), payload, what="message")
-    except UnreadableError:
-        message = None
-    if message is None or message.id != message_id:
-        return damaged_message(message_id)
+    """Decode a message's body. Raises UnreadableError, also for the body of another message."""
+    payload = parsed(text, what="message")
+    complete_message(payload)
+    message = validated(_messages(), payload, what="message")
+    if message.id != message_id:
+        raise UnreadableError("A stored message is damaged: it has the id of another one.", advice=DAMAGE_ADVICE)
     return message
 
 

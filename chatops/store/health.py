@@ -7,13 +7,12 @@ from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import NoticeMessage
 from chatops.store.base import Holder
-from chatops.store.codec import DAMAGED, decode_decision, decode_principal, decode_state
+from chatops.store.codec import decode_decision, decode_principal, decode_state
 from chatops.store.columns import integer, text
-from chatops.store.connection import Connection, Row, Value, prepared
+from chatops.store.connection import Connection, Row, prepared
 from chatops.store.faults import is_busy, is_damage, sentence
-from chatops.store.messages import readable
+from chatops.store.messages import decoded
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
@@ -129,14 +128,22 @@ def _pages(rows: Connection) -> list[Finding]:
 
 def _bodies(rows: Connection) -> list[Finding]:
     """Return findings about rows whose contents are damaged although the pages are sound."""
-    messages = _failing(rows, "SELECT id, body FROM messages", _is_damaged)
-    runs = _failing(rows, "SELECT session_id, version, state FROM runs", _run_is_damaged)
+    messages = _failing(rows, "SELECT id, body FROM messages", lambda id_, body: decoded(body, MessageId(str(id_))))
+    runs = _failing(
+        rows,
+        "SELECT session_id, version, state FROM runs",
+        lambda _, version, state: decode_run(state, version=int(str(version))),
+    )
     turns = _failing(
         rows,
         "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-        _turn_is_damaged,
+        lambda _, version, state: decode_state(str(state), version=int(str(version))),
     )
-    decisions = _failing(rows, "SELECT call_id, decision, by FROM decisions", _decision_is_damaged)
+    decisions = _failing(
+        rows,
+        "SELECT call_id, decision, by FROM decisions",
+        lambda _, decision, by: (decode_decision(decision), decode_principal(by)),
+    )
     return [
         *_named(
             decisions,
@@ -205,42 +212,16 @@ def _lives(lease: Row) -> bool:
     return is_alive(holder)
 
 
-def _is_damaged(message_id: object, body: Value) -> bool:
-    message = readable(body, MessageId(str(message_id)))
-    return isinstance(message, NoticeMessage) and message.text == DAMAGED
-
-
-def _run_is_damaged(_: object, version: object, state: object) -> bool:
-    try:
-        decode_run(state, version=int(str(version)))
-    except (UnreadableError, ValueError):
-        return True
-    return False
-
-
-def _turn_is_damaged(_: object, version: object, state: object) -> bool:
-    try:
-        decode_state(str(state), version=int(str(version)))
-    except (UnreadableError, ValueError):
-        return True
-    return False
-
-
-def _decision_is_damaged(_: object, decision: object, by: object) -> bool:
-    try:
-        decode_decision(decision)
-        decode_principal(by)
-    except UnreadableError:
-        return True
-    return False
-
-
-def _failing(rows: Connection, sql: str, is_damaged: Callable[..., bool]) -> list[str]:
-    """Return the first column of the damaged rows, as far as the rows can be read at all."""
+def _failing(rows: Connection, sql: str, decode: Callable[..., object]) -> list[str]:
+    """Return the first column of the rows that `decode` raises UnreadableError for, as far as they can be read."""
     found: list[str] = []
     # Damaged pages have a finding of their own. A table that an older version lacks is empty.
     with suppress(sqlite3.Error):
-        found.extend(str(row[0]) for row in rows.run(sql) if is_damaged(*row))
+        for row in rows.run(sql):
+            try:
+                decode(*row)
+            except (UnreadableError, ValueError):
+                found.append(str(row[0]))
     return found
 
 

@@ -5,7 +5,7 @@ A message's row number is greater than its parent's. That is the order, and it e
 
 from collections.abc import Iterable, Sequence
 
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.codec import damaged_message, decode_message, encode_message
@@ -69,7 +69,7 @@ def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
     )
     if not found:
         return (damaged_message(head),)
-    messages = [readable(body, MessageId(text(id_))) for id_, _, body in found]
+    messages = [_readable(body, MessageId(text(id_))) for id_, _, body in found]
     lost = text_or_none(found[0][1])
     return (*((damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
@@ -87,15 +87,26 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for message_id in ids:
         row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
-        messages.append(damaged_message(message_id) if row is None else readable(row[0], message_id))
+        messages.append(damaged_message(message_id) if row is None else _readable(row[0], message_id))
     return tuple(messages)
 
 
-def readable(body: Value, message_id: MessageId) -> Message:
-    """Decode a stored message. One that is larger than any real one is damaged, and is not even parsed."""
+def decoded(body: Value, message_id: MessageId) -> Message:
+    """Decode a stored message. Raises UnreadableError.
+
+    One that is larger than any real one is damaged, and is not even parsed.
+    """
     if isinstance(body, str) and len(body) > LARGEST:
-        return damaged_message(message_id)
+        raise UnreadableError("A stored message is damaged: it is larger than any that is stored.")
     return decode_message(body, message_id=message_id)
+
+
+def _readable(body: Value, message_id: MessageId) -> Message:
+    """Return a stored message, or a notice in place of a damaged one, so that the rest can be read."""
+    try:
+        return decoded(body, message_id)
+    except UnreadableError:
+        return damaged_message(message_id)
 
 
 def missing(rows: Connection, ids: Iterable[MessageId]) -> list[MessageId]:
