@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.store.faults import translated
-from chatops.store.schema import migrate
 
 Value = None | int | float | str
 Row = tuple[Value, ...]
@@ -108,13 +107,6 @@ def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
     return raw
 
 
-def empty_in_memory() -> sqlite3.Connection:
-    """Return an empty store in memory, which is gone when it is closed."""
-    raw = prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
-    migrate(raw)
-    return raw
-
-
 def bound(value: Value) -> Value | bytes:
     """Return `value` as a parameter of a statement."""
     if isinstance(value, str):
@@ -134,3 +126,75 @@ def _text(stored: bytes) -> str:
 
 def _row(cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
     return tuple(_text(value) if isinstance(value, bytes) else value for value in row)
+
+
+@contextmanager
+def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator[None]:
+    """Run the block in one transaction: durable when it has ended, or undone. `raw` is in autocommit mode.
+
+    `unchecked`: rows may come before those that they refer to, as when whole tables are copied.
+    """
+    if unchecked:
+        raw.execute("PRAGMA foreign_keys = OFF")
+    try:
+        raw.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            raw.execute("COMMIT")
+        except BaseException:
+            # Some errors (disk full, I/O) have already rolled back.
+            if raw.in_transaction:
+                with suppress(sqlite3.Error):
+                    raw.execute("ROLLBACK")
+            raise
+    finally:
+        if unchecked:
+            raw.execute("PRAGMA foreign_keys = ON")
+
+
+def text(value: Value) -> str:
+    """Return a text column. Raises UnreadableError."""
+    if isinstance(value, str):
+        return value
+    raise _damaged(value)
+
+
+def text_or_none(value: Value) -> str | None:
+    """Return a text column that may be NULL. Raises UnreadableError."""
+    return None if value is None else text(value)
+
+
+def text_or(value: Value, instead: str) -> str:
+    """Return a text column that is only displayed; `instead` if it is damaged."""
+    return value if isinstance(value, str) else instead
+
+
+def number_or_zero(value: Value) -> float:
+    """Return a number that is only displayed; 0 if it is damaged."""
+    return value if isinstance(value, int | float) else 0
+
+
+def integer(value: Value) -> int:
+    """Return an integer column. Raises UnreadableError."""
+    if isinstance(value, int):
+        return value
+    raise _damaged(value)
+
+
+def real(value: Value) -> float:
+    """Return a number, such as a time. Raises UnreadableError."""
+    if isinstance(value, int | float):
+        return float(value)
+    raise _damaged(value)
+
+
+def real_or_none(value: Value) -> float | None:
+    """Return a number that may be NULL. Raises UnreadableError."""
+    return None if value is None else real(value)
+
+
+def _damaged(value: Value) -> UnreadableError:
+    return UnreadableError(
+        f"A row of the session store is damaged: {type(value).__name__} where another type belongs.",
+        advice="Run `chatops doctor` to check the store.",
+    )

@@ -6,8 +6,7 @@ from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.store.codec import decode_pattern, encode_pattern
-from chatops.store.columns import text
-from chatops.store.connection import Connection, Value
+from chatops.store.connection import Connection, Value, text
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.store.base import Holder
 from chatops.store.codec import decode_decision, decode_principal, decode_state
-from chatops.store.columns import integer, text
-from chatops.store.connection import Connection, Row, prepared
+from chatops.store.connection import Connection, Row, integer, prepared, text
 from chatops.store.faults import is_busy, is_damage, sentence
 from chatops.store.messages import decoded
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer

@@ -33,8 +33,7 @@ from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.base import Hold, Holder
-from chatops.store.columns import integer, real, text
-from chatops.store.connection import Connection
+from chatops.store.connection import Connection, integer, real, text
 from chatops.store.derive import keeps_out, may_take, taken_over
 
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard"

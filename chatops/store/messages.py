@@ -9,8 +9,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.codec import damaged_message, decode_message, encode_message
-from chatops.store.columns import text, text_or_none
-from chatops.store.connection import Connection, Value
+from chatops.store.connection import Connection, Value, text, text_or_none
 
 LARGEST = 16 * 1024 * 1024
 """Maximum characters of a stored message, far more than any user, model or tool produces."""

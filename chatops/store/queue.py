@@ -22,8 +22,7 @@ from chatops.store.codec import (
     encode_pending,
     encode_principal,
 )
-from chatops.store.columns import real, text
-from chatops.store.connection import Connection, Row
+from chatops.store.connection import Connection, Row, real, text
 from chatops.store.derive import already_decided, in_call_order, open_calls
 
 log = logging.getLogger(__name__)

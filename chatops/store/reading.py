@@ -10,12 +10,11 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.engine.view import results_in_copy
 from chatops.store import messages, turns
-from chatops.store.columns import text
-from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, empty_in_memory, prepared
+from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
 from chatops.store.faults import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
-from chatops.store.schema import SCHEMA_VERSION, schema_faults
+from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +59,13 @@ def _system_errors(path: Path) -> Iterator[None]:
             f"The session store {path} cannot be read: {error.strerror or error}.",
             advice="Check the file and its rights.",
         ) from error
+
+
+def empty_in_memory() -> sqlite3.Connection:
+    """Return an empty store in memory, which is gone when it is closed."""
+    raw = prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+    migrate(raw)
+    return raw
 
 
 def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.domain.errors import StoreError
-from chatops.store.connection import Row, Value, bound, prepared
+from chatops.store.connection import Row, Value, bound, prepared, transaction
 from chatops.store.opening import must_be_ours, uri
 from chatops.store.place import COPIED, PLACE
-from chatops.store.transaction import transaction
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 
-from chatops.store.transaction import transaction
+from chatops.store.connection import transaction
 
 APPLICATION_ID = 0x63686F70
 """``chop``, the application id in the file's header."""

@@ -7,8 +7,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
-from chatops.store.columns import integer, number_or_zero, text, text_or
-from chatops.store.connection import Connection, Row
+from chatops.store.connection import Connection, Row, integer, number_or_zero, text, text_or
 from chatops.store.derive import AT_MOST_NAMED, ambiguous, title_from
 
 DAMAGED_TITLE = "(damaged)"

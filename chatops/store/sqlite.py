@@ -20,8 +20,7 @@ from chatops.store import grants as remembered
 from chatops.store import health, leases, messages, queue, runs, sessions, turns
 from chatops.store.backup import delete_from_backup
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
-from chatops.store.columns import integer
-from chatops.store.connection import Connection
+from chatops.store.connection import Connection, integer
 from chatops.store.derive import new_session_id
 from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process

@@ -41,8 +41,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.store import grants, messages, queue, runs
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
-from chatops.store.columns import integer, real, real_or_none, text, text_or_none
-from chatops.store.connection import Connection, Row
+from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
 from chatops.store.derive import carries_nothing, intents, title_from
 
 _RELOAD = "Load the session again: another chatops went on with it."

@@ -82,8 +82,8 @@ def _looked_at(path: Path) -> "Store":
 
 def _in_memory(path: Path, why: NotSavedError) -> "Store":
     """Return a copy of the store in memory, an empty one if the file cannot even be read."""
-    from chatops.store.connection import Connection, empty_in_memory
-    from chatops.store.reading import conversations_of
+    from chatops.store.connection import Connection
+    from chatops.store.reading import conversations_of, empty_in_memory
     from chatops.store.sqlite import SqliteStore
 
     try:
