@@ -1,17 +1,21 @@
 """Stored form of values: JSON text, validated when it is read back. No pickle, no source hashes.
 
-The form follows the dataclasses. The members of a union are told apart by `kind`. A change that older checkpoints do
-not survive gets a new number in STATE_VERSIONS and an upgrade here. The golden files in ``tests/data/checkpoints`` must
-load for ever.
+The form follows the dataclasses, and the members of a union are told apart by `kind`. Turns and workflow runs have
+versions. Each version so far has only added fields with defaults, so older ones load as they are. A change that they do
+not survive needs an upgrade here, over the parsed JSON. The golden files in ``tests/data/checkpoints`` and
+``tests/data/runs`` must load for ever.
+
+The standard library writes and parses the JSON, because pydantic's own parser refuses lone surrogates.
 """
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from chatops.domain.decisions import ArgumentPattern, Decision, Principal, RememberedGrant
 from chatops.domain.errors import UnreadableError
@@ -21,7 +25,8 @@ from chatops.domain.messages import Message, NoticeMessage
 from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
 from chatops.engine.state import TurnState
-from chatops.store.form import DAMAGE_ADVICE, dumps, parsed, validated
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep
+from chatops.engine.workflow.state import WorkflowState
 from chatops.store.older import complete_message, complete_state
 
 STATE_VERSIONS: dict[int, str] = {
@@ -38,23 +43,106 @@ STATE_VERSIONS: dict[int, str] = {
 
 STATE_VERSION = max(STATE_VERSIONS)
 
-if sorted(STATE_VERSIONS) != list(range(1, STATE_VERSION + 1)) or not all(STATE_VERSIONS.values()):
-    raise AssertionError("state versions are numbered from 1 without gaps, each with a summary")
-
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda payload: payload,
-    2: lambda payload: payload,
-    3: lambda payload: payload,
-    4: lambda payload: payload,
-    5: lambda payload: payload,
-    6: lambda payload: payload,
+RUN_VERSIONS: dict[int, str] = {
+    1: "The run with its workflow, request, phase, outputs, attempts and side effects.",
+    2: "That no model could be asked for a step.",
+    3: "Input tokens that came from the server's prompt cache, and when each validation passes.",
 }
-"""Upgrades from one version to the next, over the parsed JSON."""
+"""Contents of each version of a stored WorkflowState."""
 
-if set(_UPGRADES) != set(range(1, STATE_VERSION)):
-    raise AssertionError("every older state version has an upgrade")
+RUN_VERSION = max(RUN_VERSIONS)
+
+for _versions in (STATE_VERSIONS, RUN_VERSIONS):
+    if sorted(_versions) != list(range(1, max(_versions) + 1)) or not all(_versions.values()):
+        raise AssertionError("versions are numbered from 1 without gaps, each with a summary")
 
 DAMAGED = "This message is damaged and cannot be shown."
+
+T = TypeVar("T")
+
+_DAMAGE_ADVICE = "Run `chatops doctor`; other sessions are not affected."
+
+
+class _Form(Generic[T]):
+    """Writes values of one type and reads them back. `what` names a value in errors.
+
+    The adapter is built on first use: building all of them takes longer than opening the store.
+    """
+
+    def __init__(self, type_: Any, *, what: str) -> None:
+        self._type = type_
+        self._what = what
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[T]:
+        """Pydantic's adapter of the type."""
+        return TypeAdapter(self._type)
+
+    def payload(self, value: T) -> Any:
+        """Return `value` as what JSON can hold."""
+        return self.adapter.dump_python(value, mode="json")
+
+    def encode(self, value: T) -> str:
+        """Return `value` as JSON text."""
+        return _dumps(self.payload(value))
+
+    def decode(self, text: object) -> T:
+        """Return the value that `encode` of this or an older version wrote. Raises UnreadableError."""
+        return self.validated(self.parsed(text))
+
+    def parsed(self, text: object) -> dict[str, Any]:
+        """Return the JSON object in a column, which may be damaged. Raises UnreadableError."""
+        try:
+            value = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise UnreadableError(f"A stored {self._what} is damaged: not a JSON object.", advice=_DAMAGE_ADVICE)
+        return cast(dict[str, Any], value)
+
+    def validated(self, value: Mapping[str, Any]) -> T:
+        """Return `value` validated. Raises UnreadableError with the location of the first fault."""
+        try:
+            return self.adapter.validate_python(value)
+        except (ValidationError, RecursionError) as error:
+            where = ""
+            if isinstance(error, ValidationError):
+                first: Sequence[int | str] = error.errors(include_url=False, include_input=False)[0]["loc"]
+                where = " at " + ".".join(map(str, first)) if first else ""
+            raise UnreadableError(f"A stored {self._what} is damaged{where}.", advice=_DAMAGE_ADVICE) from error
+
+
+def _union(type_: object) -> object:
+    return Annotated[type_, Field(discriminator="kind")]
+
+
+_STATES = _Form[TurnState](TurnState, what="turn")
+_RUNS = _Form[WorkflowState](WorkflowState, what="run")
+_USAGES = _Form[Usage](Usage, what="cost")
+_MESSAGES = _Form[Message](_union(Message), what="message")
+_PENDING = _Form[PendingCall](PendingCall, what="pending call")
+_DECISIONS = _Form[Decision](_union(Decision), what="decision")
+_PRINCIPALS = _Form[Principal](Principal, what="principal")
+_PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
+_REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
+
+encode_message = _MESSAGES.encode
+encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
+encode_decision, decode_decision = _DECISIONS.encode, _DECISIONS.decode
+encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
+encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
+encode_word, decode_word = _REVIEWS.encode, _REVIEWS.decode
+encode_run = _RUNS.encode
+
+
+def _dumps(value: object) -> str:
+    """Return compact JSON that keeps every character."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def warm_up() -> None:
+    """Build the codecs of turns and messages (some 50 ms), so that the first message need not wait for it."""
+    _ = _STATES.adapter, _MESSAGES.adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +153,12 @@ class StoredState:
     messages: tuple[MessageId, ...]
 
 
-def warm_up() -> None:
-    """Build the codecs of turns and messages (some 50 ms), so that the first message need not wait for it."""
-    _states()
-    _messages()
-
-
 def encode_state(state: TurnState) -> str:
     """Return `state` encoded at STATE_VERSION, without the bodies of its messages."""
-    payload = _states().dump_python(replace(state, history=(), messages=()), mode="json")
+    payload = _STATES.payload(replace(state, history=(), messages=()))
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
-    return dumps(payload)
+    return _dumps(payload)
 
 
 def decode_state(text: str, *, version: int) -> StoredState:
@@ -86,37 +168,47 @@ def decode_state(text: str, *, version: int) -> StoredState:
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
             advice="Update chatops to go on with it; the conversation before it can be read.",
         )
-    payload = parsed(text, what="turn")
-    for older in range(version, STATE_VERSION):
-        payload = _UPGRADES[older](payload)
+    payload = _STATES.parsed(text)
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
-        raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=DAMAGE_ADVICE)
+        raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=_DAMAGE_ADVICE)
     complete_state(payload)
-    state = validated(_states(), payload, what="turn")
+    state = _STATES.validated(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
 
 def decode_usage(text: object) -> Usage | None:
     """Return the usage from a stored turn's state; None if it cannot be read."""
     try:
-        return validated(_usages(), parsed(text, what="cost"), what="cost")
+        return _USAGES.decode(text)
     except UnreadableError:
         return None
 
 
-def encode_message(message: Message) -> str:
-    """Return a message's body encoded."""
-    return dumps(_messages().dump_python(message, mode="json"))
+def decode_run(text: object, *, version: int) -> WorkflowState:
+    """Decode what `encode_run` of this or an older version wrote. Raises UnreadableError."""
+    if version not in RUN_VERSIONS:
+        raise UnreadableError(
+            f"This run was stored by a newer chatops (run version {version}, this one reads up to {RUN_VERSION}).",
+            advice="Update chatops to go on with it; its conversation can be read.",
+        )
+    state = _RUNS.decode(text)
+    if not 0 <= _step_of(state) < len(state.spec.steps):
+        raise UnreadableError("A stored run is damaged: no such step.", advice=_DAMAGE_ADVICE)
+    return state
+
+
+def _step_of(state: WorkflowState) -> int:
+    return 0 if state.phase.kind == "run_finished" else state.phase.step
 
 
 def decode_message(text: object, *, message_id: MessageId) -> Message:
     """Decode a message's body. Raises UnreadableError, also for the body of another message."""
-    payload = parsed(text, what="message")
+    payload = _MESSAGES.parsed(text)
     complete_message(payload)
-    message = validated(_messages(), payload, what="message")
+    message = _MESSAGES.validated(payload)
     if message.id != message_id:
-        raise UnreadableError("A stored message is damaged: it has the id of another one.", advice=DAMAGE_ADVICE)
+        raise UnreadableError("A stored message is damaged: it has the id of another one.", advice=_DAMAGE_ADVICE)
     return message
 
 
@@ -127,46 +219,6 @@ def damaged_message(message_id: MessageId) -> NoticeMessage:
     )
 
 
-def encode_pending(pending: PendingCall) -> str:
-    """Return a pending call encoded, for its row in the queue."""
-    return dumps(_pendings().dump_python(pending, mode="json"))
-
-
-def decode_pending(text: object) -> PendingCall:
-    """Decode a pending call. Raises UnreadableError."""
-    return validated(_pendings(), parsed(text, what="pending call"), what="pending call")
-
-
-def encode_decision(decision: Decision) -> str:
-    """Return a decision encoded."""
-    return dumps(_decisions().dump_python(decision, mode="json"))
-
-
-def decode_decision(text: object) -> Decision:
-    """Decode a decision. Raises UnreadableError: a damaged decision is void."""
-    return validated(_decisions(), parsed(text, what="decision"), what="decision")
-
-
-def encode_principal(principal: Principal) -> str:
-    """Return the identity of a decider encoded."""
-    return dumps(_principals().dump_python(principal, mode="json"))
-
-
-def decode_principal(text: object) -> Principal:
-    """Decode the identity of a decider. Raises UnreadableError."""
-    return validated(_principals(), parsed(text, what="principal"), what="principal")
-
-
-def encode_pattern(pattern: ArgumentPattern) -> str:
-    """Return the pattern of a remembered grant encoded."""
-    return dumps(_patterns().dump_python(pattern, mode="json"))
-
-
-def decode_pattern(text: object) -> ArgumentPattern:
-    """Decode the pattern of a remembered grant. Raises UnreadableError: a damaged pattern matches nothing."""
-    return validated(_patterns(), parsed(text, what="grant"), what="grant")
-
-
 def fingerprint(step: Step, *, state: str) -> str:
     """Return a digest of everything that committing `step` stores, to recognise the same step again.
 
@@ -174,7 +226,7 @@ def fingerprint(step: Step, *, state: str) -> str:
     would copy it.
     """
     digest = hashlib.sha256(_bytes(state))
-    digest.update(_bytes("\x00" + dumps(_records().dump_python(_carried(step), mode="json")) + "\x00"))
+    digest.update(_bytes("\x00" + _RECORDS.encode(_carried(step)) + "\x00"))
     for number, message in enumerate(step.messages):
         digest.update(b"\n" if number else b"")
         digest.update(_bytes(encode_message(message)))
@@ -194,6 +246,9 @@ class _Carried:
     takes_kept: bool
 
 
+_RECORDS = _Form[_Carried](_Carried, what="step")
+
+
 def _carried(step: Step) -> _Carried:
     runs = tuple(effect for effect in step.effects if isinstance(effect, RunTool))
     return _Carried(
@@ -203,46 +258,3 @@ def _carried(step: Step) -> _Carried:
         grants=step.grants,
         takes_kept=step.takes_kept,
     )
-
-
-# Built on first use: building all of them takes longer than opening the store.
-
-
-@cache
-def _states() -> TypeAdapter[TurnState]:
-    return TypeAdapter(TurnState)
-
-
-@cache
-def _usages() -> TypeAdapter[Usage]:
-    return TypeAdapter(Usage)
-
-
-@cache
-def _messages() -> TypeAdapter[Message]:
-    return TypeAdapter(Annotated[Message, Field(discriminator="kind")])
-
-
-@cache
-def _pendings() -> TypeAdapter[PendingCall]:
-    return TypeAdapter(PendingCall)
-
-
-@cache
-def _decisions() -> TypeAdapter[Decision]:
-    return TypeAdapter(Annotated[Decision, Field(discriminator="kind")])
-
-
-@cache
-def _principals() -> TypeAdapter[Principal]:
-    return TypeAdapter(Principal)
-
-
-@cache
-def _patterns() -> TypeAdapter[ArgumentPattern]:
-    return TypeAdapter(Annotated[ArgumentPattern, Field(discriminator="kind")])
-
-
-@cache
-def _records() -> TypeAdapter[_Carried]:
-    return TypeAdapter(_Carried)

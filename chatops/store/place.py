@@ -22,9 +22,8 @@ from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.engine.workflow.inputs import ReviewStep, Stop
-from chatops.store.codec import decode_decision
+from chatops.store.codec import decode_decision, decode_word
 from chatops.store.connection import Value, transaction
-from chatops.store.run_codec import decode_word
 
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""

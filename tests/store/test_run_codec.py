@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import UnreadableError
-from chatops.store import run_codec
+from chatops.store import codec
 from tests.store import runkit as run
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "runs").glob("v*.json"))
 
 
 def test_there_is_a_golden_file_for_every_version_of_runs() -> None:
-    assert [file.stem for file in GOLDEN] == [f"v{version}" for version in run_codec.RUN_VERSIONS]
+    assert [file.stem for file in GOLDEN] == [f"v{version}" for version in codec.RUN_VERSIONS]
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
 def test_golden_runs_of_every_phase_load_for_ever(file: Path) -> None:
     golden = json.loads(file.read_text(encoding="utf-8"))
     for name, payload in golden["runs"].items():
-        state = run_codec.decode_run(json.dumps(payload), version=golden["version"])
+        state = codec.decode_run(json.dumps(payload), version=golden["version"])
         assert state.phase.kind == payload["phase"]["kind"], name
         assert state.spec.name == payload["spec"]["name"]
 
@@ -28,21 +28,21 @@ def test_golden_runs_of_every_phase_load_for_ever(file: Path) -> None:
 def test_the_newest_golden_file_of_runs_holds_what_is_written_today() -> None:
     """If this fails, stored runs have changed: add a version, an upgrade and a file, never edit the old one."""
     golden = json.loads(GOLDEN[-1].read_text(encoding="utf-8"))
-    assert golden["version"] == run_codec.RUN_VERSION
-    written = {name: json.loads(run_codec.encode_run(state)) for name, state in run.golden_runs().items()}
+    assert golden["version"] == codec.RUN_VERSION
+    written = {name: json.loads(codec.encode_run(state)) for name, state in run.golden_runs().items()}
     assert written == golden["runs"]
 
 
 @pytest.mark.parametrize("name", run.golden_runs())
 def test_every_golden_run_survives(name: str) -> None:
     state = run.golden_runs()[name]
-    assert run_codec.decode_run(run_codec.encode_run(state), version=run_codec.RUN_VERSION) == state
+    assert codec.decode_run(codec.encode_run(state), version=codec.RUN_VERSION) == state
 
 
-@pytest.mark.parametrize("version", [0, -1, run_codec.RUN_VERSION + 1])
+@pytest.mark.parametrize("version", [0, -1, codec.RUN_VERSION + 1])
 def test_versions_of_runs_that_nobody_wrote_are_unreadable(version: int) -> None:
     with pytest.raises(UnreadableError, match="run version"):
-        run_codec.decode_run(run_codec.encode_run(run.begun().state), version=version)
+        codec.decode_run(codec.encode_run(run.begun().state), version=version)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_versions_of_runs_that_nobody_wrote_are_unreadable(version: int) -> None
 )
 def test_a_damaged_run_is_unreadable_with_the_next_step(text: object) -> None:
     with pytest.raises(UnreadableError) as caught:
-        run_codec.decode_run(text, version=1)
+        codec.decode_run(text, version=1)
     assert caught.value.advice
 
 
 def test_a_run_at_a_step_that_it_does_not_have_is_unreadable() -> None:
-    payload = json.loads(run_codec.encode_run(run.begun().state))
+    payload = json.loads(codec.encode_run(run.begun().state))
     payload["phase"]["step"] = 2
     with pytest.raises(UnreadableError, match="step"):
-        run_codec.decode_run(json.dumps(payload), version=1)
+        codec.decode_run(json.dumps(payload), version=1)
