@@ -22,8 +22,8 @@ from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
+from chatops.store.filesystem import Gravity, hindrance
 from chatops.store.health import findings
-from chatops.store.surroundings import Gravity, hindrance
 from chatops.tools.sandbox import probe
 
 SMALLEST_TERMINAL = (60, 15)

@@ -13,8 +13,8 @@ from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.state import TurnState
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, JournalRow, Store
+from chatops.store.identity import copied_key
 from chatops.store.outputs import Outputs
-from chatops.store.place import copied_key
 from chatops.store.process import is_alive
 from chatops.tools.orphans import can_find_orphans, count_orphans, stop_orphans
 

@@ -23,7 +23,7 @@ from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Hold, SessionInfo, Store
-from chatops.store.derive import since
+from chatops.store.rules import since
 
 log = logging.getLogger(__name__)
 

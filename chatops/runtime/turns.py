@@ -33,7 +33,7 @@ from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
-from chatops.store.derive import turn_after
+from chatops.store.rules import turn_after
 from chatops.tools.base import Tool, ToolContext
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.turns import WATCH_S
 from chatops.runtime.worker import Shield
 from chatops.store.base import Store
-from chatops.store.derive import TITLE_LENGTH
+from chatops.store.rules import TITLE_LENGTH
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared
-from chatops.store.faults import translated
-from chatops.store.mending import new_file
+from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, locked, refuse_newer, uri
+from chatops.store.quarantine import new_file
 
 log = logging.getLogger(__name__)
 

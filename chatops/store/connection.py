@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
-from chatops.store.faults import translated
+from chatops.store.errors import translated
 
 Value = None | int | float | str
 Row = tuple[Value, ...]

@@ -11,12 +11,11 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
-from chatops.store.aside import aside, free_name, is_half_aside, put_back
 from chatops.store.connection import Connection, Row, prepared
-from chatops.store.faults import is_damage, refused_by_the_system, translated
-from chatops.store.mending import flush, mend, new_file
+from chatops.store.errors import is_damage, refused_by_the_system, translated
+from chatops.store.identity import OPEN_HERE, Identity, Place, disown, identity
 from chatops.store.opening import Opened, locked, open_file, sound
-from chatops.store.place import OPEN_HERE, Identity, Place, disown, identity
+from chatops.store.quarantine import aside, flush, free_name, is_half_aside, mend, new_file, put_back
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from chatops.domain.ids import MessageId
 from chatops.store.base import Holder
 from chatops.store.codec import decode_decision, decode_principal, decode_run, decode_state
 from chatops.store.connection import Connection, Row, integer, prepared, text
-from chatops.store.faults import is_busy, is_damage, sentence
+from chatops.store.errors import is_busy, is_damage, sentence
+from chatops.store.filesystem import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 from chatops.store.messages import decoded
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
-from chatops.store.surroundings import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
 
 NAMED = 5
 """Maximum number of things that a finding names."""

@@ -34,7 +34,7 @@ from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.base import Hold, Holder
 from chatops.store.connection import Connection, integer, real, text
-from chatops.store.derive import keeps_out, may_take, taken_over
+from chatops.store.rules import keeps_out, may_take, taken_over
 
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard"
 

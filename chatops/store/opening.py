@@ -19,8 +19,8 @@ from pathlib import Path
 
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
-from chatops.store.faults import Damage, is_busy, is_damage, refused_by_the_system
-from chatops.store.place import OPEN_HERE, Identity, Place, arrive, identity, place_of
+from chatops.store.errors import Damage, is_busy, is_damage, refused_by_the_system
+from chatops.store.identity import OPEN_HERE, Identity, Place, arrive, identity, place_of
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,

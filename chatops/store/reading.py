@@ -11,7 +11,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.engine.view import results_in_copy
 from chatops.store import messages, turns
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
-from chatops.store.faults import translated
+from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
 from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults

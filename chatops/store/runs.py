@@ -15,7 +15,7 @@ from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.codec import RUN_VERSION, decode_run, decode_word, encode_run, encode_word
 from chatops.store.connection import Connection, integer, text, text_or_none
-from chatops.store.derive import applies, mark_of, must_be_first, turn_of
+from chatops.store.rules import applies, mark_of, must_be_first, turn_of
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from chatops.domain.errors import StoreError
 from chatops.store.connection import Row, Value, bound, prepared, transaction
+from chatops.store.identity import COPIED, PLACE
 from chatops.store.opening import must_be_ours, uri
-from chatops.store.place import COPIED, PLACE
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from chatops.domain.messages import Message
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, Row, integer, number_or_zero, text, text_or
-from chatops.store.derive import AT_MOST_NAMED, ambiguous, title_from
+from chatops.store.rules import AT_MOST_NAMED, ambiguous, title_from
 
 DAMAGED_TITLE = "(damaged)"
 

@@ -16,14 +16,14 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
+from chatops.store import decisions, health, leases, messages, runs, sessions, turns
 from chatops.store import grants as remembered
-from chatops.store import health, leases, messages, queue, runs, sessions, turns
 from chatops.store.backup import delete_from_backup
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
 from chatops.store.connection import Connection, integer
-from chatops.store.derive import new_session_id
 from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
+from chatops.store.rules import new_session_id
 
 
 class SqliteStore:
@@ -183,17 +183,17 @@ class SqliteStore:
     def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
         """See `Store.queue`."""
         with self._rows.read():
-            return queue.queue(self._rows, session_id=session_id)
+            return decisions.queue(self._rows, session_id=session_id)
 
     def post_decision(self, decided: DecideCall) -> bool:
         """See `Store.post_decision`."""
         with self._rows.write():
-            return queue.post(self._rows, decided, now=self._clock())
+            return decisions.post(self._rows, decided, now=self._clock())
 
     def posted(self, turn_id: TurnId) -> list[DecideCall]:
         """See `Store.posted`."""
         with self._rows.read():
-            return queue.posted(self._rows, turn_id)
+            return decisions.posted(self._rows, turn_id)
 
     def version(self) -> int:
         """See `Store.version`."""
@@ -221,7 +221,7 @@ class SqliteStore:
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """See `Store.decisions`: the newest `limit` of them, oldest first."""
         with self._rows.read():
-            return queue.decisions(self._rows, session_id=session_id, limit=limit)
+            return decisions.decisions(self._rows, session_id=session_id, limit=limit)
 
     # queued text
     def queue_text(self, session_id: SessionId, text: str) -> None:

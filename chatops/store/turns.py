@@ -38,11 +38,11 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
 from chatops.engine.effects import AttemptResult, RunTool, Step
 from chatops.engine.state import Finished, TurnState
-from chatops.store import grants, messages, queue, runs
+from chatops.store import decisions, grants, messages, runs
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
 from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
-from chatops.store.derive import carries_nothing, intents, title_from
+from chatops.store.rules import carries_nothing, intents, title_from
 
 _RELOAD = "Load the session again: another chatops went on with it."
 
@@ -85,7 +85,7 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
         grants.add(rows, state.session_id, grant, now=now)
     if step.takes_kept:
         grants.forget_text(rows, state.session_id)
-    queue.follow(rows, step, now=now)
+    decisions.follow(rows, step, now=now)
     rows.run(
         "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "
         "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",

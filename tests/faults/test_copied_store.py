@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.store.place import place_of
+from chatops.store.identity import place_of
 from tests.e2e.desk import EFFECT, Desk
 from tests.faults.doors import Pipe, patient_registry
 from tests.support.command_line import Ran

@@ -10,8 +10,8 @@ from chatops.runtime import ownership as module
 from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Hold, Holder
-from chatops.store.derive import since
 from chatops.store.process import this_process
+from chatops.store.rules import since
 from tests.store.memory_store import MemoryStore
 from tests.support.waiting import until
 

@@ -19,9 +19,9 @@ from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
-from chatops.store.derive import new_session_id
 from chatops.store.process import is_alive, this_process
-from tests.store.memory import leases, queue, runs, sessions, turns
+from chatops.store.rules import new_session_id
+from tests.store.memory import decisions, leases, runs, sessions, turns
 from tests.store.memory.tables import Memory as Memory
 
 
@@ -166,12 +166,12 @@ class MemoryStore:
     def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
         """See `Store.queue`."""
         with self._read() as memory:
-            return queue.queue(memory, session_id=session_id)
+            return decisions.queue(memory, session_id=session_id)
 
     def post_decision(self, decided: DecideCall) -> bool:
         """See `Store.post_decision`."""
         with self._write() as memory:
-            return queue.post(memory, decided, now=self._clock())
+            return decisions.post(memory, decided, now=self._clock())
 
     def posted(self, turn_id: TurnId) -> list[DecideCall]:
         """See `Store.posted`."""

@@ -15,8 +15,8 @@ from chatops.engine.inputs import DecideCall
 from chatops.store import backup, opening
 from chatops.store.backup import EVERY_S, is_due, make_backup
 from chatops.store.codec import DAMAGED
+from chatops.store.identity import copied_key
 from chatops.store.opening import backup_of
-from chatops.store.place import copied_key
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting

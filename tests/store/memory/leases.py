@@ -6,7 +6,7 @@ from dataclasses import replace
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
 from chatops.store.base import Hold, Holder
-from chatops.store.derive import keeps_out, may_take, taken_over
+from chatops.store.rules import keeps_out, may_take, taken_over
 from tests.store.memory.tables import Memory
 
 

@@ -10,8 +10,8 @@ from chatops.engine.effects import AttemptResult, RunTool, Step
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
-from chatops.store.derive import carries_nothing, intents, turn_of
-from tests.store.memory import queue, sessions
+from chatops.store.rules import carries_nothing, intents, turn_of
+from tests.store.memory import decisions, sessions
 from tests.store.memory.tables import Memory, StoredTurn
 
 
@@ -40,7 +40,7 @@ def commit(memory: Memory, step: Step, *, now: float, writer: object, process: H
             memory.grants.append((state.session_id, grant))
     if step.takes_kept and (kept := [row for row in memory.texts if row[0] == state.session_id]):
         memory.texts.remove(kept[0])
-    queue.follow(memory, step, now=now)
+    decisions.follow(memory, step, now=now)
     memory.sessions[state.session_id] = replace(
         memory.sessions[state.session_id],
         active_turn=None if isinstance(state.phase, Finished) else state.turn_id,

@@ -21,7 +21,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
 from chatops.store.file import REPLACED
-from chatops.store.place import copied_key
+from chatops.store.identity import copied_key
 from chatops.store.process import this_process
 from chatops.store.reading import conversations_of
 from chatops.store.schema import SCHEMA_VERSION

@@ -12,8 +12,8 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rej
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, Stop, TryAgain
-from chatops.store import place
-from chatops.store.place import Place, copied_key
+from chatops.store import identity
+from chatops.store.identity import Place, copied_key
 from chatops.store.sqlite import SqliteStore
 from tests.store import runkit as run
 from tests.store import storekit as kit
@@ -130,16 +130,16 @@ def test_an_unknown_generation_counts_as_equal(path: Path, monkeypatch: pytest.M
     assert here.may_be(replace(here, generation=0))
     assert not any(here.may_be(other) for other in (replace(here, inode=2), replace(here, generation=6)))
     answered(path, Approved())
-    monkeypatch.setattr(place, "_generation", lambda path: 0)
+    monkeypatch.setattr(identity, "_generation", lambda path: 0)
     assert not is_copied(path)
     monkeypatch.undo()
     assert not is_copied(path)
 
 
 def test_another_file_under_the_same_inode_number_is_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_generation", lambda path: 5)
+    monkeypatch.setattr(identity, "_generation", lambda path: 5)
     answered(path, Approved())
-    monkeypatch.setattr(place, "_generation", lambda path: 6)
+    monkeypatch.setattr(identity, "_generation", lambda path: 6)
     assert is_copied(path)
 
 
