@@ -22,7 +22,7 @@ from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
-from chatops.store.filesystem import Gravity, hindrance
+from chatops.store.filesystem import Severity, write_obstacle
 from chatops.store.health import findings
 from chatops.tools.sandbox import probe
 
@@ -203,12 +203,14 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
     return found or [Check(name="terminal", grade=Grade.OK, text=f"{term}, {size.columns}x{size.lines}, {encoding}")]
 
 
-_GRADES = {Gravity.FINE: Grade.OK, Gravity.DOUBTFUL: Grade.WARN, Gravity.BROKEN: Grade.FAIL}
+_GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grade.FAIL}
 
 
 def store_checks(path: Path) -> list[Check]:
     """Check the file with sessions and approvals, without writing to it."""
-    return [Check(name="store", grade=_GRADES[one.gravity], text=one.text, advice=one.advice) for one in findings(path)]
+    return [
+        Check(name="store", grade=_GRADES[one.severity], text=one.text, advice=one.advice) for one in findings(path)
+    ]
 
 
 def platform_checks(paths: Paths) -> list[Check]:
@@ -225,7 +227,7 @@ def platform_checks(paths: Paths) -> list[Check]:
 
 
 def _folder(folder: Path) -> list[Check]:
-    hindered = hindrance(folder)
+    hindered = write_obstacle(folder)
     if hindered is not None:
         why, advice = hindered
         return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {why}.", advice=advice)]

@@ -5,7 +5,7 @@ can write in between. The copy gets its name once it is complete and sound, so a
 made at exit, where the user would wait for it.
 
 A repair takes from it what cannot be read any more, see `salvage`. A session that is deleted is deleted there too. Put
-in place of the store, it counts as a copy: approved calls ask again, see `place`.
+in place of the store, it counts as a copy: approved calls ask again, see `identity`.
 """
 
 import logging

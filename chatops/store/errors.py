@@ -83,7 +83,7 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def sentence(error: sqlite3.Error, *, path: Path) -> StoreError:
+def store_error(error: sqlite3.Error, *, path: Path) -> StoreError:
     """Return `error` as a StoreError: UnreadableError for a damaged file, NotSavedError for errors that may pass."""
     code = sqlite3.SQLITE_FULL if _no_room(error, path) else _code(error)
     if is_damage(error):
@@ -198,7 +198,7 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise sentence(error, path=path) from error
+        raise store_error(error, path=path) from error
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -13,9 +13,17 @@ from pathlib import Path
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 from chatops.store.connection import Connection, Row, prepared
 from chatops.store.errors import is_damage, refused_by_the_system, translated
-from chatops.store.identity import OPEN_HERE, Identity, Place, disown, identity
+from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, disown, inode_of
 from chatops.store.opening import Opened, locked, open_file, sound
-from chatops.store.quarantine import aside, flush, free_name, is_half_aside, mend, new_file, put_back
+from chatops.store.quarantine import (
+    flush,
+    free_name,
+    is_half_quarantined,
+    new_file,
+    quarantined,
+    repair,
+    undo_quarantine,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +44,18 @@ class StoreFile(Connection):
         Raises StoreError, and UnreadableError for a file that must not be touched.
         """
         self._vfs = vfs
-        said: list[str] = []
+        notices: list[str] = []
         with translated(path):
-            opened = self._open(path, said)
+            opened = self._open(path, notices)
         super().__init__(opened.raw, path=path)
-        self._file: Identity | None = opened.file
-        self._log_file: Identity | None = opened.log
-        self._index_file: Identity | None = opened.index
-        self._place: Place | None = opened.place
+        self._file: Inode | None = opened.file
+        self._log_file: Inode | None = opened.log
+        self._index_file: Inode | None = opened.index
+        self._identity: FileIdentity | None = opened.identity
         self._kept: Path | None = None
         """The copy of a file that has lost its name, until it is known what has the name."""
         OPEN_HERE[opened.file] += 1
-        self.notices += [*said, *opened.notices]
+        self.notices += [*notices, *opened.notices]
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -56,32 +64,32 @@ class StoreFile(Connection):
                 OPEN_HERE[self._file] -= 1
             super().close()
 
-    def _go_over_to(self, opened: Opened) -> None:
+    def _switch_to(self, opened: Opened) -> None:
         before = self._raw
         OPEN_HERE[self._file] -= 1
-        self._raw, self._file, self._place = opened.raw, opened.file, opened.place
+        self._raw, self._file, self._identity = opened.raw, opened.file, opened.identity
         self._log_file, self._index_file = opened.log, opened.index
         OPEN_HERE[self._file] += 1
         self.notices += opened.notices
         before.close()
 
-    def _open(self, path: Path, said: list[str]) -> Opened:
-        if is_half_aside(path):
+    def _open(self, path: Path, notices: list[str]) -> Opened:
+        if is_half_quarantined(path):
             with locked(path.parent, alone=True):
-                put_back(path)
+                undo_quarantine(path)
         try:
             return open_file(path, vfs=self._vfs)
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
             log.warning("%s is damaged: %s", path, error)
-            said += mend(path, vfs=self._vfs)
+            notices += repair(path, vfs=self._vfs)
         return open_file(path, vfs=self._vfs)
 
     def pragma(self, name: str) -> Row | None:
         """Return the value of a pragma of the file at the path, outside of any transaction."""
         with self._lock, translated(self.path):
-            if not self._closed and not self._is_in_its_place():
+            if not self._closed and not self._is_in_place():
                 self._recover()
             return super().pragma(name)
 
@@ -90,7 +98,7 @@ class StoreFile(Connection):
         self._raw.execute(begin)
         # Checked only now that this process holds the lock: a process that replaces the file waits for the lock before
         # it reads the old one.
-        if self._is_in_its_place():
+        if self._is_in_place():
             return
         self._raw.execute("ROLLBACK")
         self._recover()
@@ -102,38 +110,38 @@ class StoreFile(Connection):
             return
         log.warning("damage was met in %s: %s", self.path, error)
         try:
-            said = mend(self.path, vfs=self._vfs)
-            self._go_over_to(open_file(self.path, vfs=self._vfs))
-        except (StoreError, sqlite3.Error) as hindered:
-            log.warning("it could not be mended: %s", hindered)
+            notices = repair(self.path, vfs=self._vfs)
+            self._switch_to(open_file(self.path, vfs=self._vfs))
+        except (StoreError, sqlite3.Error) as failure:
+            log.warning("it could not be repaired: %s", failure)
             return
-        self.notices += said
-        told = " ".join(said) or f"The session store {self.path} was damaged; another chatops has mended it."
-        raise NotSavedError(told, advice="Try again.", reason="session store damaged") from error
+        self.notices += notices
+        text = " ".join(notices) or f"The session store {self.path} was damaged; another chatops has repaired it."
+        raise NotSavedError(text, advice="Try again.", reason="session store damaged") from error
 
     def _recover(self) -> None:
         """Handle a file or log that was deleted or replaced. Raises NotSavedError if nothing can be written."""
-        said: list[str] = []
+        notices: list[str] = []
         try:
             with locked(self.path.parent, alone=True):
-                put_back(self.path)
-                if self._is_in_its_place():
+                undo_quarantine(self.path)
+                if self._is_in_place():
                     return
                 kept = self._copied_out()
                 if self._is_ours(self.path):
-                    said.append(self._write_again(kept, f"{self.path}-wal or -shm was deleted"))
+                    notices.append(self._write_again(kept, f"{self.path}-wal or -shm was deleted"))
                 elif self._has_another():
-                    said.append(self._continue_in_memory(kept))
+                    notices.append(self._continue_in_memory(kept))
                 else:
-                    said.append(self._write_again(kept, "The session store was deleted"))
+                    notices.append(self._write_again(kept, "The session store was deleted"))
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
         if not self.unsaved:
-            self._go_over_to(self._open(self.path, said))
-        log.warning("%s", said)
-        self.notices += said
+            self._switch_to(self._open(self.path, notices))
+        log.warning("%s", " ".join(notices))
+        self.notices += notices
 
-    def _is_in_its_place(self) -> bool:
+    def _is_in_place(self) -> bool:
         """Return True if the file, its log and the log's index still have their names.
 
         A process that opens the file without its log sees an old state. A process that creates another index is not
@@ -142,11 +150,11 @@ class StoreFile(Connection):
         beside = (("-wal", self._log_file), ("-shm", self._index_file))
         return bool(self.unsaved) or (
             self._is_ours(self.path)
-            and all(known is None or identity(Path(f"{self.path}{suffix}")) == known for suffix, known in beside)
+            and all(known is None or inode_of(Path(f"{self.path}{suffix}")) == known for suffix, known in beside)
         )
 
     def _is_ours(self, path: Path) -> bool:
-        return identity(path) == self._file
+        return inode_of(path) == self._file
 
     def _has_another(self) -> bool:
         """Return True if the path has a file that must not be moved away: a sound store, or one to be refused."""
@@ -164,18 +172,18 @@ class StoreFile(Connection):
         kept = self._kept = self._kept or free_name(self.path, "old")
         with new_file(kept) as (raw, put_in_place):
             self._raw.backup(raw)
-            put_in_place(self._place)
+            put_in_place(self._identity)
         if not self._is_ours(self.path):
             # The log of this file would be read into whichever file has the name.
             for suffix, known in (("-wal", self._log_file), ("-shm", self._index_file)):
                 beside = Path(f"{self.path}{suffix}")
-                if known is not None and identity(beside) == known:
+                if known is not None and inode_of(beside) == known:
                     beside.unlink(missing_ok=True)
         return kept
 
     def _write_again(self, kept: Path, what: str) -> str:
         in_the_way = self.path.exists() and self.path.stat().st_size > 0
-        with aside(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
+        with quarantined(self.path, free_name(self.path, "bad")) if in_the_way else nullcontext():
             os.replace(kept, self.path)
         flush(self.path.parent)
         self._kept = None

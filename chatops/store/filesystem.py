@@ -1,4 +1,8 @@
-"""Filesystem checks of a store's file: owner, size, disk, and the files beside it. The file is not opened."""
+"""Filesystem checks of a store's file: owner, size, disk, locks, and the files beside it.
+
+No file of the store is opened: closing one again would drop the locks that SQLite holds on it for this process. Where
+SQLite puts its locks: https://www.sqlite.org/walformat.html#locks, https://www.sqlite.org/src/file/src/os.h
+"""
 
 import errno
 import os
@@ -22,40 +26,40 @@ _TRIED = 4096
 """Bytes to write as a test: fewer may fit where nothing else does."""
 
 
-class Gravity(Enum):
+class Severity(Enum):
     """Severity of a finding."""
 
-    FINE = auto()
-    DOUBTFUL = auto()
-    BROKEN = auto()
+    OK = auto()
+    WARN = auto()
+    FAIL = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A result of one check: a sentence, and what to do."""
 
-    gravity: Gravity
+    severity: Severity
     text: str
     advice: str = ""
 
 
-def doubtful(text: str, advice: str = "") -> Finding:
+def warning(text: str, advice: str = "") -> Finding:
     """Return a finding that the user should look into."""
-    return Finding(gravity=Gravity.DOUBTFUL, text=text, advice=advice)
+    return Finding(severity=Severity.WARN, text=text, advice=advice)
 
 
-def surroundings(path: Path) -> list[Finding]:
+def filesystem_findings(path: Path) -> list[Finding]:
     """Return all findings about an existing file, without opening it. Raises OSError."""
-    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_moved_aside(path), *_backup(path)]
+    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_quarantined(path), *_backup(path)]
 
 
-def hindrance(folder: Path) -> tuple[str, str] | None:
+def write_obstacle(folder: Path) -> tuple[str, str] | None:
     """Return why nothing can be written in `folder`, or it cannot be created, and what to do; None if it can.
 
-    This is tested by writing, and nothing of the test stays: file permissions say nothing about a full disk, or a place
-    that takes no files. Raises nothing.
+    This is tested by writing, because permissions say nothing about a full disk. Nothing of the test stays. Raises
+    nothing.
     """
-    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     try:
         if there == folder:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -76,17 +80,17 @@ def rights(path: Path) -> list[Finding]:
     """Return findings about who else may read or write the file. Raises OSError."""
     files = (file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists())
     found = [
-        doubtful(f"Others may read {file}.", f"Run: chmod 600 {file}") for file in files if file.stat().st_mode & 0o077
+        warning(f"Others may read {file}.", f"Run: chmod 600 {file}") for file in files if file.stat().st_mode & 0o077
     ]
     folder = path.parent.stat()
     if folder.st_mode & 0o022 and not folder.st_mode & 0o1000:
-        found.append(doubtful(f"Others may write to {path.parent}.", f"Run: chmod 700 {path.parent}"))
+        found.append(warning(f"Others may write to {path.parent}.", f"Run: chmod 700 {path.parent}"))
     if path.stat().st_uid != os.getuid():
-        found.append(doubtful(f"{path} belongs to another user (uid {path.stat().st_uid}).", "Correct its owner."))
+        found.append(warning(f"{path} belongs to another user (uid {path.stat().st_uid}).", "Correct its owner."))
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         told = f"{path} cannot be written: nothing is saved."
         advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
-        found.append(Finding(gravity=Gravity.BROKEN, text=told, advice=advice))
+        found.append(Finding(severity=Severity.FAIL, text=told, advice=advice))
     return found
 
 
@@ -94,17 +98,17 @@ def _lock(path: Path) -> list[Finding]:
     pid = stuck_writer(path)
     if pid is None:
         return []
-    text = f"Process {pid} has locked {path}, and meanwhile nobody else can save anything."
-    return [doubtful(text, f"If it stays so, close that program; ps -p {pid} shows which one it is.")]
+    text = f"Process {pid} has locked {path}, and no other process can save anything."
+    return [warning(text, f"If it stays so, close that program; ps -p {pid} shows which one it is.")]
 
 
 def _space(path: Path) -> list[Finding]:
     free = shutil.disk_usage(path.parent).free
     if free >= LITTLE_SPACE:
-        return [Finding(gravity=Gravity.FINE, text=f"{size(free)} free on its disk")]
-    bad = Gravity.BROKEN if free < LITTLE_SPACE / 10 else Gravity.DOUBTFUL
+        return [Finding(severity=Severity.OK, text=f"{size(free)} free on its disk")]
+    bad = Severity.FAIL if free < LITTLE_SPACE / 10 else Severity.WARN
     return [
-        Finding(gravity=bad, text=f"Only {size(free)} free on the disk of {path.parent}.", advice="Free some space.")
+        Finding(severity=bad, text=f"Only {size(free)} free on the disk of {path.parent}.", advice="Free some space.")
     ]
 
 
@@ -117,23 +121,23 @@ def _log(path: Path) -> list[Finding]:
         text = (
             f"The write-ahead log {log} has grown to {size(bytes_)}: some program has been reading the store for long."
         )
-        return [doubtful(text, "Close other programs that have the store open.")]
+        return [warning(text, "Close other programs that have the store open.")]
     text = (
         f"{size(bytes_)} are still in the write-ahead log, of a chatops that runs or was killed; nothing is lost by it"
     )
-    return [Finding(gravity=Gravity.FINE, text=text)]
+    return [Finding(severity=Severity.OK, text=text)]
 
 
-def _moved_aside(path: Path) -> list[Finding]:
+def _quarantined(path: Path) -> list[Finding]:
     names = sorted(
         file
         for file in path.parent.iterdir()
         if file.name.startswith((f"{path.name}.bad-", f"{path.name}.old-")) and not file.name.endswith(("-wal", "-shm"))
     )
     return [
-        doubtful(
-            f"{file} ({size(file.stat().st_size)}) was moved aside or kept when the store was damaged or replaced.",
-            f"What is left of it: chatops sessions list --store {file}; delete it when it is not needed any more.",
+        warning(
+            f"{file} ({size(file.stat().st_size)}) was kept when the store was damaged or replaced.",
+            f"To read it: chatops sessions list --store {file}. Delete it when you do not need it any more.",
         )
         for file in names
     ]
@@ -142,12 +146,12 @@ def _moved_aside(path: Path) -> list[Finding]:
 def _backup(path: Path) -> list[Finding]:
     if path.stat().st_size > LARGEST:
         text = f"There is no backup: {path} is larger than {size(LARGEST)}."
-        return [doubtful(text, "Copy it while no chatops runs, or delete sessions: chatops sessions delete SESSION")]
+        return [warning(text, "Copy it while no chatops runs, or delete sessions: chatops sessions delete SESSION")]
     backup = backup_of(path)
     if not backup.exists():
         return []
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(backup.stat().st_mtime))
-    return [Finding(gravity=Gravity.FINE, text=f"backup of {when} in {backup}")]
+    return [Finding(severity=Severity.OK, text=f"backup of {when} in {backup}")]
 
 
 def size(bytes_: int) -> str:
@@ -197,11 +201,11 @@ def _holders(file: Path, bytes_: range) -> Iterator[int]:
         lines = LOCKS.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in lines:
         # "1: POSIX  ADVISORY  WRITE 15682 fe:00:3203181 120 120"; a waiting one has an arrow after its number.
         match line.split():
-            case [_, "POSIX" | "OFDLCK", _, "WRITE", pid, where, first, last] if where == place:
+            case [_, "POSIX" | "OFDLCK", _, "WRITE", pid, where, first, last] if where == device:
                 end = float("inf") if last == "EOF" else int(last)
                 if int(first) < bytes_.stop and end >= bytes_.start and int(pid) > 0:
                     yield int(pid)

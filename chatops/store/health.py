@@ -10,8 +10,8 @@ from chatops.domain.ids import MessageId
 from chatops.store.base import Holder
 from chatops.store.codec import decode_decision, decode_principal, decode_run, decode_state
 from chatops.store.connection import Connection, Row, integer, prepared, text
-from chatops.store.errors import is_busy, is_damage, sentence
-from chatops.store.filesystem import Finding, Gravity, doubtful, hindrance, rights, size, surroundings
+from chatops.store.errors import is_busy, is_damage, store_error
+from chatops.store.filesystem import Finding, Severity, filesystem_findings, rights, size, warning, write_obstacle
 from chatops.store.messages import decoded
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
@@ -21,7 +21,7 @@ from chatops.store.schema import SCHEMA_VERSION, schema_faults
 NAMED = 5
 """Maximum number of things that a finding names."""
 _WHEN_DAMAGED = (
-    "The next chatops that saves something moves it aside and carries over what can be read. To look first: "
+    "The next chatops that saves something renames it, and copies what can be read into a new store. To look first: "
     "chatops sessions list --all, chatops sessions export SESSION"
 )
 
@@ -35,10 +35,10 @@ def findings(path: Path) -> list[Finding]:
         if not path.exists():
             return [_none_yet(path)]
         if path.is_dir():
-            told = f"{path} is in the way: a folder where chatops keeps its file."
-            return [Finding(gravity=Gravity.BROKEN, text=told, advice="Move that folder away.")]
+            told = f"{path} is a folder. chatops keeps its file there."
+            return [Finding(severity=Severity.FAIL, text=told, advice="Move that folder away.")]
         refuse_newer(path)
-        around = surroundings(path)
+        around = filesystem_findings(path)
         with only_to_read(path) as raw:
             must_be_ours(raw, path)
             missing = _schema(raw)
@@ -46,30 +46,30 @@ def findings(path: Path) -> list[Finding]:
     except sqlite3.Error as error:
         return [_not_read(error, path)]
     except StoreError as error:
-        return [Finding(gravity=Gravity.BROKEN, text=str(error), advice=error.advice)]
+        return [Finding(severity=Severity.FAIL, text=str(error), advice=error.advice)]
     except OSError as error:
-        told = f"{path} cannot be looked at: {error.strerror or error}."
-        return [Finding(gravity=Gravity.BROKEN, text=told, advice="Check its folder's rights.")]
+        told = f"{path} cannot be read: {error.strerror or error}."
+        return [Finding(severity=Severity.FAIL, text=told, advice="Check its folder's rights.")]
 
 
 def _not_read(error: sqlite3.Error, path: Path) -> Finding:
     """Return the finding for a file that cannot be read. Unlike `sentence`, it does not advise to run doctor."""
     if is_damage(error):
-        return Finding(gravity=Gravity.BROKEN, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
+        return Finding(severity=Severity.FAIL, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
     if is_busy(error):
-        told = sentence(error, path=path)
-        return Finding(gravity=Gravity.BROKEN, text=str(told), advice=told.advice)
+        told = store_error(error, path=path)
+        return Finding(severity=Severity.FAIL, text=str(told), advice=told.advice)
     advice = "Check the disk, and the rights of the file and its folder."
-    return Finding(gravity=Gravity.BROKEN, text=f"{path} cannot be read: {error}.", advice=advice)
+    return Finding(severity=Severity.FAIL, text=f"{path} cannot be read: {error}.", advice=advice)
 
 
 def _none_yet(path: Path) -> Finding:
-    hindered = hindrance(path.parent)
+    hindered = write_obstacle(path.parent)
     if hindered is None:
-        return Finding(gravity=Gravity.FINE, text=f"{path}: none yet, the first message makes it")
+        return Finding(severity=Severity.OK, text=f"{path} does not exist yet; the first message creates it")
     why, advice = hindered
-    told = f"There is none, and nothing is saved: {path.parent} {why}."
-    return Finding(gravity=Gravity.BROKEN, text=told, advice=advice)
+    told = f"There is no store, and nothing is saved: {path.parent} {why}."
+    return Finding(severity=Severity.FAIL, text=told, advice=advice)
 
 
 def problems(rows: Connection) -> list[str]:
@@ -78,13 +78,13 @@ def problems(rows: Connection) -> list[str]:
         with rows.read():
             found = [*_pages(rows), *_bodies(rows)]
         if (rows.pragma("journal_mode") or ("",))[0] not in ("wal", "memory"):
-            found.append(doubtful("The file is on a drive without write-ahead logging; saving is slower there."))
+            found.append(warning("The file is on a drive without write-ahead logging; saving is slower there."))
         found += rights(rows.path) if not rows.unsaved else []
     except StoreError as error:
         return [f"{error} {error.advice}".strip()]
     except OSError as error:
-        return [f"{rows.path} cannot be looked at ({error.strerror})."]
-    return [f"{one.text} {one.advice}".strip() for one in found if one.gravity is not Gravity.FINE]
+        return [f"{rows.path} cannot be read ({error.strerror})."]
+    return [f"{one.text} {one.advice}".strip() for one in found if one.severity is not Severity.OK]
 
 
 def _contents(rows: Connection) -> list[Finding]:
@@ -97,17 +97,17 @@ def _summary(rows: Connection) -> list[Finding]:
     older = f" of {SCHEMA_VERSION}, brought up to date when chatops opens it" if version != SCHEMA_VERSION else ""
     told = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
     if None not in counts:
-        told += f", {_counted(counts[0], 'conversation', 'conversations')}"
+        told += f", {_counted(counts[0], 'session', 'sessions')}"
         told += f", {_counted(counts[1], 'message', 'messages')}"
-    return [Finding(gravity=Gravity.FINE, text=told)]
+    return [Finding(severity=Severity.OK, text=told)]
 
 
 def _schema(raw: sqlite3.Connection) -> list[Finding]:
     faults = schema_faults(raw)
     if not faults:
         return []
-    told = f"The file is not as its version says: {'; '.join(faults[:NAMED])}."
-    return [Finding(gravity=Gravity.BROKEN, text=told, advice=_WHEN_DAMAGED)]
+    told = f"The file does not have the tables of its version: {'; '.join(faults[:NAMED])}."
+    return [Finding(severity=Severity.FAIL, text=told, advice=_WHEN_DAMAGED)]
 
 
 def _pages(rows: Connection) -> list[Finding]:
@@ -116,11 +116,11 @@ def _pages(rows: Connection) -> list[Finding]:
     found: list[Finding] = []
     if broken or not complaints:
         told = "; ".join(broken[:NAMED]) or "its pages cannot be read"
-        found.append(Finding(gravity=Gravity.BROKEN, text=f"The file is damaged: {told}.", advice=_WHEN_DAMAGED))
+        found.append(Finding(severity=Severity.FAIL, text=f"The file is damaged: {told}.", advice=_WHEN_DAMAGED))
     elif _asked(rows, "PRAGMA foreign_key_check"):
-        found.append(doubtful("Some rows belong to nothing: a conversation may lack its older messages."))
+        found.append(warning("Some rows belong to nothing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
-        found.append(doubtful(f"Some rows hold values of another type than they should: {'; '.join(odd[:NAMED])}."))
+        found.append(warning(f"Some rows hold values of another type than they should: {'; '.join(odd[:NAMED])}."))
     return found
 
 
@@ -153,19 +153,19 @@ def _bodies(rows: Connection) -> list[Finding]:
             messages,
             _counted(len(messages), "message is", "messages are"),
             "damaged and shown as such",
-            "The rest of each conversation is whole.",
+            "The other messages of the session are not affected.",
         ),
         *_named(
             runs,
             _counted(len(runs), "run of a workflow", "runs of workflows"),
-            "cannot be gone on with, only read",
+            "cannot be resumed, only read",
             "chatops sessions show SESSION",
         ),
         *_named(
             turns,
             _counted(len(turns), "unfinished turn is", "unfinished turns are"),
-            "damaged and cannot be gone on with",
-            "To go on with the conversation in a copy: chatops sessions fork SESSION",
+            "damaged and cannot be resumed",
+            "To continue the session in a copy: chatops sessions fork SESSION",
         ),
     ]
 
@@ -174,13 +174,13 @@ def _waiting(rows: Connection) -> list[Finding]:
     calls = _asked(rows, "SELECT 1 FROM pending")
     unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
     told = [
-        f"{_counted(len(calls), 'call waits', 'calls wait')} for a decision" if calls else "",
-        f"{_counted(len(unfinished), 'turn is', 'turns are')} not finished" if unfinished else "",
+        f"{_counted(len(calls), 'call', 'calls')} pending" if calls else "",
+        f"{_counted(len(unfinished), 'unfinished turn', 'unfinished turns')}" if unfinished else "",
     ]
     if not any(told):
         return []
     text = ", ".join(part for part in told if part)
-    return [Finding(gravity=Gravity.FINE, text=text, advice="chatops approvals list, chatops resume SESSION")]
+    return [Finding(severity=Severity.OK, text=text, advice="chatops approvals list, chatops resume SESSION")]
 
 
 def _in_doubt(rows: Connection) -> list[Finding]:
@@ -192,7 +192,7 @@ def _in_doubt(rows: Connection) -> list[Finding]:
     named = ", ".join(f"{tool} in {session_id}" for session_id, tool in begun[:NAMED])
     counted = _counted(len(begun), "call was started and has", "calls were started and have")
     told = f"{counted} no result: {named}."
-    return [doubtful(told, "To see what is known and decide: chatops -r SESSION")]
+    return [warning(told, "To see what is known and decide: chatops -r SESSION")]
 
 
 _LEASES = "SELECT session_id, host, pid, boot_id, pid_started FROM leases"
@@ -226,7 +226,7 @@ def _failing(rows: Connection, sql: str, decode: Callable[..., object]) -> list[
 def _named(damaged: Sequence[str], what: str, told: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    return [doubtful(f"{what} {told}: {', '.join(damaged[:NAMED])}.", advice)]
+    return [warning(f"{what} {told}: {', '.join(damaged[:NAMED])}.", advice)]
 
 
 def _counted(number: object, one: str, many: str) -> str:

@@ -1,4 +1,4 @@
-"""Identity of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
+"""Inode of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
 
 A file that is copied, or restored from a backup, gets another inode. If it happens to get the number of a deleted one,
 it has another generation: a random number that the file system draws with each inode. A renamed file keeps both. In a
@@ -28,35 +28,35 @@ from chatops.store.connection import Value, transaction
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""
 
-PLACE = "place"
+IDENTITY_KEY = "place"
 """Setting that holds the identity of the file."""
 _FS_IOC_GETVERSION = 0x80087601
 """Request for an inode's generation, see ioctl_iflags(2). Other systems refuse it."""
 
-Identity = tuple[int, int]
+Inode = tuple[int, int]
 """Device and inode of a file, independent of its name."""
 
-OPEN_HERE: Counter[Identity | None] = Counter()
+OPEN_HERE: Counter[Inode | None] = Counter()
 """Files that stores of this process have open. Closing such a file once more would drop SQLite's locks on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Identity of a file, beyond its name."""
+class FileIdentity:
+    """Inode of a file, beyond its name."""
 
     inode: int
     generation: int
     """0 if the file system does not tell."""
 
-    def may_be(self, other: "Place") -> bool:
+    def may_be(self, other: "FileIdentity") -> bool:
         """Return True if nothing known of both differs."""
         return self.inode == other.inode and len({self.generation, other.generation} - {0}) < 2
 
 
-_NOWHERE = Place(inode=-1, generation=0)
+_NO_FILE = FileIdentity(inode=-1, generation=0)
 
 
-def identity(path: Path) -> Identity | None:
+def inode_of(path: Path) -> Inode | None:
     """Return device and inode of the file with this name; None if there is none."""
     try:
         found = path.stat()
@@ -70,56 +70,58 @@ def copied_key(turn_id: TurnId) -> str:
     return f"{COPIED}{turn_id}"
 
 
-def place_of(path: Path) -> Place | None:
+def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of the file with this name; None if it cannot be known."""
     try:
-        return Place(inode=path.stat().st_ino, generation=0 if OPEN_HERE[identity(path)] > 0 else _generation(path))
+        return FileIdentity(
+            inode=path.stat().st_ino, generation=0 if OPEN_HERE[inode_of(path)] > 0 else _generation(path)
+        )
     except OSError:
         return None
 
 
-def arrive(raw: sqlite3.Connection, here: Place | None) -> None:
+def recognise_copy(raw: sqlite3.Connection, here: FileIdentity | None) -> None:
     """Compare the stored identity of an open store with that of its file.
 
     If they differ, the store is a copy. Its unfinished turns are marked as copied, and posted decisions and reviews
     that would let something run are deleted. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be
     stored.
     """
-    if here is None or _said(raw) == _text(here):
+    if here is None or _stored(raw) == _text(here):
         return
-    elsewhere = False
+    is_copy = False
     try:
         with transaction(raw):
-            said = _said(raw)
-            elsewhere = said is not None and not _names(said, here)
-            if elsewhere:
-                _leave_words_behind(raw)
-            if elsewhere or said is None or here.generation:
-                _say(raw, here)
+            stored = _stored(raw)
+            is_copy = stored is not None and not _matches(stored, here)
+            if is_copy:
+                _void_approvals(raw)
+            if is_copy or stored is None or here.generation:
+                _store(raw, here)
     except sqlite3.Error:
         # The identity can be stored another time (the disk may be full only for now). The marks of a copy cannot wait.
-        if elsewhere:
+        if is_copy:
             raise
 
 
-def take_the_place(raw: sqlite3.Connection, file: Path, *, of: Place | None) -> None:
+def adopt_identity(raw: sqlite3.Connection, file: Path, *, of: FileIdentity | None) -> None:
     """Make a new file, open as `raw` and filled from the one identified by `of`, stand for that one.
 
     It then does not count as a copy, unless the old one did already, or its stored identity was lost through damage.
     """
-    said, here = _said(raw), place_of(file)
-    if said is None:
-        _say(raw, _NOWHERE)
-    elif here is not None and of is not None and _names(said, of):
-        _say(raw, here)
+    stored, here = _stored(raw), file_identity(file)
+    if stored is None:
+        _store(raw, _NO_FILE)
+    elif here is not None and of is not None and _matches(stored, of):
+        _store(raw, here)
 
 
 def disown(raw: sqlite3.Connection) -> None:
     """Make a store count as a copy wherever it is opened next."""
-    _say(raw, _NOWHERE)
+    _store(raw, _NO_FILE)
 
 
-def _leave_words_behind(raw: sqlite3.Connection) -> None:
+def _void_approvals(raw: sqlite3.Connection) -> None:
     """Mark the unfinished turns, and delete approvals and reviews that were not taken yet."""
     raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
     raw.execute(
@@ -127,13 +129,13 @@ def _leave_words_behind(raw: sqlite3.Connection) -> None:
         "GROUP BY active_turn",
         (COPIED,),
     )
-    for table, column, lets_run in (("posted", "decision", _runs), ("words", "body", _goes_on)):
+    for table, column, lets_run in (("posted", "decision", _lets_run), ("words", "body", _lets_continue)):
         for seq, word in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
             if lets_run(word):
                 raw.execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
 
 
-def _runs(decision: Value) -> bool:
+def _lets_run(decision: Value) -> bool:
     """Return True if a decision lets something run. One that cannot be read is void."""
     try:
         return isinstance(decode_decision(decision), Approved | Edited)
@@ -141,36 +143,36 @@ def _runs(decision: Value) -> bool:
         return False
 
 
-def _goes_on(word: Value) -> bool:
+def _lets_continue(word: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     try:
-        said = decode_word(word)
+        posted = decode_word(word)
     except UnreadableError:
         return False
-    return isinstance(said, ReviewStep) and not isinstance(said.review, Stop)
+    return isinstance(posted, ReviewStep) and not isinstance(posted.review, Stop)
 
 
-def _said(raw: sqlite3.Connection) -> str | None:
-    row = raw.execute("SELECT value FROM settings WHERE key = ?", (PLACE,)).fetchone()
+def _stored(raw: sqlite3.Connection) -> str | None:
+    row = raw.execute("SELECT value FROM settings WHERE key = ?", (IDENTITY_KEY,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def _say(raw: sqlite3.Connection, here: Place) -> None:
-    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (PLACE, _text(here)))
+def _store(raw: sqlite3.Connection, here: FileIdentity) -> None:
+    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (IDENTITY_KEY, _text(here)))
 
 
-def _text(place: Place) -> str:
-    return json.dumps(asdict(place), sort_keys=True)
+def _text(identity: FileIdentity) -> str:
+    return json.dumps(asdict(identity), sort_keys=True)
 
 
-def _names(said: str, place: Place) -> bool:
-    """Return True if `said`, as `_say` of this or an older version stored it, names that file."""
+def _matches(stored: str, identity: FileIdentity) -> bool:
+    """Return True if `stored`, written by `_store` of this or an older version, names that file."""
     try:
-        stored = json.loads(said)
-        there = Place(inode=int(stored["inode"]), generation=int(stored.get("generation", 0)))
+        fields = json.loads(stored)
+        known = FileIdentity(inode=int(fields["inode"]), generation=int(fields.get("generation", 0)))
     except (ValueError, TypeError, KeyError, AttributeError):
         return False
-    return there.may_be(place)
+    return known.may_be(identity)
 
 
 def _generation(path: Path) -> int:

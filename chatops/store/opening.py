@@ -20,7 +20,7 @@ from pathlib import Path
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.errors import Damage, is_busy, is_damage, refused_by_the_system
-from chatops.store.identity import OPEN_HERE, Identity, Place, arrive, identity, place_of
+from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity, inode_of, recognise_copy
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
@@ -48,12 +48,12 @@ class Opened:
     """A store's file, open and sound as far as it was checked."""
 
     raw: sqlite3.Connection
-    file: Identity | None
-    log: Identity | None
+    file: Inode | None
+    log: Inode | None
     """Its write-ahead log."""
-    index: Identity | None
+    index: Inode | None
     """The shared memory of the log (``-shm``), on which processes lock each other out."""
-    place: Place | None
+    identity: FileIdentity | None
     notices: tuple[str, ...]
 
 
@@ -66,13 +66,13 @@ def open_file(path: Path, *, vfs: str = "") -> Opened:
     refuse_newer(path)
     with locked(path.parent):
         make_private(path)
-        place = place_of(path)
-        raw, notices = _opened(path, place, vfs=vfs)
-        log_file, index_file = identity(Path(f"{path}-wal")), identity(Path(f"{path}-shm"))
-        return Opened(raw=raw, file=identity(path), log=log_file, index=index_file, place=place, notices=notices)
+        identity = file_identity(path)
+        raw, notices = _opened(path, identity, vfs=vfs)
+        log_file, index_file = inode_of(Path(f"{path}-wal")), inode_of(Path(f"{path}-shm"))
+        return Opened(raw=raw, file=inode_of(path), log=log_file, index=index_file, identity=identity, notices=notices)
 
 
-def _opened(path: Path, place: Place | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+def _opened(path: Path, identity: FileIdentity | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     examine(path, vfs=vfs)
     raw = sqlite3.connect(
         uri(path, mode="rwc", vfs=vfs),
@@ -88,7 +88,7 @@ def _opened(path: Path, place: Place | None, *, vfs: str) -> tuple[sqlite3.Conne
         # Deleted content is overwritten, in free pages too.
         raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
-        arrive(raw, place)
+        recognise_copy(raw, identity)
         return prepared(raw), notices
     except BaseException:
         raw.close()
@@ -185,7 +185,7 @@ def version_in_header(path: Path) -> int | None:
     A store whose first bytes are damaged may still name it. A file that is open in this process is not read: closing it
     here would drop the locks that SQLite holds on it.
     """
-    if OPEN_HERE[identity(path)] > 0:
+    if OPEN_HERE[inode_of(path)] > 0:
         return None
     try:
         with path.open("rb") as file:

@@ -1,8 +1,12 @@
-"""Quarantine: rename a store's file so that a sound one can take its place. A kill in between loses nothing.
+"""Quarantine and repair: a damaged store is kept under another name, and a sound one takes its name.
 
-The file keeps its name until the new one takes it. Its write-ahead log must be gone by then, because SQLite would read
-it into the new file. A file that has two names and no log beside the first is a move that was not finished. The next
-process that opens it moves the log back.
+The new file is complete before it gets the name, so every process that opens the store finds the one or the other. All
+of this happens under the folder's lock, see `opening.locked`. A kill at any point loses nothing:
+
+- The damaged file keeps its name until the new one takes it, so for a while it has two names.
+- Its write-ahead log is moved before that, because SQLite would read it into the new file.
+- A file with two names and no log beside the first is a move that was not finished. The next process that opens it
+  moves the log back.
 """
 
 import logging
@@ -16,9 +20,9 @@ from pathlib import Path
 
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.errors import refused_by_the_system
-from chatops.store.identity import Place, place_of, take_the_place
+from chatops.store.identity import FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import backup_of, locked, make_folders, sound, uri
-from chatops.store.salvage import carry_over
+from chatops.store.salvage import copy_readable
 from chatops.store.schema import migrate
 
 _LOGS = ("-wal", "-journal")
@@ -26,7 +30,7 @@ _BESIDE = (*_LOGS, "-shm")
 
 
 @contextmanager
-def aside(path: Path, other: Path) -> Iterator[None]:
+def quarantined(path: Path, other: Path) -> Iterator[None]:
     """Keep the file and its log under the name `other` while another file is put at `path`.
 
     The caller holds the folder's lock, see `opening.locked`. If the block fails, the move is undone. Raises OSError.
@@ -44,12 +48,12 @@ def aside(path: Path, other: Path) -> Iterator[None]:
         _move_back(path, other)
         raise
     Path(f"{other}-shm").unlink(missing_ok=True)
-    log = Path(f"{other}-wal")
-    if log.exists() and not log.stat().st_size:
-        log.unlink()
+    wal = Path(f"{other}-wal")
+    if wal.exists() and not wal.stat().st_size:
+        wal.unlink()
 
 
-def put_back(path: Path) -> None:
+def undo_quarantine(path: Path) -> None:
     """Undo a move that a killed process left unfinished, so that the file at `path` has its log again.
 
     The caller holds the folder's lock, see `opening.locked`. Raises OSError.
@@ -58,8 +62,8 @@ def put_back(path: Path) -> None:
         _move_back(path, other)
 
 
-def is_half_aside(path: Path) -> bool:
-    """Return True if `put_back` has something to undo."""
+def is_half_quarantined(path: Path) -> bool:
+    """Return True if `undo_quarantine` has something to undo."""
     return bool(_other_names(path))
 
 
@@ -109,7 +113,7 @@ log = logging.getLogger(__name__)
 _UNFINISHED = re.compile(r"\..+\.new-(\d+)(-journal|-wal|-shm)?")
 
 
-def mend(path: Path, *, vfs: str = "") -> list[str]:
+def repair(path: Path, *, vfs: str = "") -> list[str]:
     """Rename a damaged file to ``….bad-N`` and replace it by a new one with what can be read; return the notices.
 
     Does nothing, and returns none, if another process was first. Raises NotSavedError and sqlite3.Error if it fails;
@@ -119,20 +123,20 @@ def mend(path: Path, *, vfs: str = "") -> list[str]:
         if sound(path, vfs=vfs):
             return []
         bad = free_name(path, "bad")
-        place = place_of(path)
-        with new_file(path) as (raw, put_in_place), _kept_from_writing(path, vfs=vfs):
+        identity = file_identity(path)
+        with new_file(path) as (raw, put_in_place), _writes_blocked(path, vfs=vfs):
             migrate(raw)
             with closing(sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)) as source:
-                salvage = carry_over(prepared(source), raw, backup=backup_of(path))
-            with aside(path, bad):
-                put_in_place(place)
-    said = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
-    log.warning("%s", said)
-    return [said]
+                salvage = copy_readable(prepared(source), raw, backup=backup_of(path))
+            with quarantined(path, bad):
+                put_in_place(identity)
+    notice = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
+    log.warning("%s", notice)
+    return [notice]
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place | None], None]]]:
+def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[FileIdentity | None], None]]]:
     """Yield an empty database to be filled, and a function that puts it at `path` once it is.
 
     That function is given the identity of the file that the new one stands for, so that it does not count as a copy. If
@@ -149,8 +153,8 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
         raise refused_by_the_system(error, path=path) from error
     raw = sqlite3.connect(making, isolation_level=None, check_same_thread=False)
 
-    def put_in_place(stands_for: Place | None) -> None:
-        take_the_place(raw, making, of=stands_for)
+    def put_in_place(stands_for: FileIdentity | None) -> None:
+        adopt_identity(raw, making, of=stands_for)
         raw.close()
         os.replace(making, path)
         flush(path.parent)
@@ -167,7 +171,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[Place |
 
 
 @contextmanager
-def _kept_from_writing(path: Path, *, vfs: str) -> Iterator[None]:
+def _writes_blocked(path: Path, *, vfs: str) -> Iterator[None]:
     """Block commits to the damaged file by other processes meanwhile, as far as it can still be locked."""
     raw = sqlite3.connect(uri(path, mode="rw", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)
     try:

@@ -13,7 +13,7 @@ from chatops.store import messages, turns
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
-from chatops.store.salvage import CONVERSATIONS, Salvage, carry_over
+from chatops.store.salvage import CONVERSATIONS, Salvage, copy_readable
 from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connect
             with only_to_read(path) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
-                salvage = carry_over(prepared(source), target, tables=tables, backup=backup_of(path))
+                salvage = copy_readable(prepared(source), target, tables=tables, backup=backup_of(path))
         return Connection(target, path=path, unsaved=unsaved), salvage
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chatops.domain.errors import StoreError
 from chatops.store.connection import Row, Value, bound, prepared, transaction
-from chatops.store.identity import COPIED, PLACE
+from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
 
 log = logging.getLogger(__name__)
@@ -26,11 +26,11 @@ BATCH = 500
 """Rows read at once as long as nothing is damaged."""
 CONVERSATIONS = ("messages", "sessions", "turns", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and grants no turn can be resumed from them."""
-_RESTORED = {
+_FROM_BACKUP = {
     "messages": "TRUE",
     "sessions": "TRUE",
     "decisions": "TRUE",
-    "settings": f"key <> '{PLACE}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}'",
+    "settings": f"key <> '{IDENTITY_KEY}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}'",
 }
 """Tables that are completed from the backup, with the rows that may be taken."""
 
@@ -43,7 +43,7 @@ class Salvage:
     messages: int
     """Messages that can be read."""
     damaged: int = 0
-    """Messages of which nothing but their place is left."""
+    """Messages that are shown as damaged."""
     turns: int = 0
     """Unfinished turns that cannot be resumed."""
     restored: int = 0
@@ -56,19 +56,19 @@ class Salvage:
         """The salvage as one sentence for the user."""
         if not self.sessions and not self.messages and not self.damaged:
             return "There was nothing in it." if self.whole else "Nothing of it could be read."
-        said = [f"{_count(self.sessions, 'conversation')} with {_count(self.messages, 'message')} could be read"]
+        parts = [f"{_count(self.sessions, 'session')} with {_count(self.messages, 'message')} could be read"]
         if self.restored:
-            said.append(f"{_count(self.restored, 'message')} come from the backup")
+            parts.append(f"{_count(self.restored, 'message')} come from the backup")
         if self.damaged:
-            said.append(f"{_count(self.damaged, 'message')} could not, and stay as damaged ones")
+            parts.append(f"{_count(self.damaged, 'message')} could not, and stay as damaged ones")
         if self.turns:
-            said.append(f"{_count(self.turns, 'unfinished turn')} could not be kept: nothing that waited there runs")
+            parts.append(f"{_count(self.turns, 'unfinished turn')} could not be kept: nothing that waited there runs")
         if not (self.whole or self.damaged or self.turns):
-            said.append("some rows could not")
-        return "; ".join(said) + "."
+            parts.append("some rows could not")
+        return "; ".join(parts) + "."
 
 
-def carry_over(
+def copy_readable(
     source: sqlite3.Connection, target: sqlite3.Connection, *, backup: Path, tables: Sequence[str] = ()
 ) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
@@ -77,13 +77,13 @@ def carry_over(
     `connection.prepared`. Raises sqlite3.Error for `target` alone.
     """
     with transaction(target, unchecked=True):
-        read = {name: _carry_table(source, target, name) for name in tables or _tables(target)}
+        read = {name: _copy_table(source, target, name) for name in tables or _tables(target)}
         turns = _end_lost_turns(target)
-        lost = [name for name in _RESTORED if not read.get(name, True)]
-        restored = _take_from_backup(backup, target, lost) if lost and backup.exists() else 0
-        _mend_chains(target)
+        lost = [name for name in _FROM_BACKUP if not read.get(name, True)]
+        restored = _copy_from_backup(backup, target, lost) if lost and backup.exists() else 0
+        _fill_gaps(target)
         if not read["sessions"]:
-            _name_lost_sessions(target)
+            _restore_sessions(target)
         salvage = Salvage(
             sessions=_number(target, "SELECT count(*) FROM sessions WHERE head IS NOT NULL"),
             messages=_number(target, "SELECT count(*) FROM messages WHERE body <> ''"),
@@ -100,7 +100,7 @@ def _tables(target: sqlite3.Connection) -> list[str]:
     return [str(name) for (name,) in found.fetchall()]
 
 
-def _carry_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE") -> bool:
+def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE") -> bool:
     """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty.
 
     Rows that the target has already stay as they are there.
@@ -170,14 +170,14 @@ class _Reader:
             at = found[-1][self._at]
 
 
-def _take_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence[str]) -> int:
+def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence[str]) -> int:
     """Add the rows of these tables that only the backup has, and return how many messages that were."""
     sessions, messages = _column(target, "SELECT id FROM sessions"), _number(target, "SELECT count(*) FROM messages")
     try:
         with closing(prepared(sqlite3.connect(uri(backup, mode="ro"), uri=True, isolation_level=None))) as older:
             must_be_ours(older, backup)
             for name in tables:
-                _carry_table(older, target, name, where=_RESTORED[name])
+                _copy_table(older, target, name, where=_FROM_BACKUP[name])
     except (sqlite3.Error, StoreError) as error:
         log.warning("the backup cannot be used: %s", error)
     for session_id in _column(target, "SELECT id FROM sessions") - sessions:
@@ -207,7 +207,7 @@ def _end_lost_turns(target: sqlite3.Connection) -> int:
 _BEFORE = "SELECT id, seq FROM messages WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT 1"
 
 
-def _mend_chains(target: sqlite3.Connection) -> None:
+def _fill_gaps(target: sqlite3.Connection) -> None:
     """Put an empty message where one is missing, so that the messages before it stay in their session."""
     broken = target.execute(
         "SELECT m.parent_id, m.session_id, min(m.seq) FROM messages m LEFT JOIN messages p ON p.id = m.parent_id "
@@ -231,7 +231,7 @@ def _mend_chains(target: sqlite3.Connection) -> None:
         )
 
 
-def _name_lost_sessions(target: sqlite3.Connection) -> None:
+def _restore_sessions(target: sqlite3.Connection) -> None:
     """Create a session for messages whose own is lost, up to the last message."""
     lost = "SELECT DISTINCT session_id FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
     for (session_id,) in target.execute(lost).fetchall():

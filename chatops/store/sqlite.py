@@ -34,7 +34,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        place: Path | Connection,
+        file: Path | Connection,
         *,
         clock: Callable[[], float] = time.time,
         process: Callable[[], Holder] = this_process,
@@ -42,11 +42,11 @@ class SqliteStore:
         new_id: Callable[[float], SessionId] = new_session_id,
         vfs: str = "",
     ) -> None:
-        """Open or create the file `place`, or use a connection that is open already.
+        """Open or create `file`, or use a connection that is open already.
 
         `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
         """
-        self._rows = StoreFile(place, vfs=vfs) if isinstance(place, Path) else place
+        self._rows = StoreFile(file, vfs=vfs) if isinstance(file, Path) else file
         self._clock = clock
         self._process = process
         self._alive = alive

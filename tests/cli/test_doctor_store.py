@@ -42,7 +42,7 @@ def graded(lines: list[dict[str, Any]], grade: str) -> str:
 
 
 def test_without_a_store_there_is_nothing_to_say_and_none_is_made(path: Path) -> None:
-    assert [(line["grade"], "none yet" in line["text"]) for line in store_lines(path)] == [("ok", True)]
+    assert [(line["grade"], "does not exist yet" in line["text"]) for line in store_lines(path)] == [("ok", True)]
     assert not path.exists()
 
 
@@ -62,14 +62,14 @@ def test_where_nothing_can_be_written_doctor_says_so_though_every_right_is_there
 
 def test_a_folder_in_the_place_of_the_store_is_called_one(path: Path) -> None:
     path.mkdir(parents=True)
-    assert "is in the way" in graded(store_lines(path), "fail")
+    assert "is a folder" in graded(store_lines(path), "fail")
 
 
 def test_what_is_no_database_is_not_answered_with_the_advice_to_ask_doctor(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("not a database, but a text", encoding="utf-8")
     said = graded(store_lines(path), "fail")
-    assert "moves it aside" in said and "doctor" not in said
+    assert "renames it" in said and "doctor" not in said
 
 
 @pytest.mark.more
@@ -95,9 +95,9 @@ def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLi
     assert [{key: line[key] for key in ("grade", "text", "advice")} for line in lines] == store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
     said = graded(lines, "ok")
-    assert f"version {SCHEMA_VERSION}, 2 conversations, 241 messages" in said
+    assert f"version {SCHEMA_VERSION}, 2 sessions, 241 messages" in said
     assert "kB" in said
-    assert "1 call waits for a decision, 1 turn is not finished chatops approvals list" in said
+    assert "1 call pending, 1 unfinished turn chatops approvals list" in said
     assert "free on its disk" in said
     assert contents(path.parent) == before
 
@@ -141,7 +141,7 @@ def test_an_older_store_is_told_and_not_made_a_newer_one(path: Path) -> None:
     lines = store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
     assert f"version 1 of {SCHEMA_VERSION}, brought up to date when chatops opens it" in graded(lines, "ok")
-    assert "2 calls wait for a decision" in graded(lines, "ok")
+    assert "2 calls pending" in graded(lines, "ok")
     assert path.read_bytes() == before
 
 
@@ -172,7 +172,7 @@ def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> N
         store.release(session_id, this_process())
         store.hold(session_id, DEAD)
         said = graded(store_lines(path), "warn")
-        assert ", 1 conversation, 1 message " in f"{graded(store_lines(path), 'ok')} "
+        assert ", 1 session, 1 message " in f"{graded(store_lines(path), 'ok')} "
     assert f"1 call was started and has no result: shell_exec in {session_id}. To see what is known" in said
 
 
@@ -183,5 +183,5 @@ def test_single_damaged_rows_are_named(path: Path) -> None:
         raw.execute("UPDATE turns SET state = '[]'")
     said = graded(store_lines(path), "warn")
     assert f"1 message is damaged and shown as such: {kit.user(one, n=3).id}." in said
-    assert f"1 unfinished turn is damaged and cannot be gone on with: {other}." in said
+    assert f"1 unfinished turn is damaged and cannot be resumed: {other}." in said
     assert "chatops sessions fork SESSION" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.store.identity import place_of
+from chatops.store.identity import file_identity
 from tests.e2e.desk import EFFECT, Desk
 from tests.faults.doors import Pipe, patient_registry
 from tests.support.command_line import Ran
@@ -80,11 +80,11 @@ def test_what_a_rule_permits_asks_in_the_copy(desk: Desk, pipe: Pipe, tmp_path: 
 def test_a_file_that_is_made_again_under_the_same_number_is_another_one(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.touch()
-    first = place_of(path)
+    first = file_identity(path)
     if first is None or not first.generation:
         pytest.skip("this file system does not tell the generation of an inode")
     path.unlink()
     path.touch()
-    again = place_of(path)
+    again = file_identity(path)
     assert again is not None
     assert not first.may_be(again)

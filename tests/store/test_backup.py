@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
     else:
         flip(path, 1)
     with closing(SqliteStore(path)) as store:
-        assert f"2 conversations with {2 * MESSAGES + 1} messages" in store.notices[0]
+        assert f"2 sessions with {2 * MESSAGES + 1} messages" in store.notices[0]
         assert all(len(store.history(session_id)) >= MESSAGES for session_id in (one, other))
         # Nothing that waited can be told from what was done since.
         assert store.queue() == []

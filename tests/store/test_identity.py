@@ -13,7 +13,7 @@ from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, Stop, TryAgain
 from chatops.store import identity
-from chatops.store.identity import Place, copied_key
+from chatops.store.identity import FileIdentity, copied_key
 from chatops.store.sqlite import SqliteStore
 from tests.store import runkit as run
 from tests.store import storekit as kit
@@ -126,7 +126,7 @@ def test_what_damage_has_made_of_the_place_is_no_place(path: Path) -> None:
 
 
 def test_an_unknown_generation_counts_as_equal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Place(inode=1, generation=5)
+    here = FileIdentity(inode=1, generation=5)
     assert here.may_be(replace(here, generation=0))
     assert not any(here.may_be(other) for other in (replace(here, inode=2), replace(here, generation=6)))
     answered(path, Approved())

@@ -52,7 +52,7 @@ def test_a_store_with_a_flipped_page(desk: Desk, provider: Provider, pipe: Pipe,
     assert all(f"text {n} " in looked.out for n in (0, 59))
     with desk.open("-r", session) as terminal:
         chat = ready(desk, provider, terminal)
-        chat.wait_for(r"was damaged; it was moved to .*, and a new one was made\. 1 conversation with")
+        chat.wait_for(r"was damaged; it was moved to .*, and a new one was made\. 1 session with")
         goes_well(chat, path)
     exported = pipe.run("sessions", "export", session)
     assert (exported.code, exported.err) == (0, "")
