@@ -106,7 +106,7 @@ class StoreFile(Connection):
 
     def _failed(self, error: sqlite3.Error) -> None:
         """Repair a file that turned out to be damaged, then raise NotSavedError: the request may be repeated."""
-        if not is_damage(error):
+        if self.unsaved or not is_damage(error):
             return
         log.warning("damage was met in %s: %s", self.path, error)
         try:
