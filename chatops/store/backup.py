@@ -60,7 +60,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
     refuse_newer(path)
     with (
         translated(path),
-        closing(sqlite3.connect(uri(path, mode="ro"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as source,
+        closing(sqlite3.connect(uri(path, mode="rw"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as source,
         new_file(backup_of(path)) as (target, put_in_place),
     ):
         try:

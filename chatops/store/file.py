@@ -13,8 +13,8 @@ from pathlib import Path
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 from chatops.store.connection import Connection, Row, prepared
 from chatops.store.errors import is_damage, refused_by_the_system, translated
-from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, disown, inode_of
-from chatops.store.opening import Opened, locked, open_file, sound
+from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, disown, inode_of, stands_for
+from chatops.store.opening import Opened, locked, open_file, sound, uri
 from chatops.store.quarantine import (
     flush,
     free_name,
@@ -127,13 +127,10 @@ class StoreFile(Connection):
                 undo_quarantine(self.path)
                 if self._is_in_place():
                     return
-                kept = self._copied_out()
                 if self._is_ours(self.path):
-                    notices.append(self._write_again(kept, f"{self.path}-wal or -shm was deleted"))
-                elif self._has_another():
-                    notices.append(self._continue_in_memory(kept))
+                    notices.append(self._write_again(self._copied_out(), f"{self.path}-wal or -shm was deleted"))
                 else:
-                    notices.append(self._write_again(kept, "The session store was deleted"))
+                    notices.append(self._recover_name())
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
         if not self.unsaved:
@@ -156,12 +153,20 @@ class StoreFile(Connection):
     def _is_ours(self, path: Path) -> bool:
         return inode_of(path) == self._file
 
-    def _has_another(self) -> bool:
-        """Return True if the path has a file that must not be moved away: a sound store, or one to be refused."""
+    def _recover_name(self) -> str:
+        kept = self._copied_out()
         try:
-            return self.path.exists() and sound(self.path, vfs=self._vfs)
+            if not self.path.exists() or not sound(self.path, vfs=self._vfs):
+                return self._write_again(kept, "The session store was deleted")
+            with closing(sqlite3.connect(uri(self.path, mode="ro", vfs=self._vfs), uri=True)) as other:
+                if self._identity is not None and stands_for(other, self._identity):
+                    kept.unlink()
+                    self._kept = None
+                    return "Another chatops has repaired the session store or written it again. It is used from now on."
         except UnreadableError:
-            return True
+            # A store of a newer version, or of another program. It stays where it is.
+            pass
+        return self._continue_in_memory(kept)
 
     def _copied_out(self) -> Path:
         """Write all rows to a new file beside the path, and return its name."""

@@ -28,6 +28,9 @@ from chatops.store.connection import Value, transaction
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""
 
+REPLACES = "replaces:"
+"""Prefix of the settings that name the files which a store stands for, see `stands_for`."""
+
 IDENTITY_KEY = "place"
 """Setting that holds the identity of the file."""
 _FS_IOC_GETVERSION = 0x80087601
@@ -108,12 +111,25 @@ def adopt_identity(raw: sqlite3.Connection, file: Path, *, of: FileIdentity | No
     """Make a new file, open as `raw` and filled from the one identified by `of`, stand for that one.
 
     It then does not count as a copy, unless the old one did already, or its stored identity was lost through damage.
+    Processes that still have the old one open find out with `stands_for`.
     """
+    if of is not None:
+        key = f"{REPLACES}{of.inode}:{of.generation}"
+        raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, '')", (key,))
     stored, here = _stored(raw), file_identity(file)
     if stored is None:
         _store(raw, _NO_FILE)
     elif here is not None and of is not None and _matches(stored, of):
         _store(raw, here)
+
+
+def stands_for(raw: sqlite3.Connection, file: FileIdentity) -> bool:
+    """Return True if the store `raw` was made from `file` by `adopt_identity`, also by way of further files."""
+    for (key,) in raw.execute("SELECT key FROM settings WHERE substr(key, 1, ?) = ?", (len(REPLACES), REPLACES)):
+        inode, _, generation = str(key).removeprefix(REPLACES).partition(":")
+        if FileIdentity(inode=int(inode), generation=int(generation)).may_be(file):
+            return True
+    return False
 
 
 def disown(raw: sqlite3.Connection) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import Approved
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.inputs import DecideCall
@@ -100,7 +101,8 @@ def test_a_damaged_store_does_not_replace_the_backup_of_a_sound_one(path: Path) 
     assert make_backup(path, idle=idle)
     before = backup_of(path).read_bytes()
     flip(path, pages_of(path, "messages")[5])
-    assert not make_backup(path, idle=idle)
+    with pytest.raises(UnreadableError):
+        make_backup(path, idle=idle)
     assert backup_of(path).read_bytes() == before
 
 

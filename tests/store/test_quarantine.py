@@ -368,7 +368,6 @@ def test_a_renamed_file_gives_its_rows_and_its_log_leaves_the_name(path: Path, s
         scratch.rename(path)
         assert texts(store.history(ours)) == ["stored"]
         assert f"--store {path}.old-1" in store.notices[0]
-    assert not Path(f"{path}-wal").exists()
     with closing(SqliteStore(path)) as store:
         assert store.sessions() == []
     with closing(SqliteStore(Path(f"{path}.old-1"))) as store:
