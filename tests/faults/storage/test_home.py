@@ -66,7 +66,7 @@ def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
         ran = run("-p", "tell me", "-c")
         # What is stored is gone on with, and that nothing is added to it is said beforehand.
         assert (ran.code, ran.out) == (0, "You said: tell me\n")
-        assert re.search(r"Disk full: this is not saved to .*What is said now is gone when chatops ends", flat(ran.err))
+        assert re.search(r"Disk full: this is not saved to .*New messages are lost when chatops ends", flat(ran.err))
         filler.unlink()
         again = run("-p", "and now?", "-c")
         assert (again.code, again.out) == (0, "You said: and now?\n")
@@ -167,7 +167,7 @@ def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_
         with places.open_chat(desk, "-c", before=disk.before) as terminal:
             terminal.send("typed early")
             chat = ready(desk, provider, terminal)
-            chat.wait_for("from before.*Not saving: disk full[^.]*. What is said here.*typed early.*coder")
+            chat.wait_for("from before.*Not saving: disk full[^.]*. Messages here.*typed early.*coder")
             terminal.press("enter")
             chat.wait_for("You said: typed early")
             terminal.press("ctrl+q")
