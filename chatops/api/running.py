@@ -29,8 +29,7 @@ from chatops.engine.workflow.state import (
 )
 from chatops.headless.run import NO_USER
 from chatops.policy.registry import RoleSpec
-from chatops.policy.workflow import StepSpec
-from chatops.policy.workflow_definition import Definition
+from chatops.policy.workflow import Definition, StepSpec
 from chatops.runtime.workflow import WorkflowRun
 from chatops.tools.threads import DaemonThreadExecutor
 from chatops.wiring.app import App

@@ -18,8 +18,7 @@ from chatops.headless.report import RunReport, as_json, run_report
 from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen, table, when
 from chatops.headless.workflow import drive, review_steps, reviewed
-from chatops.policy.workflow import CommandGate, PassesWhen, StepSpec, Validation, WorkflowSpec
-from chatops.policy.workflow_definition import Definition
+from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo

@@ -39,7 +39,7 @@ from chatops.policy.registry import (
     UserSpec,
 )
 from chatops.policy.verdicts import Rule
-from chatops.policy.workflow_definition import Definition
+from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
 PLANNED_TOOLS = ("knowledge_search", "memory_read", "memory_write", "wolfram_alpha")

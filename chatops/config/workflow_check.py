@@ -10,8 +10,8 @@ from typing import Any
 
 from chatops.config.document import MAX_DEPTH, Path, key_of
 from chatops.domain.errors import ConfigError
+from chatops.policy.workflow import Definition
 from chatops.policy.workflow_checks import Known, Severity, WorkflowProblem, check_workflow
-from chatops.policy.workflow_definition import Definition
 
 MOST_TOLD = 20
 

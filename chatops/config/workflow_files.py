@@ -22,7 +22,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import role_names
-from chatops.policy.workflow_definition import Definition
+from chatops.policy.workflow import Definition
 
 FOLDER = "workflows"
 ENDINGS = (".json", ".yaml", ".yml")

@@ -33,7 +33,9 @@ from chatops.policy.workflow import (
     DEFAULT_TEMPERATURE,
     ITERATIONS,
     CommandGate,
+    Definition,
     Gate,
+    Keys,
     OnFail,
     PassesWhen,
     PatternGate,
@@ -43,7 +45,6 @@ from chatops.policy.workflow import (
     WorkflowSpec,
 )
 from chatops.policy.workflow_checks import MOST_ATTEMPTS, MOST_TEMPERATURE, step_name_fault, workflow_name_fault
-from chatops.policy.workflow_definition import Definition, Keys
 
 _CHECK = "Correct it there; chatops registry check shows whether it can be read."
 

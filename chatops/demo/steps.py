@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from chatops.demo.chat import OURS
 from chatops.demo.plan import Action, Answer
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.engine.acceptance import GUIDANCE
+from chatops.engine.feedback import GUIDANCE
 from chatops.models.server_json import as_list, as_object, as_text
 
 _STEP = re.compile(r"^You work on step \d+ of \d+, (?P<step>.+), of the workflow (?P<workflow>[\w-]+)\.$", re.MULTILINE)

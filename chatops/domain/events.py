@@ -12,9 +12,8 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
-from chatops.domain.interruption import Interruption
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.domain.tools import NO_FACTS, CallFacts, Outcome, Problem, ResultFacts, ToolCall
+from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 
 

@@ -1,17 +1,26 @@
-"""Acceptance of a step's answer, and the feedback to the model if it is refused.
+"""Answers in the turn of a workflow step: submitted, checked, then accepted or returned to the model with feedback.
 
 Checks in order: parsable, no tool calls in it, no reported failure, envelope and schema, validations, patterns. The
 first failed check gives the feedback. In the feedback no line starts with text of a tool or of the answer.
+
+A refused answer counts as a round. Several answers without any JSON in a row end the turn (see `MOST_WITHOUT_JSON`).
+When the rounds are used up one closing call without tools is left, and its answer is checked like any other.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.domain.events import AnswerRefused, Status, TurnStatus
+from chatops.domain.ids import RoundId
+from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.model import ModelReply
 from chatops.domain.tools import Problem
-from chatops.engine import findings, tracker
+from chatops.engine import findings, rounds, tracker
 from chatops.engine.contract import AnswerFacts, StepContract
+from chatops.engine.draft import Draft
+from chatops.engine.effects import CheckAnswer
+from chatops.engine.state import AwaitingModel, CheckingAnswer, Purpose
 from chatops.engine.tracker import Stand, Standing
 from chatops.policy.grant import Grant
 
@@ -30,12 +39,6 @@ CUT = (
 )
 WAS_EMPTY = "Its answer was empty."
 WAS_CUT = "Its answer was cut off at the output limit."
-CLOSING = (
-    "[chatops] All rounds of this step are used up: this is your last response, and no tool can be called any more. "
-    "Give your final answer now, as JSON in the required format. If the step is not complete, answer "
-    '{"success": false, "result": null, "reasoning": "what is missing"}.'
-)
-GUIDANCE = "IMPORTANT: This tool call failed. Read the error, understand the issue, fix your parameters, and retry."
 _ONLY_JSON = (
     "Please respond with ONLY valid JSON matching the required schema. No markdown, no explanatory text. The form is "
     '{"success": true, "result": …, "reasoning": "…"}.'
@@ -232,3 +235,69 @@ def _problem(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
     return findings.one_line(f"{where}{problem.message}{given}", most=_MOST_OF_A_LINE)
+
+
+_MOST_OF_A_DETAIL = 2_000
+
+
+def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
+    """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
+    if not reply.text.strip():
+        rounds.close_round(draft, phase.round_id, model, Status.ERROR)
+        empty = Refused(told=EMPTY, why=WAS_EMPTY, wants_json=True)
+        _give_back(draft, phase.round_id, phase.purpose, empty)
+        return
+    rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
+    if reply.finish_reason == "length":
+        cut = Refused(told=CUT, why=WAS_CUT)
+        _give_back(draft, phase.round_id, phase.purpose, cut)
+        return
+    draft.set_phase(CheckingAnswer(round_id=phase.round_id, purpose=phase.purpose, text=reply.text))
+    ask(draft)
+
+
+def ask(draft: Draft) -> None:
+    """Emit the effect that checks the answer. Also used to repeat the check after a restart."""
+    phase, contract = draft.state.phase, draft.state.contract
+    if isinstance(phase, CheckingAnswer) and contract is not None:
+        draft.effects.append(
+            CheckAnswer(
+                round_id=phase.round_id, text=phase.text, schema=contract.output_schema, patterns=contract.patterns
+            )
+        )
+
+
+def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
+    """Accept the answer, fail the turn, or return the answer to the model, as the contract says."""
+    state = draft.state
+    if state.contract is None:
+        return
+    match word_on(state.contract, facts, state.messages, state.grant):
+        case Accepted(answer=answer):
+            rounds.finish(draft, TurnStatus.ANSWERED, answer)
+        case GivenUp(reason=reason):
+            rounds.finish(draft, TurnStatus.FAILED, "", detail=reason)
+        case Refused() as refused:
+            _give_back(draft, phase.round_id, phase.purpose, refused)
+
+
+def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
+    draft.events.append(
+        AnswerRefused(
+            id=number, parent_id=draft.state.turn_id, reason=refused.told, why=refused.why, unproven=refused.unproven
+        )
+    )
+    why = findings.one_line(refused.why, most=_MOST_OF_A_DETAIL)
+    if refused.hopeless:
+        rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
+    elif purpose is Purpose.CLOSE:
+        rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{rounds.limit_text(draft)} {why}")
+    else:
+        message_id = draft.next_message_id()
+        draft.say(UserMessage(id=message_id, text=refused.told, by=Speaker.MACHINE, wants_json=refused.wants_json))
+        rounds.count_round(draft, only_invalid=False)
+        if (times := without_json(draft.state.messages)) >= MOST_WITHOUT_JSON:
+            detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"
+            rounds.finish(draft, TurnStatus.FAILED, "", detail=detail)
+            return
+        rounds.ask_next(draft)

@@ -1,7 +1,9 @@
-"""Operations on one call of the round: ask, settle, deny, judge, digest.
+"""Operations on the calls of a round: judge, ask, settle, deny, start.
 
 A call is checked in this order: known, permitted, parsable, not repeated, valid (`inspection`), judged, decided
-(`answers`), inspected again, started in its turn (`schedule`).
+(`decisions`), inspected again, started in its turn (`schedule`).
+
+Reads run side by side. No call overtakes one that can change what it reads.
 """
 
 from dataclasses import replace
@@ -12,12 +14,14 @@ from chatops.domain.events import (
     AskReason,
     Status,
     ToolFinished,
+    ToolStarted,
 )
 from chatops.domain.ids import RoundId
-from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import (
     CallFacts,
+    Exposure,
+    Interruption,
     Outcome,
     ResultFacts,
     ResultSource,
@@ -26,18 +30,21 @@ from chatops.domain.tools import (
     ToolSpec,
     written_path,
 )
-from chatops.engine import doubt, feedback
+from chatops.engine import feedback
 from chatops.engine.draft import Draft
+from chatops.engine.effects import InspectCall, RunTool
 from chatops.engine.state import (
     AwaitingDecision,
     BeforeEdit,
     CallState,
     CallStatus,
+    Deferred,
     InRound,
     Inspecting,
     Permitted,
     Rechecking,
     Settled,
+    Started,
     Stopping,
 )
 from chatops.engine.view import pending_calls, workspace_was_read
@@ -153,7 +160,7 @@ def settle_with(
     one = phase.calls[index]
     # This run did not start, but the earlier one may have taken effect.
     if result.outcome in _NOT_RUN and (earlier := _in_doubt(one.status)) is not None:
-        result = doubt.not_again(earlier, result.content)
+        result = feedback.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
     spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
     result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments)
@@ -249,3 +256,95 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         # Left out when empty, so that digests stored by versions without these fields stay valid.
         *(value for value in (facts.by_hand, facts.definition) if value),
     )
+
+
+def schedule(draft: Draft) -> None:
+    """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
+    if not isinstance(draft.state.phase, InRound):
+        return
+    for index, one in enumerate(draft.calls()):
+        match one.status:
+            case Permitted() as status if may_start(draft, index):
+                _take_turn(draft, index, one, status)
+            case Permitted(fresh=True) as status:
+                draft.put_call(index, replace(one, status=replace(status, fresh=False)))
+            case Deferred() if settled_before(draft, index):
+                draft.put_call(index, replace(one, status=Inspecting()))
+                draft.effects.append(InspectCall(call=one.call))
+            case _:
+                pass
+
+
+def may_start(draft: Draft, index: int) -> bool:
+    """Return True if the call may start now.
+
+    All earlier calls must be settled, or the call and all unsettled calls before it must be read-only.
+    """
+    calls = draft.calls()
+    unsettled = [one for one in calls[:index] if not isinstance(one.status, Settled)]
+    if not unsettled:
+        return True
+    return _read_only(draft, calls[index]) and all(_read_only(draft, one) for one in unsettled)
+
+
+def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
+    """Start a call as inspected. The commit of this step stores the intent before the tool runs."""
+    phase = in_round(draft)
+    one = phase.calls[index]
+    attempt = status.attempt + 1
+    bound = call_digest(draft, one.call, facts)
+    started = Started(
+        facts=facts,
+        digest=bound,
+        verdict=status.verdict,
+        decided_by=status.decided_by,
+        attempt=attempt,
+        interruption=status.interruption,
+    )
+    draft.put_call(index, replace(one, status=started))
+    exposure = _exposure(draft, one, facts, status.verdict)
+    draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound, exposure=exposure))
+    draft.events.append(
+        ToolStarted(
+            id=one.call.id,
+            parent_id=phase.round_id,
+            tool=one.call.name,
+            arguments=facts.arguments,
+            attempt=attempt,
+            decided_by=status.decided_by,
+            sandbox=facts.sandbox,
+        )
+    )
+
+
+def _exposure(draft: Draft, one: CallState, facts: CallFacts, verdict: Verdict) -> Exposure:
+    """Return how much of the workspace a command gets: all of it only if the user was asked about this call."""
+    if verdict is Verdict.ASK:
+        return Exposure.WHOLE
+    return Exposure.READ_ONLY if judge(draft, one.call, facts).workspace_read else Exposure.MASKED
+
+
+def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> None:
+    if status.fresh:
+        start(draft, index, status.facts, status)
+        return
+    rechecking = Rechecking(
+        facts=status.facts,
+        digest=status.digest,
+        verdict=status.verdict,
+        decided_by=status.decided_by,
+        attempt=status.attempt,
+        interruption=status.interruption,
+    )
+    draft.put_call(index, replace(one, status=rechecking))
+    draft.effects.append(InspectCall(call=one.call))
+
+
+def settled_before(draft: Draft, index: int) -> bool:
+    """Return True if every earlier call of the round has its result."""
+    return all(isinstance(one.status, Settled) for one in draft.calls()[:index])
+
+
+def _read_only(draft: Draft, one: CallState) -> bool:
+    spec: ToolSpec | None = in_round(draft).proposed_under.tool(one.call.name)
+    return spec is not None and spec.read_only

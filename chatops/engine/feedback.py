@@ -1,11 +1,26 @@
-"""Texts for the model about calls that did not run as written: short, precise, with what to do next."""
+"""Texts for the model about calls that did not run as written: short, precise, with what to do next.
+
+The texts about a call whose outcome is unknown (it was interrupted and may have taken effect) never claim that it had
+no effect. They stay true whatever follows: a decision of the user, a second run, a refusal.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
-from chatops.domain.messages import ToolMessage
-from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec
+from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.tools import (
+    CallFacts,
+    Interruption,
+    Outcome,
+    Problem,
+    ResultFacts,
+    ResultSource,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
@@ -28,6 +43,12 @@ CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
     "any tool, and say what is still open."
 )
+STEP_CLOSING = (
+    "[chatops] All rounds of this step are used up: this is your last response, and no tool can be called any more. "
+    "Give your final answer now, as JSON in the required format. If the step is not complete, answer "
+    '{"success": false, "result": null, "reasoning": "what is missing"}.'
+)
+GUIDANCE = "IMPORTANT: This tool call failed. Read the error, understand the issue, fix your parameters, and retry."
 
 
 RESPOND = (
@@ -172,3 +193,46 @@ def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
         f"{subject} {of} {verb} not fit into the context of {model} any more and {go} left out or shortened in what it "
         "sees; the conversation keeps all of it."
     )
+
+
+THE_SAME = "the same call was made before, and nobody knows whether it took effect"
+"""Reason for asking about a call that would need no approval otherwise."""
+_AGAIN = (
+    "(An earlier run of this call was interrupted and may have taken effect; a person had it run again. "
+    "What follows is from the second run.)\n"
+)
+
+
+def told_unknown(interruption: Interruption | None, more: str = "") -> ToolResult:
+    """Return a result with outcome unknown; `more` is added to its text, such as a reason that the user gave."""
+    text = f"{UNKNOWN_OUTCOME} {more}".strip()
+    return ToolResult(outcome=Outcome.UNKNOWN, content=_with_output(text, interruption))
+
+
+def told_done(interruption: Interruption | None, outcome: Outcome, note: str) -> ToolResult:
+    """Return a result that says that the user confirmed the effect."""
+    text = f"{MARKED_DONE} {note}".strip()
+    facts = ResultFacts(source=ResultSource.USER)
+    return ToolResult(outcome=outcome, content=_with_output(text, interruption), facts=facts)
+
+
+def not_again(interruption: Interruption, why: str) -> ToolResult:
+    """Return a result for a call that the user wanted run again and that cannot be."""
+    return told_unknown(interruption, f"A person wanted it run again, which was not possible: {why}")
+
+
+def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:
+    """Return `result`, marked as the result of a second run if `interruption` is not None."""
+    return result if interruption is None else replace(result, content=_AGAIN + result.content)
+
+
+def is_open(messages: Iterable[Message], tool: str, arguments: str) -> bool:
+    """Return True if the outcome of the last such call (same tool and arguments) is unknown."""
+    made = [m for m in messages if isinstance(m, ToolMessage) and (m.tool, m.arguments) == (tool, arguments)]
+    return bool(made) and made[-1].outcome is Outcome.UNKNOWN
+
+
+def _with_output(text: str, interruption: Interruption | None) -> str:
+    if interruption is None or not interruption.output.strip():
+        return text
+    return f"{text}\nIts output up to the interruption:\n{interruption.output}"

@@ -9,10 +9,9 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal, RememberedGrant
 from chatops.domain.ids import CallId, RoundId
-from chatops.domain.interruption import Interruption
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
-from chatops.domain.tools import CallFacts, ToolResult
+from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Answer, Layer

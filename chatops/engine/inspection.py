@@ -1,5 +1,6 @@
 """Checks before a call may run: when it is proposed, when it has been inspected, and right before it starts."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from chatops.domain.canonical import digest
@@ -12,8 +13,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
-from chatops.engine import calls, doubt, feedback, schedule, sequence, tracker
-from chatops.engine.difference import difference
+from chatops.engine import calls, feedback, sequence, tracker
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall
 from chatops.engine.rounds import MAX_SAME
@@ -92,7 +92,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
     if early := sequence.out_of_turn(draft, index):
         return _mistaken(draft, index, early, facts=facts)
     if facts.problems:
-        if facts.may_heal and not schedule.settled_before(draft, index):
+        if facts.may_heal and not calls.settled_before(draft, index):
             draft.put_call(index, replace(one, status=Deferred()))
             return
         spec = calls.in_round(draft).proposed_under.tool(one.call.name)
@@ -112,7 +112,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
             calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
         case Verdict.ALLOW if _same_is_in_doubt(draft, one.call, facts):
-            calls.ask(draft, index, facts, AskReason.POLICY, why=doubt.THE_SAME)
+            calls.ask(draft, index, facts, AskReason.POLICY, why=feedback.THE_SAME)
         case Verdict.ALLOW:
             status = Permitted(
                 facts=facts,
@@ -130,7 +130,7 @@ def _same_is_in_doubt(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
     repeatable = spec is not None and (spec.read_only or spec.idempotent)
     if repeatable or sequence.is_evidence(draft.state, call.name):
         return False
-    return doubt.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
+    return feedback.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
 def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
@@ -179,9 +179,9 @@ def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -
     unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
     by_person = status.verdict is Verdict.ASK
     if unchanged and (by_person or judgement.verdict is Verdict.ALLOW):
-        schedule.start(draft, index, comparable, status)
+        calls.start(draft, index, comparable, status)
     elif not by_person and judgement.verdict is Verdict.ALLOW:
-        schedule.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
+        calls.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:
@@ -240,3 +240,46 @@ def _trouble(facts: CallFacts) -> str:
 
 def _one(problem: Problem) -> str:
     return f"{problem.path}: {problem.message}" if problem.path else problem.message
+
+
+_SHOWN = 3
+"""Number of changes that are named. Further ones are only counted."""
+
+
+def difference(before: CallFacts, after: CallFacts) -> str:
+    """Return what differs between two inspections of a call, as clauses."""
+    found = list(_differences(before, after)) or ["the tool, its arguments or the role it runs under"]
+    more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(found[:_SHOWN]) + more
+
+
+def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
+    was, now = _contents(before), _contents(after)
+    for path in dict.fromkeys((*was, *now)):
+        if was.get(path) != now.get(path):
+            yield f"the content of {path}"
+    for name, old, new in (
+        ("the command", before.command, after.command),
+        ("the program that runs it", before.interpreter, after.interpreter),
+        ("the words of the command", before.argv, after.argv),
+        ("the folder it runs in", before.cwd, after.cwd),
+        ("the files it touches", before.paths, after.paths),
+        ("the hosts it contacts", before.hosts, after.hosts),
+        ("the change it makes", (before.diff, _becomes(before)), (after.diff, _becomes(after))),
+    ):
+        if old != new and not (name.startswith("the change") and was != now):
+            yield name
+    if before.sandbox != after.sandbox:
+        yield f"the sandbox, now: {after.sandbox or 'none'}"
+    if before.network != after.network:
+        yield f"the network, now: {'yes' if after.network else 'no'}"
+
+
+def _contents(facts: CallFacts) -> dict[str, str]:
+    """Return the digests of the files before the call, by path."""
+    pairs = (entry.rpartition(" ") for entry in facts.hashes)
+    return {path: digest for path, _, digest in pairs if not path.endswith(" becomes")}
+
+
+def _becomes(facts: CallFacts) -> tuple[str, ...]:
+    return tuple(entry for entry in facts.hashes if entry.rpartition(" ")[0].endswith(" becomes"))

@@ -42,9 +42,8 @@ from dataclasses import replace
 
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
-from chatops.domain.interruption import Interruption
-from chatops.domain.tools import Outcome, ToolResult
-from chatops.engine import calls, doubt, feedback, rounds, sequence, submission
+from chatops.domain.tools import Interruption, Outcome, ToolResult
+from chatops.engine import acceptance, calls, feedback, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall, ReconcileTool
 from chatops.engine.inputs import ReconcileInput
@@ -82,7 +81,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
             draft.set_phase(replace(phase, under=draft.state.grant))
             rounds.send(draft)
         case CheckingAnswer():
-            submission.ask(draft)
+            acceptance.ask(draft)
         case InRound() | Stopping() as phase:
             if copied and isinstance(phase, InRound):
                 draft.set_phase(replace(phase, copied=True))
@@ -135,7 +134,7 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileIn
         draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
         draft.put_call(index, replace(one, status=_again(status)))
     elif stopping:
-        _close(draft, index, status, doubt.told_unknown(status.known, found.found))
+        _close(draft, index, status, feedback.told_unknown(status.known, found.found))
     else:
         _ask(draft, index, status, why=found.found or LOST, known=status.known)
     rounds.go_on(draft)
@@ -208,7 +207,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
         draft.put_call(index, replace(one, status=reconciling))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
     elif stopping:
-        _close(draft, index, status, doubt.told_unknown(known))
+        _close(draft, index, status, feedback.told_unknown(known))
     else:
         _ask(draft, index, status, why=LOST, known=known)
 

@@ -18,7 +18,7 @@ from chatops.domain.model import (
     ModelTarget,
 )
 from chatops.domain.tools import RawCall, ToolCall, tool_name
-from chatops.engine import inspection, rounds, submission
+from chatops.engine import acceptance, inspection, rounds
 from chatops.engine.draft import Draft
 from chatops.engine.state import (
     AwaitingModel,
@@ -53,7 +53,7 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
     elif draft.state.contract is not None:
         if reply.text.strip():
             draft.say(_message(draft, phase, reply, target))
-        submission.submit(draft, phase, reply, target.name)
+        acceptance.submit(draft, phase, reply, target.name)
     elif not reply.text.strip():
         _empty(draft, phase, target)
     elif gathering and phase.under.responder is not None and draft.state.counters.rounds:

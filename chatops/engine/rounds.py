@@ -11,14 +11,9 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from chatops.domain.model import (
-    ModelRequest,
-    ModelTarget,
-    Sampling,
-    ToolChoice,
-)
+from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
-from chatops.engine import acceptance, feedback, findings, pairing, schedule
+from chatops.engine import calls, feedback, findings, pairing
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -145,7 +140,7 @@ def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> No
 
 def go_on(draft: Draft) -> None:
     """Continue after any change to calls: start what may start, and close the round when all calls are settled."""
-    schedule.schedule(draft)
+    calls.schedule(draft)
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
@@ -221,7 +216,7 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     grant, state, contract = draft.state.grant, draft.state, draft.state.contract
     told = ""
     if phase.purpose is Purpose.CLOSE:
-        told = feedback.CLOSING if contract is None else acceptance.CLOSING
+        told = feedback.CLOSING if contract is None else feedback.STEP_CLOSING
         if _repeated_call(draft) is not None:
             told = f"[chatops] {limit_text(draft)}\n{told}"
     elif phase.gathered is not None:
@@ -303,7 +298,7 @@ def _write_results(draft: Draft) -> list[Outcome]:
 def _content(draft: Draft, status: Settled, *, was_edited: bool) -> str:
     content = status.result.content or feedback.EMPTY_RESULT
     if draft.state.contract is not None and status.result.outcome is Outcome.FAILED:
-        content = f"{content}\n\n{acceptance.GUIDANCE}"
+        content = f"{content}\n\n{feedback.GUIDANCE}"
     return feedback.edited(status.arguments, content) if was_edited else content
 
 

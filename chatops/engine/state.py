@@ -7,11 +7,10 @@ from typing import Literal
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
-from chatops.domain.interruption import Interruption
 from chatops.domain.messages import AssistantMessage, Message
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, ToolCall, ToolResult
+from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult
 from chatops.domain.usage import Usage
 from chatops.engine.contract import StepContract
 from chatops.policy.grant import Grant

@@ -14,12 +14,11 @@ from enum import StrEnum
 from itertools import product
 from math import prod
 
-from chatops.domain.canonical import JsonValue, canonical, parsed
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
-from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 

@@ -32,11 +32,18 @@ Rules:
 - An approval is bound to a digest of the call. A call that was not inspected in the same step is inspected again
   right before it starts, and asks again if anything differs.
 - Every call of a reply gets exactly one result before the next model request. Model APIs require it.
-- A tool that was started is never assumed to have had no effect (`recovery.py`, `doubt.py`).
+- A tool that was started is never assumed to have had no effect (`recovery.py`).
 
-`advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `answers` and `schedule` (calls),
-`rounds` (round and turn ends), `submission` (answers under a contract), `recovery` (restart). They all change a
+`advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
+`rounds` (round and turn ends), `acceptance` (answers under a contract), `recovery` (restart). They all change a
 `Draft`, which becomes the step.
+
+Tried and rejected:
+
+- A task per call that awaits its decision: it dies with its process. A decision may come days later and from another
+  process, so a waiting call is a row, and `advance` needs nothing else.
+- Errors as exceptions inside the machine: a failed request or an unreadable call is ordinary, so it is an input.
+- One status per turn instead of one per call: calls of a round wait, run and end independently.
 
 `TRANSITIONS` lists the phases and the inputs that leave them. The diagram in `ARCHITECTURE.md` is generated from it.
 """
@@ -44,25 +51,13 @@ Rules:
 from dataclasses import replace
 from typing import assert_never
 
+from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedGrant
-from chatops.domain.events import RoleSwitched, Status, TurnStarted, TurnStatus
-from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.interruption import Interruption
-from chatops.domain.messages import Message, Speaker, UserMessage
-from chatops.domain.tools import Outcome, ResultSource, ToolResult
-from chatops.engine import (
-    answers,
-    calls,
-    doubt,
-    feedback,
-    gates,
-    inspection,
-    recovery,
-    replies,
-    rounds,
-    submission,
-    tracker,
-)
+from chatops.domain.events import RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
+from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
+from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.tools import Interruption, Outcome, ResultSource, ToolCall, ToolResult
+from chatops.engine import acceptance, calls, decisions, feedback, inspection, recovery, replies, rounds, tracker
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import AbortModel, CancelTool, Step
@@ -85,10 +80,12 @@ from chatops.engine.inputs import (
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
+    CallState,
     CheckingAnswer,
     Counters,
     Finished,
     InRound,
+    Inspecting,
     Reconciling,
     Settled,
     Started,
@@ -97,7 +94,7 @@ from chatops.engine.state import (
 )
 from chatops.engine.view import may_be_retried, pending_calls
 from chatops.policy.grant import Grant
-from chatops.policy.workflow import CommandGate
+from chatops.policy.workflow import GATE_TOOL, CommandGate
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("[*]", "start", "awaiting_model"),
@@ -187,7 +184,7 @@ def start_gate(
         gate=gate,
     )
     draft = Draft(blank)
-    gates.begin(draft, gate)
+    begin(draft, gate)
     return draft.step()
 
 
@@ -199,7 +196,7 @@ def advance(state: TurnState, event: Input) -> Step:
             _model_answered(draft, event)
         case AnswerCheckInput(round_id=number, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
-                submission.checked(draft, state.phase, facts)
+                acceptance.checked(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
         case CancelTurn():
@@ -250,7 +247,7 @@ def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultIn
             rounds.go_on(draft)
         case DecideCall(digest=digest, decision=decision, by=by):
             if isinstance(one.status, AwaitingDecision) and one.status.digest == digest:
-                answers.decided(draft, index, decision, by)
+                decisions.decided(draft, index, decision, by)
                 rounds.go_on(draft)
 
 
@@ -258,7 +255,7 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     tool = draft.calls()[index].call.name
     result = tracker.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
     draft.close_attempt(draft.calls()[index], status.attempt, result)
-    result = doubt.ran_again(status.interruption, result)
+    result = feedback.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
     rounds.go_on(draft)
 
@@ -301,7 +298,7 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
 
 
 def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
-    result = doubt.told_unknown(known)
+    result = feedback.told_unknown(known)
     draft.close_attempt(draft.calls()[index], attempt, result)
     calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
 
@@ -338,3 +335,31 @@ def _show_denials(draft: Draft, before: TurnState) -> None:
     for was, now in zip(pending_calls(before), pending_calls(draft.state), strict=True):
         if was.denial != now.denial:
             calls.request_approval(draft, phase.round_id, now.call)
+
+
+def begin(draft: Draft, gate: CommandGate) -> None:
+    """Create the gate's call and start its inspection."""
+    state = draft.state
+    number = round_id(state.turn_id, 1)
+    arguments: dict[str, JsonValue] = {"command": gate.command}
+    if gate.timeout_s is not None:
+        arguments["timeout_s"] = gate.timeout_s
+    call = ToolCall(id=call_id(number, 1), name=GATE_TOOL, arguments=canonical(arguments))
+    text = f"[chatops] Gate {gate.name}: {gate.command}"
+    draft.say(UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE))
+    draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
+    draft.events += (
+        TurnStarted(id=state.turn_id, parent_id=state.session_id, text=text, role=state.grant.role, model=""),
+        RoundStarted(id=number, parent_id=state.turn_id, model=""),
+    )
+    draft.set_phase(
+        InRound(
+            round_id=number,
+            proposed_under=state.grant,
+            said="",
+            model="",
+            calls=(CallState(call=call, status=Inspecting()),),
+        )
+    )
+    inspection.triage(draft, 0)
+    rounds.go_on(draft)

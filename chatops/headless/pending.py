@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
-from chatops.domain.interruption import Interruption
 from chatops.domain.sanitize import reveal, sanitize, show_path
+from chatops.domain.tools import Interruption
 from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule

@@ -1,11 +1,16 @@
 """Matching of argument patterns against calls. A permitting pattern never matches more than it says.
 
+In path globs ``*`` and ``?`` stay within one folder, ``**`` crosses folders, and everything else is literal. A wildcard
+does not match a name that starts with a dot, except in a rule that restricts: ``src/**`` should not silently permit
+``src/.git/hooks``.
+
 There are two directions. `matches` answers an *ask*: missing facts never match, and a trailing ``*`` stands for
 harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
 """
 
 import json
 import re
+from functools import lru_cache
 from typing import assert_never
 
 from chatops.domain.decisions import (
@@ -18,7 +23,6 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.tools import CallFacts
 from chatops.policy.argv import bare_name
-from chatops.policy.globs import path_matches
 from chatops.policy.harmless import credential_word, harmless_tail
 
 STAR = "*"
@@ -117,3 +121,44 @@ def _argv_covered(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
         return words in (argv, program)
     prefix = words[:-1]
     return prefix in (argv[: len(prefix)], program[: len(prefix)])
+
+
+WILDCARDS = frozenset("*?")
+
+
+def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:
+    """Return True if the absolute, resolved `path` matches `glob` (absolute or relative to `base`)."""
+    if not glob or not path.startswith("/"):
+        return False
+    if not glob.startswith("/"):
+        if not base.startswith("/"):
+            return False
+        folder = base.rstrip("/") + "/"
+        if not path.startswith(folder):
+            return False
+        path = path[len(folder) :]
+    parts = glob.split("/")
+    if ".." in parts or "." in parts or ".." in path.split("/"):
+        return False
+    return _compiled(glob, hidden).fullmatch(path) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(glob: str, hidden: bool) -> re.Pattern[str]:
+    not_hidden = "" if hidden else r"(?!\.)"
+    pieces: list[str] = []
+    parts = glob.split("/")
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if part == "**":
+            pieces.append(f"(?:{not_hidden}[^/]+/)*" + (f"{not_hidden}[^/]+" if last else ""))
+            continue
+        guard = not_hidden if part[:1] in WILDCARDS else ""
+        body = "".join("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part)
+        pieces.append(guard + body + ("" if last else "/"))
+    return re.compile("".join(pieces), re.DOTALL)
+
+
+def literal(path: str) -> bool:
+    """Return True if `path` can be written as a glob that matches only itself."""
+    return path == path.strip() and not any(char in WILDCARDS for char in path)

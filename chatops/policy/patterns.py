@@ -24,9 +24,8 @@ from chatops.domain.decisions import (
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
 from chatops.policy.argv import bare_name, simple_words
-from chatops.policy.globs import literal
 from chatops.policy.harmless import known_reader
-from chatops.policy.matching import STAR, matches
+from chatops.policy.matching import STAR, literal, matches
 
 __all__ = [
     "Tools",

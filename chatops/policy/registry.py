@@ -6,7 +6,7 @@ from typing import Literal
 
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.policy.verdicts import Rule
-from chatops.policy.workflow_definition import Definition
+from chatops.policy.workflow import Definition
 
 
 class ModelType(StrEnum):
@@ -164,7 +164,7 @@ class Registry:
     """None: the file has no `users` key."""
     tools: tuple[tuple[str, ToolSetting], ...] = ()
     sandbox: SandboxSpec | None = None
-    """None: the file has no `sandbox` key. Use `policy.confinement.sandbox`, which combines both registries."""
+    """None: the file has no `sandbox` key. Use `policy.resolve.sandbox`, which combines both registries."""
     max_rounds: int | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False

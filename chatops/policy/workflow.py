@@ -1,12 +1,17 @@
-"""Workflow definitions as values: validated, and independent of files.
+"""Workflow definitions as values, the positions of their parts in a file, and the layers that they add to a grant.
 
 A step sees only its own tools, has to answer in its schema, and is accepted only when its validations have been called
-and passed. Nothing in a definition can widen a right: `tools` is one more layer on the step's role.
+and passed. Nothing in a definition can widen a right: a step's `tools`, and the steps that a tool is bound to, are
+layers like any other. So a call outside its step is refused when it is proposed, when it is decided and when it runs.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from chatops.domain.rights import Verdict
+from chatops.domain.tools import ToolSpec
+from chatops.policy.verdicts import Layer, Rule
 
 
 class OnFail(StrEnum):
@@ -149,3 +154,63 @@ def _without(step: StepSpec, tools: Collection[str]) -> StepSpec:
     if step.tools is None:
         return step
     return replace(step, tools=tuple(tool for tool in step.tools if tool not in tools))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlace:
+    """The workflow step that a grant is for."""
+
+    workflow: str
+    step: str
+
+    def __str__(self) -> str:
+        """Return the name used in layers and messages."""
+        return f"step {self.step} of workflow {self.workflow}"
+
+
+def belongs(spec: ToolSpec, *, at: StepPlace | None) -> bool:
+    """Return True if the binding of a tool allows its use at `at`; None stands for a chat."""
+    if not spec.steps:
+        return True
+    return at is not None and (at.step in spec.steps or f"{at.workflow}.{at.step}" in spec.steps)
+
+
+def binding_layers(specs: Iterable[ToolSpec], *, at: StepPlace | None) -> tuple[Layer, ...]:
+    """Return the layer that denies tools bound to other steps; empty if there is nothing to deny."""
+    rules = tuple(Rule(tool=spec.name, verdict=Verdict.DENY) for spec in specs if not belongs(spec, at=at))
+    return (Layer(name="the steps that the tool is bound to", rules=rules),) if rules else ()
+
+
+def step_layers(step: StepSpec, *, at: StepPlace) -> tuple[Layer, ...]:
+    """Return the layer of a step's `tools`; empty for a step without the list."""
+    if step.tools is None:
+        return ()
+    rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in dict.fromkeys(step.tools))
+    return (Layer(name=str(at), rules=rules, default=Verdict.DENY),)
+
+
+Keys = tuple[str | int, ...]
+"""Keys and indexes from the workflow's own object down to a value, as spelled in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A workflow with the positions of its values. A workflow made in Python has none."""
+
+    spec: WorkflowSpec
+    prefix: Keys = ()
+    """Keys of the workflow's object in its file: ``workflows`` and its name; empty for a file of its own."""
+    places: Mapping[Keys, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    """Line and column (from 1) by keys, which start at the top of the file."""
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+        return self.spec.name
+
+    def place(self, keys: Keys) -> tuple[int, int] | None:
+        """Return line and column of the value at `keys`, or of the closest one around it; None without a file."""
+        path = (*self.prefix, *keys)
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path)

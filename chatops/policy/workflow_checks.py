@@ -13,12 +13,21 @@ from enum import StrEnum
 
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import BUILT_IN, ToolSpec
-from chatops.policy.concerns import MOST_TOOLS
 from chatops.policy.grant import Grant
-from chatops.policy.isolation import StepPlace, belongs
+from chatops.policy.registry_checks import MOST_TOOLS
 from chatops.policy.resolve import MOST_ROUNDS
-from chatops.policy.workflow import GATE_TOOL, CommandGate, PassesWhen, PatternGate, StepSpec, Validation, WorkflowSpec
-from chatops.policy.workflow_definition import Keys
+from chatops.policy.workflow import (
+    GATE_TOOL,
+    CommandGate,
+    Keys,
+    PassesWhen,
+    PatternGate,
+    StepPlace,
+    StepSpec,
+    Validation,
+    WorkflowSpec,
+    belongs,
+)
 
 MOST_ATTEMPTS = 20
 MOST_TEMPERATURE = 2.0

@@ -8,7 +8,7 @@ import logging
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import CallId
-from chatops.domain.interruption import Interruption, Processes
+from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import attempts_in_doubt
 from chatops.engine.state import TurnState
 from chatops.runtime.worker import WorkerThread

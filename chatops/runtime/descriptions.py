@@ -9,9 +9,8 @@ from datetime import datetime
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.interruption import Interruption, Processes
 from chatops.domain.sanitize import reveal
-from chatops.domain.tools import CallFacts, ToolCall
+from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,

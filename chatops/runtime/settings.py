@@ -13,11 +13,10 @@ from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowState
 from chatops.policy.grant import Grant, tool_difference
-from chatops.policy.isolation import StepPlace
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import revoked
 from chatops.policy.verdicts import Layer
-from chatops.policy.workflow import StepSpec, WorkflowSpec
+from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

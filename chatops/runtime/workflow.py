@@ -21,9 +21,8 @@ from chatops.engine.effects import Step
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start, start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
-from chatops.engine.workflow.ending import turn_ended
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
-from chatops.engine.workflow.machine import advance_run, start_run
+from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.grant import Grant

@@ -119,7 +119,7 @@ def _denial(content: str) -> tuple[ResultSource, str]:
 
 def _ending(content: str) -> Ending | None:
     """Return the end of a program from the lines about it; None if there are none."""
-    text = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
+    text = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
     cause = _CAUSE.fullmatch(text.rpartition("\n")[2])
     if cause is not None:
         text = text.rpartition("\n")[0]

@@ -15,11 +15,10 @@ from itertools import islice
 from pydantic import TypeAdapter
 
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
-from chatops.domain.canonical import JsonValue, canonical, parsed
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.tools import Problem
 from chatops.engine.acceptance import spelled
 from chatops.engine.contract import AnswerFacts
-from chatops.engine.pointer import PointerError, resolve
 from chatops.policy.workflow import PatternGate
 from chatops.tools.arguments import MAX_TEXT
 from chatops.tools.isolated import IsolatedCallError, run_isolated

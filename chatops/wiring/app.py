@@ -21,11 +21,10 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import ToolSpec
-from chatops.policy.concerns import registry_warnings
-from chatops.policy.confinement import met, sandbox, web_ports
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
-from chatops.policy.resolve import Registries
+from chatops.policy.registry_checks import registry_warnings
+from chatops.policy.resolve import Registries, met, sandbox, web_ports
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session

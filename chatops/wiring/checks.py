@@ -12,13 +12,12 @@ from chatops.config.workflow_files import FOLDER, find_workflows
 from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
-from chatops.policy.concerns import cannot_answer, registry_warnings, withheld_tools
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, SandboxSpec
+from chatops.policy.registry_checks import cannot_answer, registry_warnings, withheld_tools
 from chatops.policy.resolve import Registries, resolve_grant, role_names
-from chatops.policy.workflow import WorkflowSpec
+from chatops.policy.workflow import Definition, WorkflowSpec
 from chatops.policy.workflow_checks import Known
-from chatops.policy.workflow_definition import Definition
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.app import App

@@ -12,8 +12,8 @@ from chatops.config.settings import store_theme
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
-from chatops.policy.concerns import MISSING_TYPES
 from chatops.policy.registry import ModelSpec
+from chatops.policy.registry_checks import MISSING_TYPES
 from chatops.runtime.descriptions import resume_summary
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView

@@ -16,13 +16,19 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import ToolSpec
-from chatops.engine.workflow.prompt import step_prompt
-from chatops.policy.concerns import DEFAULT_MODEL, MISSING_TYPES, model_named, uses_default, why_silent, withheld_tools
+from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
-from chatops.policy.isolation import step_layers
 from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
+from chatops.policy.registry_checks import (
+    DEFAULT_MODEL,
+    MISSING_TYPES,
+    model_named,
+    uses_default,
+    why_silent,
+    withheld_tools,
+)
 from chatops.policy.resolve import (
     DEFAULT_MAX_ROUNDS,
     Person,
@@ -33,7 +39,7 @@ from chatops.policy.resolve import (
     role_names,
 )
 from chatops.policy.verdicts import Layer, Rule
-from chatops.policy.workflow import GATE_TOOL
+from chatops.policy.workflow import GATE_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
 
 BASE = (

@@ -12,12 +12,10 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.isolation import StepPlace
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
 from chatops.policy.resolve import Person, resolve_grant
-from chatops.policy.workflow import StepSpec, WorkflowSpec
+from chatops.policy.workflow import Definition, StepPlace, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
-from chatops.policy.workflow_definition import Definition
 
 
 def tool(name: str, *arguments: str, steps: tuple[str, ...] = (), source: str = BUILT_IN, **more: Any) -> ToolSpec:

@@ -9,7 +9,7 @@ import pytest
 from chatops.demo.catalogue import CATALOGUE, Kind, Part, flow_faults, search
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ToolFailedError
-from chatops.policy.isolation import StepPlace, belongs
+from chatops.policy.workflow import StepPlace, belongs
 from tests.tools.toolkit import context_for, done, inspected
 
 TOOLS = {one.spec.name: one for one in component_tools()}

@@ -14,12 +14,12 @@ from chatops.demo.workflows import cannot_play, play
 from chatops.domain.canonical import canonical
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
-from chatops.engine import acceptance, feedback
+from chatops.engine import feedback
 from chatops.engine.contract import DoneCall
 from chatops.engine.findings import HEADING
 from chatops.engine.workflow import texts
-from chatops.engine.workflow.prompt import step_prompt
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
+from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 
 FILES = sorted(packaged_workflows().glob("*.yaml"))
@@ -100,7 +100,7 @@ class Stage:
 
 def failed(text: str) -> str:
     """A result as the model gets it."""
-    return f"{text}\n\n{acceptance.GUIDANCE}"
+    return f"{text}\n\n{feedback.GUIDANCE}"
 
 
 # where it is

@@ -8,13 +8,12 @@ import pytest
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.interruption import Interruption, Processes
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolResult
-from chatops.engine import doubt, feedback
-from chatops.engine.difference import difference
+from chatops.domain.tools import CallFacts, Interruption, Outcome, Processes, ToolResult
+from chatops.engine import feedback
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover
+from chatops.engine.inspection import difference
 from chatops.engine.recovery import LOST, attempts_in_doubt
 from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
@@ -136,7 +135,7 @@ def test_the_model_does_not_run_by_itself_what_a_person_has_left_in_doubt(decisi
     world.decide(0, decision)
     world.drain(reply(raw("free", '{"n":2}')), reply(raw("free")))
     assert [(one.call.name, one.reason, one.why) for one in pending_calls(world.state)] == (
-        [("free", AskReason.POLICY, doubt.THE_SAME)] if asks else []
+        [("free", AskReason.POLICY, feedback.THE_SAME)] if asks else []
     )
     if not asks:
         return

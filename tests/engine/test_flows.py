@@ -19,8 +19,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start_gate
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.effects import StartAttempt, StartGate
-from chatops.engine.workflow.ending import turn_ended
-from chatops.engine.workflow.machine import advance_run, start_run
+from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.state import RunFinished, RunResult, WorkflowState
 from chatops.policy.workflow import StepSpec, Validation
 from tests.engine.runs import TESTS, a_step, a_workflow

@@ -14,7 +14,7 @@ from chatops.engine.effects import CallModel
 from chatops.engine.inputs import CancelTurn, RetryTurn
 from chatops.engine.turn import advance, start_gate
 from chatops.engine.view import pending_calls, turn_status
-from chatops.engine.workflow.ending import turn_ended
+from chatops.engine.workflow.machine import turn_ended
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 from tests.engine.steps import INFO, SHELL, result, step_grant

@@ -2,8 +2,7 @@
 
 import pytest
 
-from chatops.domain.canonical import JsonValue
-from chatops.engine.pointer import PointerError, resolve
+from chatops.domain.canonical import JsonValue, PointerError, resolve
 
 DOCUMENT: JsonValue = {
     "foo": ["bar", "baz"],

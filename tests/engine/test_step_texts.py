@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.events import TurnStatus
-from chatops.engine.workflow.prompt import step_prompt
-from chatops.engine.workflow.texts import MOST_OF_THE_LAST
+from chatops.engine.workflow.texts import MOST_OF_THE_LAST, step_prompt
 from chatops.policy.workflow import StepSpec, Subject, Validation
 from tests.engine.runs import TESTS, RunWorld, a_step, a_workflow
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.interruption import Interruption, Processes
+from chatops.domain.tools import Interruption, Processes
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import describe, describe_json, mention, next_steps
 from chatops.runtime.descriptions import describe_processes, describe_start

@@ -70,13 +70,13 @@ MUTANTS = (
     ),
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
-        file="engine/schedule.py",
+        file="engine/calls.py",
         before="return _read_only(draft, calls[index]) and all(_read_only(draft, one) for one in unsettled)",
         after="return _read_only(draft, calls[index])",
     ),
     Mutant(
         promise="what is not read-only waits for every earlier call",
-        file="engine/schedule.py",
+        file="engine/calls.py",
         before="    if not unsettled:\n        return True\n",
         after="    return True\n",
     ),

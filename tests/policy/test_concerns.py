@@ -3,8 +3,8 @@
 import pytest
 
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
-from chatops.policy.concerns import registry_warnings
 from chatops.policy.registry import ModelSpec, ModelType, Registry, RoleSpec, UserSpec
+from chatops.policy.registry_checks import registry_warnings
 
 SPECS = [
     ToolSpec(name=name, capabilities=BUILT_IN_TOOLS.get(name, NO_CAPABILITIES), description="", schema="{}")

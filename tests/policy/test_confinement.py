@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.policy.confinement import sandbox, web_ports
 from chatops.policy.registry import Registry, SandboxSpec, ToolSetting
+from chatops.policy.resolve import sandbox, web_ports
 
 OPEN = SandboxSpec(require="none", network=True, read=("/srv/data", "/opt/x"), git="writable")
 STRICT = SandboxSpec(require="bubblewrap", network=False, read=(), git="protect")

@@ -10,10 +10,9 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.isolation import StepPlace, step_layers
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
 from chatops.policy.resolve import Person, resolve_grant
-from chatops.policy.workflow import StepSpec
+from chatops.policy.workflow import StepPlace, StepSpec, step_layers
 from tests.support.properties import examples
 
 NAMES = ("look", "set", "check", "ship")

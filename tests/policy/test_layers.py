@@ -8,9 +8,9 @@ from chatops.domain.decisions import ArgvPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts
-from chatops.policy.concerns import registry_warnings
 from chatops.policy.grant import judge_layer
 from chatops.policy.registry import Registry
+from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import find_role
 from chatops.policy.verdicts import Layer, Rule
 

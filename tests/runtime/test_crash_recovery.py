@@ -12,7 +12,7 @@ import pytest
 
 from chatops.domain.decisions import Approved
 from chatops.domain.ids import CallId, SessionId, TurnId
-from chatops.domain.interruption import Interruption, Processes
+from chatops.domain.tools import Interruption, Processes
 from chatops.engine.effects import RunTool
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start

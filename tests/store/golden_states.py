@@ -12,10 +12,9 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.interruption import Interruption, Processes
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem
+from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.state import (

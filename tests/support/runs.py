@@ -40,9 +40,8 @@ from chatops.engine.state import AwaitingModel, TurnState
 from chatops.engine.turn import advance, start, start_gate
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
-from chatops.engine.workflow.ending import turn_ended
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
-from chatops.engine.workflow.machine import advance_run, start_run
+from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, WorkflowState
 from chatops.policy.grant import Grant

@@ -18,7 +18,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ResultSource
-from chatops.engine import acceptance, feedback
+from chatops.engine import feedback
 from chatops.engine.pairing import Results, is_held, results_of
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -179,7 +179,7 @@ def finished_card(
     facts: ResultFacts = NO_FACTS,
 ) -> ToolCardBlock:
     """Return a card with its result."""
-    told = content.removesuffix(f"\n\n{acceptance.GUIDANCE}")
+    told = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
     ending = facts.ending or Ending()
     return ToolCardBlock(
         id=card_id,

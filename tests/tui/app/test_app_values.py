@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.events import AskReason
-from chatops.domain.interruption import Interruption
-from chatops.domain.tools import CallFacts
+from chatops.domain.tools import CallFacts, Interruption
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.table import COMMANDS, help_text

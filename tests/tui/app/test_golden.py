@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.events import AskReason, TurnStatus
-from chatops.domain.interruption import Interruption, Processes
+from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
 from tests.tui.app.fakes import (
     FakeHost,

@@ -1,11 +1,13 @@
 """Cards of calls that were not run as written say why. Surplus calls share a card."""
 
+from dataclasses import replace
+
 import pytest
 
 from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
 from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
-from chatops.domain.tools import Outcome, Problem, ToolCall
+from chatops.domain.tools import Outcome, Problem, ResultFacts, ResultSource, ToolCall
 from chatops.engine import feedback
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock
@@ -15,6 +17,8 @@ from chatops.tui.transcript.stored_blocks import stored_blocks
 
 ROUND = RoundId("s.1.1")
 READ = ToolCall(id=CallId("s.1.1.1"), name="file_read", arguments="{}")
+
+SURPLUS = ResultFacts(source=ResultSource.SURPLUS)
 
 
 def result(call: ToolCall, content: str) -> ToolMessage:
@@ -73,12 +77,13 @@ def test_surplus_calls_share_a_card_live_and_stored() -> None:
                     arguments=call.arguments,
                     outcome=Outcome.INVALID,
                     content=feedback.TOO_MANY,
+                    facts=SURPLUS,
                 )
             )
     projector = Projector()
     projector.feed_all(Published(at=0, event=event) for event in events)
     stored: list[Message] = [AssistantMessage(id=MessageId("s.1.m2"), text="", calls=asked)]
-    stored += [result(call, feedback.TOO_MANY) for call in asked[64:]]
+    stored += [replace(result(call, feedback.TOO_MANY), facts=SURPLUS) for call in asked[64:]]
     assert list(projector.blocks.values()) == list(stored_blocks(stored, (), {}))
     *single, rest = projector.blocks.values()
     assert len(single) == 64

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedGrant
 from chatops.domain.events import AskReason, CallDecided
-from chatops.domain.interruption import Interruption
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolResult
-from chatops.engine import calls, doubt, feedback, sequence
+from chatops.domain.tools import Interruption, Outcome, ResultFacts, ResultSource, ToolResult
+from chatops.engine import calls, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord, InspectCall
 from chatops.engine.state import (
@@ -45,7 +44,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
             draft.effects.append(InspectCall(call=call))
         case Rejected(reason=reason) if status.in_doubt:
-            _settle_doubt(draft, index, status, doubt.told_unknown(status.interruption, reason), by)
+            _settle_doubt(draft, index, status, feedback.told_unknown(status.interruption, reason), by)
         case Rejected(reason=reason):
             result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
             if draft.state.gate is None:
@@ -54,7 +53,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
-            _settle_doubt(draft, index, status, doubt.told_done(status.interruption, outcome, note), by)
+            _settle_doubt(draft, index, status, feedback.told_done(status.interruption, outcome, note), by)
 
 
 def _denied(draft: Draft, reason: str, by: Principal) -> str:
@@ -69,7 +68,7 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
     earlier = status.interruption
     if status.in_doubt:
         earlier = earlier or Interruption(call_id=one.call.id, attempt=status.attempt)
-        draft.close_attempt(one, status.attempt, doubt.told_unknown(earlier))
+        draft.close_attempt(one, status.attempt, feedback.told_unknown(earlier))
     permitted = Permitted(
         facts=status.facts,
         digest=calls.bound_by(draft, one.call, status),
