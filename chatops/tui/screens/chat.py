@@ -55,7 +55,7 @@ from chatops.tui.textual_internals import LateClickHook
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
-    from chatops.tui.host import Opened
+    from chatops.tui.host import Host, Opened
     from chatops.tui.screens.drafts import Drafts
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.viewport import Viewport
@@ -140,8 +140,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     @property
     def session(self) -> "SessionView":
-        """The open session. Raises ChatopsError if it is still being opened."""
-        return self.context.session
+        """The open session. Raises ChatopsError if it is still being opened.
+
+        Also available after the app has ended, unlike `context`.
+        """
+        return Context(opened=self._opened).session
+
+    @property
+    def _opened(self) -> "tuple[SessionView, Host] | None":
+        return (self._shown.session, self._shown.host) if self._shown is not None else None
 
     @property
     def session_id(self) -> str:
@@ -156,7 +163,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             return Context(opened=None, themes=themes, theme=theme)
         run, own = shown.any_run, shown.own_run
         return Context(
-            opened=(shown.session, shown.host),
+            opened=self._opened,
             run=shown.run,
             steps=run.step_names if run is not None else None,
             settings_refused=own.settings_refused() if own is not None else "",
