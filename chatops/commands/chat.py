@@ -77,7 +77,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     try:
         await screen.run_async()
     finally:
-        lost = screen.chat.left
+        lost = screen.chat.unsent_text
         if lost and screen.failure is None and await keep(lost, opener):
             lost, kept = "", True
         for task in opening:
@@ -130,14 +130,14 @@ async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
     Returns False if it could not be kept.
     """
     from chatops.domain.errors import ChatopsError
-    from chatops.tui.screens.drafts import leave_behind
+    from chatops.tui.screens.drafts import append_to_draft
 
     try:
         async with asyncio.timeout(OPENING_S):
             opened = await opener()
     except (ChatopsError, TimeoutError):
         return False
-    leave_behind(text, opened.host, opened.session)
+    append_to_draft(text, opened.host, opened.session)
     return True
 
 
@@ -166,7 +166,7 @@ def _parting_words(screen: ChatopsApp) -> int:
     if session:
         # The terminal may be gone.
         with contextlib.suppress(OSError):
-            sys.stdout.write(_way_on(screen.chat.session, draft=screen.chat.leaves_draft) + "\n")
+            sys.stdout.write(_way_on(screen.chat.session, draft=screen.chat.has_draft) + "\n")
     return screen.return_code or 0
 
 

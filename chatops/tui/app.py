@@ -74,10 +74,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """None without a terminal, as in tests."""
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
-        self._accidents = ErrorReporter(clock=clock, say=self._say_error)
+        self._errors = ErrorReporter(clock=clock, say=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
-        self._parting: asyncio.Task[None] | None = None
+        self._quitting: asyncio.Task[None] | None = None
         self._opener = opener
         self._clock = clock
         self._on_painted = on_painted
@@ -131,11 +131,11 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if self._leaving:
             await opened.session.aclose()
             return
-        self._chat.opened_with(opened)
+        self._chat.show_first(opened)
         if self._traits.notice:
-            self._chat.say(self._traits.notice)
+            self._chat.show_notice(self._traits.notice)
         if self._settings_problem:
-            self._chat.say(self._settings_problem)
+            self._chat.show_notice(self._settings_problem)
 
     async def action_interrupt(self) -> None:
         """Copy the selection (ctrl+c). With none, stop or clear the first time and quit the second."""
@@ -181,13 +181,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             await self._chat.close()
         except Exception as error:
             # The terminal has to be restored even if closing fails.
-            self._accidents.note(error)
+            self._errors.note(error)
         self.exit()
 
     def leave(self) -> None:
         """Quit for an outside reason: a signal, or a terminal that is gone."""
-        if self._parting is None:
-            self._parting = asyncio.get_running_loop().create_task(self._quit())
+        if self._quitting is None:
+            self._quitting = asyncio.get_running_loop().create_task(self._quit())
 
     async def _quit(self) -> None:
         with self.quit_context():
@@ -268,13 +268,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def handle_error(self, error: Exception) -> None:
         """Show the error and continue, as long as a session is on the screen."""
-        goes_on = self.is_running and self._accidents.note(error) and (self._chat.opened or self.failure is not None)
+        goes_on = self.is_running and self._errors.note(error) and (self._chat.opened or self.failure is not None)
         if not goes_on and self.fault is None:
             self.fault = error
             if self.is_running:
                 self.leave()
 
-    def _say_error(self, text: str) -> None:
+    def _show_error(self, text: str) -> None:
         if self.is_running:
             self.notify(text, severity="error", markup=False, timeout=20)
 

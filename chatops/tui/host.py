@@ -74,7 +74,7 @@ class RunRow:
 
     id: SessionId
     title: str
-    standing: str
+    state: str
     """Its state: ``make: 1 call to approve``, ``make: to review``, ``make: not finished``."""
     when: str
 
@@ -90,14 +90,14 @@ class Host(Protocol):
         """Add a text to the history of this workspace."""
         ...
 
-    def draft(self, session_id: SessionId, *, reading: bool) -> str:
+    def draft(self, session_id: SessionId, *, followed: bool) -> str:
         """Return what was typed and not sent in a session, in any window.
 
         `reading` selects the draft typed in a window that followed the session, else that of its owner.
         """
         ...
 
-    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
+    def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
         """Store what was typed and not sent. An empty text deletes it."""
         ...
 
@@ -108,7 +108,7 @@ class Host(Protocol):
         """
         ...
 
-    async def keep_theme(self, name: str) -> None:
+    async def save_theme(self, name: str) -> None:
         """Store the theme for this user.
 
         Raises ConfigError if that fails.
@@ -131,7 +131,7 @@ class Host(Protocol):
         """Return the name of a session's persona: the user's choice, else the role's."""
         ...
 
-    def workspace_trouble(self) -> str:
+    def workspace_problem(self) -> str:
         """Return why no tool can work here now; empty if all is well."""
         ...
 
@@ -150,7 +150,7 @@ class Host(Protocol):
         """Return the stored sessions of this workspace, newest first."""
         ...
 
-    async def waiting(self) -> SessionId | None:
+    async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to decide on next, or None.
 
         A session with a pending call comes first, then a run to review, then an interrupted session; among equals, the
@@ -216,7 +216,7 @@ class Host(Protocol):
         """Return the seconds that each step of a run has worked, as stored when it was last shown."""
         ...
 
-    def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
+    def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         """Store how long each step of a run has worked."""
         ...
 
@@ -237,9 +237,9 @@ class Opened:
     host: Host
     notices: tuple[str, ...] = ()
     """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
-    waiting: str = ""
+    pending_elsewhere: str = ""
     """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
-    pick: bool = False
+    choose_session: bool = False
     """True to show the session picker first (``chatops -r`` without an id)."""
 
 

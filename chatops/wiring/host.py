@@ -82,7 +82,7 @@ class TuiHost(HostRuns, HostTexts):
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
-        return Opened(session=chat, host=self, notices=notices, waiting=waiting, pick=pick)
+        return Opened(session=chat, host=self, notices=notices, pending_elsewhere=waiting, choose_session=pick)
 
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         try:
@@ -93,7 +93,7 @@ class TuiHost(HostRuns, HostTexts):
     def _recover_unsent(self, chat: SessionView) -> tuple[str, ...]:
         """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
         app, store = self._app, self._app.store
-        key = self._draft_key(chat.session_id, reading=not isinstance(chat, Session))
+        key = self._draft_key(chat.session_id, followed=not isinstance(chat, Session))
 
         def keep(text: str) -> None:
             drafts = (store.setting(key), text)
@@ -117,20 +117,20 @@ class TuiHost(HostRuns, HostTexts):
             self._history = [*self._history, text][-HISTORY:]
             self._app.settings.set(self._history_key, json.dumps(self._history))
 
-    def draft(self, session_id: SessionId, *, reading: bool) -> str:
+    def draft(self, session_id: SessionId, *, followed: bool) -> str:
         """See `tui.host.Host.draft`."""
-        return self._app.settings.fresh(self._draft_key(session_id, reading=reading)) or ""
+        return self._app.settings.fresh(self._draft_key(session_id, followed=followed)) or ""
 
-    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
-        """See `tui.host.Host.keep_draft`."""
-        self._app.settings.set(self._draft_key(session_id, reading=reading), text)
+    def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
+        """See `tui.host.Host.save_draft`."""
+        self._app.settings.set(self._draft_key(session_id, followed=followed), text)
 
     async def take_queued(self, session: SessionView) -> str:
         """See `tui.host.Host.take_queued`."""
-        key = self._draft_key(session.session_id, reading=False)
+        key = self._draft_key(session.session_id, followed=False)
         return await session.owned("The queue was not changed").take_queued(into=key)
 
-    async def keep_theme(self, name: str) -> None:
+    async def save_theme(self, name: str) -> None:
         """Store the theme for this user."""
         await asyncio.to_thread(store_theme, self._app.paths.settings, name)
 
@@ -154,7 +154,7 @@ class TuiHost(HostRuns, HostTexts):
         except ConfigError:
             return now.persona
 
-    def workspace_trouble(self) -> str:
+    def workspace_problem(self) -> str:
         """Return why no tool can work here now; empty if tools can."""
         return self._app.workspace_trouble
 
@@ -176,7 +176,7 @@ class TuiHost(HostRuns, HostTexts):
             _session(info, resume_summary(store, info)) for info in store.sessions(workspace=str(self._app.workspace))
         ]
 
-    async def waiting(self) -> SessionId | None:
+    async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to continue with, or None.
 
         That is the last used one with a pending call, else a run to review, else the one interrupted last.
@@ -263,8 +263,8 @@ class TuiHost(HostRuns, HostTexts):
     def _history_key(self) -> str:
         return f"history:{self._app.workspace}"
 
-    def _draft_key(self, session_id: SessionId, *, reading: bool) -> str:
-        return f"{'read-along-' if reading else ''}draft:{self._app.workspace}:{session_id}"
+    def _draft_key(self, session_id: SessionId, *, followed: bool) -> str:
+        return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
     def _left_behind(self) -> str:
         """Return one line on the unfinished sessions of this workspace; empty if there are none."""

@@ -35,7 +35,7 @@ class HostRuns:
     async def runs(self) -> Sequence[RunRow]:
         """Return the runs of this workspace that have not ended."""
         return [
-            RunRow(id=info.id, title=info.title, standing=run_state(info), when=changed_at(info))
+            RunRow(id=info.id, title=info.title, state=run_state(info), when=changed_at(info))
             for info in await asyncio.to_thread(self._unfinished)
         ]
 
@@ -64,7 +64,7 @@ class HostRuns:
         """Return the seconds that each step of a run has worked, as of the last time it was shown."""
         return recalled(self._app.settings.get(f"step times:{session_id}") or "")
 
-    def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
+    def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         """Store how long each step of a run has worked."""
         self._app.settings.set(f"step times:{session_id}", kept(seconds))
 

@@ -35,8 +35,8 @@ async def role(context: Context, argument: str) -> Replies:
     if argument:
         await context.session.owned("The role was not switched").switch_role(argument)
         return ()
-    if context.settings_refused:
-        return (Notify(context.settings_refused),)
+    if context.settings_locked:
+        return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.choices import role_picker
 
     # Which tools each role has is computed in a thread, because there may be thousands of roles.
@@ -49,8 +49,8 @@ async def model(context: Context, argument: str) -> Replies:
     """Pin a model by name, or let the user choose. ``role`` leaves the choice to the role again."""
     if argument:
         return await _choose_model(context, "" if argument == "role" else argument)
-    if context.settings_refused:
-        return (Notify(context.settings_refused),)
+    if context.settings_locked:
+        return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.choices import model_picker
 
     picker = model_picker(context.host.models(), current=context.session.snapshot().model)
@@ -72,8 +72,8 @@ async def persona(context: Context, argument: str) -> Replies:
     if argument:
         await context.session.owned("The persona was not changed").set_persona(argument)
         return (Notify(f"Persona: {argument}, from the next model call on."),)
-    if context.settings_refused:
-        return (Notify(context.settings_refused),)
+    if context.settings_locked:
+        return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.choices import name_picker
 
     host = context.host

@@ -28,7 +28,7 @@ class Context:
     """The session's workflow run, if it is executed here."""
     steps: tuple[str, ...] | None = None
     """Step names of the session's workflow run, executed here or followed; None if the session is no run."""
-    settings_refused: str = ""
+    settings_locked: str = ""
     """Why role, model and persona cannot be changed now; empty if they can."""
     themes: tuple[str, ...] = ()
     """The names of the available themes."""

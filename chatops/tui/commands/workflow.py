@@ -52,7 +52,7 @@ async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completi
             return [_offer(row.name, f"{row.name} ", row.description) for row in rows]
         case (_, "resume"):
             runs = await context.host.runs()
-            return [_offer(row.id, row.id, f"{row.title}  {row.standing}") for row in runs]
+            return [_offer(row.id, row.id, f"{row.title}  {row.state}") for row in runs]
         case (_, "show") if context.steps is not None:
             return [_offer(name, name, "") for name in context.steps]
         case _:

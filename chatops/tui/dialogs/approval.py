@@ -64,7 +64,7 @@ class ApprovalScreen(GuardedDialog):
         self._drawn = True
         self.fit()
         self._calls.refresh(self._session.snapshot().pending)
-        self._calls.show_first_waiting()
+        self._calls.show_first_undecided()
         if not self._calls.open:
             self._close()
             return
@@ -98,27 +98,27 @@ class ApprovalScreen(GuardedDialog):
 
     def _refresh(self) -> None:
         shown = self._calls.current
-        waited = shown is not None and shown.waits
+        waited = shown is not None and shown.undecided
         if self._calls.refresh(self._session.snapshot().pending):
             self._note = "This call has changed since it was shown. Look again."
             # The next key would answer what was shown before.
             self._typing = False
             self.arm()
-        elif not self._guard.armed and self._calls.show_first_waiting():
+        elif not self._guard.armed and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.arm()
         if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
-            self.app.run_worker(self._tell_who(shown), group="who decided")
-        self._go_on()
+            self.app.run_worker(self._show_decider(shown), group="who decided")
+        self._show_next()
 
-    async def _was_second(self, item: ListedCall) -> None:
+    async def _show_if_second(self, item: ListedCall) -> None:
         """Show who answered first, if this answer came second and the other one is known."""
-        if await self._who_answered(item):
+        if await self._decided_by(item):
             item.mark = CallMark.ELSEWHERE
-            await self._tell_who(item)
+            await self._show_decider(item)
 
-    async def _who_answered(self, item: ListedCall) -> str:
+    async def _decided_by(self, item: ListedCall) -> str:
         try:
             answer = await self._session.decision_on(item.pending.call.id)
         except ChatopsError:
@@ -126,21 +126,21 @@ class ApprovalScreen(GuardedDialog):
         name = sanitize(item.pending.call.name, newlines=False)
         return f"Answered elsewhere: {name} was {describe_decision(answer)}." if answer is not None else ""
 
-    async def _tell_who(self, item: ListedCall) -> None:
+    async def _show_decider(self, item: ListedCall) -> None:
         """Show who answered first, where and when."""
-        who = await self._who_answered(item)
+        who = await self._decided_by(item)
         if self.can_draw and who:
-            self.say(who)
+            self.show_note(who)
         elif not self.can_draw and not self._calls.open:
-            self.say_anywhere(who or "Decided elsewhere: nothing is pending here.")
+            self.show_note_or_notice(who or "Decided elsewhere: nothing is pending here.")
 
-    def _go_on(self) -> None:
+    def _show_next(self) -> None:
         """Show the next undecided call, or close the dialog if there is nothing left to do."""
         if not self._calls.open:
             self._close()
             return
         shown = self._calls.current
-        if (shown is None or not shown.waits) and self._calls.show_next_waiting():
+        if (shown is None or not shown.undecided) and self._calls.show_next_undecided():
             self.arm()
         self._show()
 
@@ -149,7 +149,7 @@ class ApprovalScreen(GuardedDialog):
             return
         for item in self._calls.items:
             if item.mark is CallMark.ELSEWHERE:
-                self.app.run_worker(self._tell_who(item), group="who decided")
+                self.app.run_worker(self._show_decider(item), group="who decided")
         self.finish()
 
     # Keys
@@ -158,9 +158,9 @@ class ApprovalScreen(GuardedDialog):
         """Handle one key."""
         match key:
             case "tab" | "right":
-                self._turn(1)
+                self._show_other(1)
             case "shift+tab" | "left":
-                self._turn(-1)
+                self._show_other(-1)
             case "w":
                 self._unfolded = not self._unfolded
                 self._show()
@@ -171,7 +171,7 @@ class ApprovalScreen(GuardedDialog):
             case _:
                 pass
 
-    def _turn(self, by: int) -> None:
+    def _show_other(self, by: int) -> None:
         self._calls.step(by)
         self._note = ""
         self._show()
@@ -180,12 +180,12 @@ class ApprovalScreen(GuardedDialog):
 
     def _answer(self, key: str) -> None:
         item = self._calls.current
-        if item is None or not item.waits:
-            self.say("This call is decided. Tab shows the next.")
+        if item is None or not item.undecided:
+            self.show_note("This call is decided. Tab shows the next.")
         elif item.pending.denial is not None and key in _RUNNING:
-            self.say(denial_sentence(item.pending.denial))
+            self.show_note(denial_sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
-            self.say("Make the window larger: what cannot be shown cannot be approved.")
+            self.show_note("Make the window larger: what cannot be shown cannot be approved.")
         elif key == "A":
             self._approve_rest()
         elif key in _APPROVING and not item.seen:
@@ -211,7 +211,7 @@ class ApprovalScreen(GuardedDialog):
             case "D":
                 self._question(item, reason_question(item.pending))
             case _:
-                self.say("That key is for calls whose outcome is unknown.")
+                self.show_note("That key is for calls whose outcome is unknown.")
 
     def _answer_unknown(self, item: ListedCall, key: str) -> None:
         match key:
@@ -224,7 +224,7 @@ class ApprovalScreen(GuardedDialog):
             case "m":
                 self._send(item, MarkedDone())
             case _:
-                self.say("It may have taken effect already: R runs it again, u says unknown, m marks it done.")
+                self.show_note("It may have taken effect already: R runs it again, u says unknown, m marks it done.")
 
     def _approve_rest(self) -> None:
         unseen = self._calls.unseen()
@@ -251,20 +251,20 @@ class ApprovalScreen(GuardedDialog):
         except ChatopsError as error:
             if item.pending is asked:
                 item.mark = CallMark.UNDECIDED
-            self.say_anywhere(sanitize(f"{error} {error.advice}".strip()))
+            self.show_note_or_notice(sanitize(f"{error} {error.advice}".strip()))
             return
         if item.pending.digest == asked.digest and item.mark is CallMark.SENDING:
             item.mark = mark_of(decision) if taken else CallMark.UNDECIDED
             if not taken:
                 self._note = "The call no longer waits for this decision."
-                await self._was_second(item)
+                await self._show_if_second(item)
         if self.is_attached:
             self._refresh()
 
     def _ask_rule(self, item: ListedCall) -> None:
         question = rule_question(item.pending)
         if question is None:
-            self.say("No rule is possible: the arguments contain invisible characters.")
+            self.show_note("No rule is possible: the arguments contain invisible characters.")
         else:
             self._question(item, question)
 
@@ -273,7 +273,7 @@ class ApprovalScreen(GuardedDialog):
         asked = item.pending
 
         def done(decision: Decision | None) -> None:
-            if decision is not None and item.waits and item.pending is asked:
+            if decision is not None and item.undecided and item.pending is asked:
                 self._send(item, decision)
 
         self.app.push_screen(question, done)
@@ -300,7 +300,7 @@ class ApprovalScreen(GuardedDialog):
             title=heading(self._calls, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
             keys=keys(self._calls, item, left=self.payload.lines_below, narrow=narrow),
-            waits=item.waits,
+            waits=item.undecided,
         )
 
     @on(PayloadView.EndSeen)

@@ -43,7 +43,7 @@ class ListedCall:
     seen: bool = False
 
     @property
-    def waits(self) -> bool:
+    def undecided(self) -> bool:
         """True while the call still needs an answer from this dialog."""
         return self.mark is CallMark.UNDECIDED
 
@@ -61,9 +61,9 @@ class ApprovalList:
         return self.items[self.index] if self.items else None
 
     @property
-    def waiting(self) -> list[ListedCall]:
+    def undecided(self) -> list[ListedCall]:
         """The calls without an answer."""
-        return [item for item in self.items if item.waits]
+        return [item for item in self.items if item.undecided]
 
     @property
     def open(self) -> bool:
@@ -94,7 +94,7 @@ class ApprovalList:
                 # The rights may have changed since; what would run has not.
                 item.pending = call
         for item in self.items:
-            if item.waits and item.pending.call.id not in waiting:
+            if item.undecided and item.pending.call.id not in waiting:
                 item.mark = CallMark.ELSEWHERE
         # Sort in the order the model made the calls, not the order their checks ended. The shown call stays shown.
         self.items.sort(key=lambda item: _place(item.pending.call.id))
@@ -106,28 +106,28 @@ class ApprovalList:
         if self.items:
             self.index = (self.index + by) % len(self.items)
 
-    def show_next_waiting(self) -> bool:
+    def show_next_undecided(self) -> bool:
         """Show the next call without an answer. Return False if there is none."""
         for offset in range(len(self.items)):
             at = (self.index + offset) % len(self.items)
-            if self.items[at].waits:
+            if self.items[at].undecided:
                 self.index = at
                 return True
         return False
 
-    def show_first_waiting(self) -> bool:
+    def show_first_undecided(self) -> bool:
         """Show the first call without an answer, in call order. Return True if that is another one."""
         shown, self.index = self.index, 0
-        self.show_next_waiting()
+        self.show_next_undecided()
         return self.index != shown
 
     def unseen(self) -> list[ListedCall]:
         """Return the undecided calls whose end has not been on screen."""
-        return [item for item in self.waiting if not item.seen]
+        return [item for item in self.undecided if not item.seen]
 
     def approvable(self) -> list[ListedCall]:
         """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
-        return [item for item in self.waiting if not item.pending.in_doubt and item.pending.denial is None]
+        return [item for item in self.undecided if not item.pending.in_doubt and item.pending.denial is None]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:

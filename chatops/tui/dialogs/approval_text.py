@@ -184,7 +184,7 @@ def heading(approvals: ApprovalList, *, narrow: bool) -> str:
         return f"Approve {tool}?" if items[0].pending.denial is None else f"Not permitted now: {tool}"
     if narrow:
         return f"{index + 1}/{len(items)} {items[index].mark.value}"
-    return f"{index + 1} of {len(items)} calls, {len(approvals.waiting)} undecided"
+    return f"{index + 1} of {len(items)} calls, {len(approvals.undecided)} undecided"
 
 
 def calls(approvals: ApprovalList) -> Content:
@@ -201,7 +201,7 @@ def calls(approvals: ApprovalList) -> Content:
 
 def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) -> str:
     """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
-    if not item.waits:
+    if not item.undecided:
         return "Tab next call   Esc close"
     return _short(item, left) if narrow else _long(approvals, item, left)
 

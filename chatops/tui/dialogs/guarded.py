@@ -192,16 +192,16 @@ class GuardedDialog(Modal[None]):
 
     def on_mount(self) -> None:
         """Rearm after every redraw of the whole screen, as after ``fg``, because it has not been read yet."""
-        self.app.app_resume_signal.subscribe(self, lambda _: self._seen_anew())
+        self.app.app_resume_signal.subscribe(self, lambda _: self._start_again())
         self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
 
-    def _seen_anew(self) -> None:
+    def _start_again(self) -> None:
         if self.can_draw:
             self.arm()
             self.show_frame()
 
     @property
-    def considers(self) -> bool:
+    def key_held(self) -> bool:
         """True if a key was pressed that will act unless another one follows at once."""
         return bool(self._held)
 
@@ -238,7 +238,7 @@ class GuardedDialog(Modal[None]):
 
     def on_screen_resume(self) -> None:
         """Rearm after the help or a question on top was closed: keys that closed it are not meant for this dialog."""
-        self._seen_anew()
+        self._start_again()
 
     def too_early(self, character: str | None) -> None:
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
@@ -320,20 +320,20 @@ class GuardedDialog(Modal[None]):
     def on_resize(self) -> None:
         """Leave out decoration when there is little room, and rearm, because texts have moved."""
         self.fit()
-        self._seen_anew()
+        self._start_again()
 
     @property
-    def _said_above(self) -> int:
+    def _notice_rows(self) -> int:
         """Lines at the top of the window that notices take."""
         return toast_rows(self)
 
     def _laid_out(self, _: object) -> None:
         """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
-        if self._said_above != self._fitted_below and self.can_draw:
+        if self._notice_rows != self._fitted_below and self.can_draw:
             self.call_later(self.show_frame)
 
     @on(PayloadView.Wrapped)
-    def wrapped_anew(self, event: PayloadView.Wrapped) -> None:
+    def payload_wrapped(self, event: PayloadView.Wrapped) -> None:
         """Redraw the frame for another number of payload lines."""
         event.stop()
         self.show_frame()
@@ -374,7 +374,7 @@ class GuardedDialog(Modal[None]):
 
     def _fit_payload(self, *, around: int) -> None:
         """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
-        view, self._fitted_below = self.payload, self._said_above
+        view, self._fitted_below = self.payload, self._notice_rows
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
             return
@@ -386,15 +386,15 @@ class GuardedDialog(Modal[None]):
         part.update(text if isinstance(text, Content) else Content(text))
         part.display = shown
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Show a note inside the dialog."""
         self._note = text
         self.show_frame()
 
-    def say_anywhere(self, text: str) -> None:
+    def show_note_or_notice(self, text: str) -> None:
         """Show a note inside the dialog, or a notice if it is closed already."""
         if self.can_draw:
-            self.say(text)
+            self.show_note(text)
         else:
             self.app.notify(sanitize(text), markup=False, timeout=6)
 

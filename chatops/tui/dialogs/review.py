@@ -74,11 +74,11 @@ class ReviewScreen(GuardedDialog):
             case "s" if may_skip(self._run.state, self._wanted):
                 self._send(Skip())
             case "s" if not review:
-                self.say("The workflow does not let this step be skipped.")
+                self.show_note("The workflow does not let this step be skipped.")
             case "X":
                 self._send(Stop())
             case "a":
-                self.say("There is no answer to accept. r tries again.")
+                self.show_note("There is no answer to accept. r tries again.")
             case _ if typed:
                 self.arm_again()
             case _:
@@ -86,7 +86,7 @@ class ReviewScreen(GuardedDialog):
 
     def _accept(self) -> None:
         if self.too_small:
-            self.say("Make the window larger: what cannot be shown cannot be accepted.")
+            self.show_note("Make the window larger: what cannot be shown cannot be accepted.")
         elif not self.payload.end_seen:
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)
@@ -115,11 +115,11 @@ class ReviewScreen(GuardedDialog):
             return
         except ChatopsError as error:
             self._sending = False
-            self.say_anywhere(sanitize(f"{error} {error.advice}".strip()))
+            self.show_note_or_notice(sanitize(f"{error} {error.advice}".strip()))
             return
         if self._run.pending_review == wanted and not taken:
             self._sending = False
-            self.say_anywhere("The run cannot take this decision now.")
+            self.show_note_or_notice("The run cannot take this decision now.")
             return
         self.follow()
 

@@ -19,13 +19,13 @@ BannerText = tuple[str, "BannerTone"]
 NOTHING: BannerText = ("", "quiet")
 
 
-def calls_waiting(pending: "Sequence[PendingCall]") -> BannerText:
+def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
     """Return the text for pending calls while their dialog is closed."""
     what = ", ".join(dict.fromkeys(one.call.name for one in pending))
     return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
 
 
-def review_waits(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
+def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
     """Return the text for a step that waits for a review while the dialog is closed."""
     from chatops.engine.workflow.state import ReviewReason
 
@@ -51,7 +51,7 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
     text, tone = _owner(reader)
     if reader.run is not None and isinstance(reader.run.phase, AwaitingReview):
         text, tone = f"{text}\nA step needs a review there.", "waiting"
-    return (f"{text}\n{calls_waiting(pending)[0]}", "waiting") if pending else (text, tone)
+    return (f"{text}\n{calls_pending(pending)[0]}", "waiting") if pending else (text, tone)
 
 
 def _owner(reader: "SessionFollower") -> BannerText:
@@ -100,12 +100,12 @@ def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: b
         return followed(shown.follower.reader, pending=pending)
     if own is not None and (blocked := own.blocked()):
         return blocked, "error" if own.run.blocked_by else "quiet"
-    if trouble := shown.host.workspace_trouble():
-        return sanitize(trouble, newlines=False), "error"
+    if problem := shown.host.workspace_problem():
+        return sanitize(problem, newlines=False), "error"
     if pending:
-        return calls_waiting(pending)
-    if own is not None and own.wanted is not None and not dialog:
-        return review_waits(own.run.state.spec, own.wanted)
+        return calls_pending(pending)
+    if own is not None and own.pending_review is not None and not dialog:
+        return review_pending(own.run.state.spec, own.pending_review)
     if failed:
         return "Press R to retry.", "error"
     if snapshot.registry:

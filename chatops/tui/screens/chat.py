@@ -99,13 +99,13 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._update_due = False
         self._failed = False
         """True if no session could be opened."""
-        self._elsewhere = ""
+        self._pending_elsewhere = ""
         """What is pending in other sessions, as found at the start."""
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
-        self.leaves_draft = False
+        self.has_draft = False
         """Set on closing: True if something was typed and not sent."""
-        self.left = ""
+        self.unsent_text = ""
         """Set on closing: what was typed and sent before there was a session to store it."""
 
     def compose(self) -> ComposeResult:
@@ -166,7 +166,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             opened=self._opened,
             run=shown.run,
             steps=run.step_names if run is not None else None,
-            settings_refused=own.settings_refused() if own is not None else "",
+            settings_locked=own.settings_locked() if own is not None else "",
             themes=themes,
             theme=theme,
         )
@@ -190,18 +190,18 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 await asyncio.wait_for(self._sending.outbox.used.wait(), FIRST_KEYS_S)
         await self._drawing.mount()
 
-    def opened_with(self, opened: "Opened") -> None:
+    def show_first(self, opened: "Opened") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
         self.composer.set_history(opened.host.history())
         self._switcher.show(opened.session, opened.host)
         self.drafts.recall()
-        self._elsewhere = opened.waiting
+        self._pending_elsewhere = opened.pending_elsewhere
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
-            self.say(notice)
+            self.show_notice(notice)
         if self._sending.outbox.texts:
             self._start(self._submit_unsent, group="submit")
-        if opened.pick:
+        if opened.choose_session:
             self.open_sessions()
         else:
             self._show_pending_if_asked()
@@ -219,7 +219,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
-        self._elsewhere = ""
+        self._pending_elsewhere = ""
         try:
             await self._switcher.change(opening)
         finally:
@@ -227,8 +227,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     async def close(self) -> None:
         """Store the draft and close the session."""
-        self.leaves_draft = self.opened and bool(self.composer.text)
-        self.left = "" if self.opened else self.unkept
+        self.has_draft = self.opened and bool(self.composer.text)
+        self.unsent_text = "" if self.opened else self.unkept
         await self._switcher.close()
 
     # Taking over a followed session
@@ -240,7 +240,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if self._shown.follower is not None:
             self._start(self._shown.follower.take_over, group="take over", exclusive=True)
         else:
-            self.say("This session is already open here.")
+            self.show_notice("This session is already open here.")
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
@@ -293,7 +293,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         troubled = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self.composer.retry_offered = failed or troubled
         dialog = self._dialogs.any_open
-        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._elsewhere)
+        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._pending_elsewhere)
         self.query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         self._dialogs.offer(snapshot)
 
@@ -308,7 +308,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Submit a message or a slash command. Before a session is open, keep it until then."""
         message.stop()
         if self._failed:
-            self.say("No session is open, so nothing was sent. ctrl+q quits.")
+            self.show_notice("No session is open, so nothing was sent. ctrl+q quits.")
             self._sending.give_back(message.text)
         elif self._sending.accepts():
             self._start(self._submit(message.text), group="submit")
@@ -331,7 +331,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         try:
             await self._sending.send(text)
         except ChatopsError as error:
-            self.say(sentence(error))
+            self.show_notice(sentence(error))
             self._sending.give_back(text)
 
     @on(Composer.TakeBack)
@@ -371,14 +371,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                     return False
                 await self._perform_one(reply)
         except ChatopsError as error:
-            self.say(sentence(error))
+            self.show_notice(sentence(error))
             return False
         return True
 
     async def _perform_one(self, reply: Reply) -> None:
         match reply:
             case Notify():
-                self.say(reply.text)
+                self.show_notice(reply.text)
             case ShowText():
                 self._show_text(reply.title, reply.text)
             case ShowSession():
@@ -387,7 +387,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 self._show_step(reply.index)
             case UseTheme():
                 self.app.theme = reply.name
-                await self.context.host.keep_theme(reply.name)
+                await self.context.host.save_theme(reply.name)
             case Copy():
                 self.app.copy_to_clipboard(reply.text)
             case Choose():
@@ -427,14 +427,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             try:
                 await work()
             except ChatopsError as error:
-                self.say(sentence(error))
+                self.show_notice(sentence(error))
             self.refresh_soon()
 
         self.run_worker(guarded(), group=group, exclusive=exclusive)
 
     # What is shown over the screen
 
-    def say(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Show a notice for 6 seconds."""
         self.app.notify(sanitize(text), markup=False, timeout=6)
 
@@ -493,7 +493,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
         if not self.opened or self._switcher.changing:
             self._pending_asked = True
-        elif self._dialogs.waits_here:
+        elif self._dialogs.has_pending:
             self._start(self._mention_pending_elsewhere, group="sessions", exclusive=True)
             self.open_pending()
         else:
@@ -508,23 +508,23 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def open_pending(self) -> None:
         """Open the dialog for what needs the user's decision. At most one dialog is open."""
         if refused := self._dialogs.open():
-            self.say(refused)
+            self.show_notice(refused)
 
     async def _mention_pending_elsewhere(self) -> None:
         context = self.context
         rows = await context.host.pending()
         if others := sum(1 for row in rows if row.id != context.session.session_id):
-            self.say(f"{others} more session{'s' if others > 1 else ''} with something pending: /pending")
+            self.show_notice(f"{others} more session{'s' if others > 1 else ''} with something pending: /pending")
 
     async def _open_pending_elsewhere(self) -> None:
         """Go to the session of this workspace that has something to decide."""
         context = self.context
-        waiting = await context.host.waiting()
+        waiting = await context.host.next_pending()
         if waiting is None or waiting == context.session.snapshot().session_id:
-            self.say("Nothing is pending.")
+            self.show_notice("Nothing is pending.")
             return
         await self.change_session(context.host.open_session(waiting))
-        if self._dialogs.waits_here:
+        if self._dialogs.has_pending:
             # It does not open by itself over a draft.
             self.open_pending()
 
@@ -542,7 +542,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Handle the first ctrl+c: stop a running turn, else move the text to the history. Return what was done."""
         from chatops.domain.events import TurnStatus
 
-        self._sending.aside = ""
+        self._sending.cleared_text = ""
         session = self._shown.session if self._shown is not None else None
         if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
             return "Stopped."

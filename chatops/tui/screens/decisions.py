@@ -32,16 +32,16 @@ class DecisionDialogs:
         self._shown: Shown | None = None
         self._approval: ApprovalScreen | None = None
         self._review: ReviewScreen | None = None
-        self._later: set[str] = set()
+        self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
-        self._later_review: AwaitingReview | None = None
+        self._postponed_review: AwaitingReview | None = None
         self._settling = False
 
     def show(self, shown: Shown) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
         self._shown = shown
-        self._later.clear()
-        self._later_review = None
+        self._postponed.clear()
+        self._postponed_review = None
         for dialog in (self.approval, self.review):
             if dialog is not None:
                 dialog.finish()
@@ -62,7 +62,7 @@ class DecisionDialogs:
         return self.approval is not None or self.review is not None
 
     @property
-    def waits_here(self) -> bool:
+    def has_pending(self) -> bool:
         """True if something in the session needs the user's decision."""
         shown = self._shown
         return self._wanted is not None or (shown is not None and bool(shown.session.snapshot().pending))
@@ -73,14 +73,14 @@ class DecisionDialogs:
 
     @property
     def _wanted(self) -> "AwaitingReview | None":
-        return self._run.wanted if self._run is not None else None
+        return self._run.pending_review if self._run is not None else None
 
     def offer(self, snapshot: "Snapshot") -> None:
         """Open the dialog for new requests, unless the user is writing or has another screen open."""
         if self._shown is None or self._shown.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
-        fresh = bool({pending.digest for pending in snapshot.pending} - self._later)
-        fresh = fresh or (self._wanted is not None and self._wanted != self._later_review)
+        fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
+        fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
         if not fresh or not self._screen.is_active or (self._run is not None and self._run.blocked()):
             return
         if self._composer.idle:
@@ -99,7 +99,7 @@ class DecisionDialogs:
             return ""
         if self._run is not None and (blocked := self._run.blocked()):
             return blocked
-        if not self.waits_here:
+        if not self.has_pending:
             return _NOTHING_WHILE_FOLLOWING if self._shown.follows else "Nothing is pending."
         if self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
@@ -114,7 +114,7 @@ class DecisionDialogs:
         def closed(_: None) -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
             if shown is self._shown:
-                self._later = {pending.digest for pending in shown.session.snapshot().pending}
+                self._postponed = {pending.digest for pending in shown.session.snapshot().pending}
             self._screen.post_message(Changed())
 
         self._approval = ApprovalScreen(shown.session, self._composer)
@@ -125,7 +125,7 @@ class DecisionDialogs:
 
         def closed(_: None) -> None:
             if run is self._run:
-                self._later_review = run.wanted
+                self._postponed_review = run.pending_review
             self._screen.post_message(Changed())
 
         self._review = ReviewScreen(run.run, wanted, self._composer)

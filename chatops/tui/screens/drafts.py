@@ -28,7 +28,7 @@ class Drafts:
         self._open: tuple[Host, SessionView] | None = None
         self._followed = False
         self._due = False
-        self._under: tuple[SessionId, bool] | None = None
+        self._stored_under: tuple[SessionId, bool] | None = None
         """The session a draft is stored under, and True if it is only followed here."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
@@ -36,7 +36,7 @@ class Drafts:
         """Messages sent and not stored yet, oldest first, with their session."""
 
     @property
-    def on_its_way(self) -> list[str]:
+    def being_stored(self) -> list[str]:
         """The messages sent and not stored yet, oldest first."""
         return [text for _, text in self._sending]
 
@@ -48,17 +48,19 @@ class Drafts:
         """Put stored drafts of the open session before the typed text, except those it already contains."""
         if self._open is None:
             return
-        (host, session), reading = self._open, self._followed
+        (host, session), followed = self._open, self._followed
         session_id, typed = session.session_id, self._composer.full_text
-        places = (True,) if reading else (False, True)
-        kept = [host.draft(session_id, reading=place) for place in places]
-        texts = [text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _holds(typed, text))]
+        places = (True,) if followed else (False, True)
+        kept = [host.draft(session_id, followed=place) for place in places]
+        texts = [
+            text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _contains(typed, text))
+        ]
         if texts:
-            self._composer.put(_together(*texts, typed))
-        self._under = (session_id, reading) if any(kept) else None
-        if not reading and kept[-1]:
+            self._composer.put(_joined(*texts, typed))
+        self._stored_under = (session_id, followed) if any(kept) else None
+        if not followed and kept[-1]:
             self.keep()
-            host.keep_draft(session_id, reading=True, text="")
+            host.save_draft(session_id, followed=True, text="")
 
     def changed(self) -> None:
         """Store the draft soon, after something was typed or deleted."""
@@ -70,7 +72,7 @@ class Drafts:
     def until_stored(self, text: str) -> Iterator[None]:
         """Treat `text` as part of the open session's draft within this block, until the session has stored it."""
         assert self._open is not None
-        (host, session), reading = self._open, self._followed
+        (host, session), followed = self._open, self._followed
         self._sending.append((session, text))
         try:
             yield
@@ -78,11 +80,11 @@ class Drafts:
             self._sending.remove((session, text))
         self.keep()
         if session is not self._open[1]:
-            _forget(text, host, session.session_id, reading=reading)
+            _forget(text, host, session.session_id, followed=followed)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
-        self._composer.put(_together(text, self._composer.full_text))
+        self._composer.put(_joined(text, self._composer.full_text))
         self.keep()
 
     def keep(self) -> None:
@@ -92,39 +94,39 @@ class Drafts:
             return
         host, shown = self._open
         sent = [text for session, text in self._sending if session is shown]
-        text = _together(*sent, self._composer.full_text)
-        session_id, reading = shown.session_id, self._followed
-        before, now = self._under, (session_id, reading)
+        text = _joined(*sent, self._composer.full_text)
+        session_id, followed = shown.session_id, self._followed
+        before, now = self._stored_under, (session_id, followed)
         # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
         # new owner.
         if before is not None and before in (("", False), (session_id, True)) and before != now:
-            host.keep_draft(before[0], reading=before[1], text="")
+            host.save_draft(before[0], followed=before[1], text="")
         if text or before == now:
-            host.keep_draft(session_id, reading=reading, text=text)
-        self._under = now if text else None
+            host.save_draft(session_id, followed=followed, text=text)
+        self._stored_under = now if text else None
 
 
-def leave_behind(text: str, host: "Host", session: "SessionView") -> None:
+def append_to_draft(text: str, host: "Host", session: "SessionView") -> None:
     """Append `text` to the stored draft of a session that is not shown here."""
     from chatops.runtime.follower import SessionFollower
 
-    session_id, reading = session.session_id, isinstance(session, SessionFollower)
-    kept = host.draft(session_id, reading=reading)
-    if text and not _holds(kept, text):
-        host.keep_draft(session_id, reading=reading, text=_together(kept, text))
+    session_id, followed = session.session_id, isinstance(session, SessionFollower)
+    kept = host.draft(session_id, followed=followed)
+    if text and not _contains(kept, text):
+        host.save_draft(session_id, followed=followed, text=_joined(kept, text))
 
 
-def _forget(text: str, host: "Host", session_id: "SessionId", *, reading: bool) -> None:
+def _forget(text: str, host: "Host", session_id: "SessionId", *, followed: bool) -> None:
     """Remove a sent text from the draft of a session that was left while the text was being stored."""
-    kept = host.draft(session_id, reading=reading)
+    kept = host.draft(session_id, followed=followed)
     if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
-        host.keep_draft(session_id, reading=reading, text=kept[len(text) + len(_BETWEEN) :])
+        host.save_draft(session_id, followed=followed, text=kept[len(text) + len(_BETWEEN) :])
 
 
-def _holds(whole: str, text: str) -> bool:
+def _contains(whole: str, text: str) -> bool:
     """Return True if `text` is one of the parts that `whole` was joined from."""
     return f"{_BETWEEN}{text}{_BETWEEN}" in f"{_BETWEEN}{whole}{_BETWEEN}"
 
 
-def _together(*texts: str) -> str:
+def _joined(*texts: str) -> str:
     return _BETWEEN.join(text for text in texts if text)

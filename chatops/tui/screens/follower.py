@@ -51,8 +51,8 @@ class FollowerPresenter:
         run = self.reader.run
         assert run is not None
         left = self.reader.hold is None and not isinstance(run.phase, RunFinished)
-        trouble = "No process has it open. F2 takes it over." if left else ""
-        return RunState(run=run, turn=self.reader.state, trouble=trouble)
+        problem = "No process has it open. F2 takes it over." if left else ""
+        return RunState(run=run, turn=self.reader.state, problem=problem)
 
     async def show(self) -> None:
         """Show the panel of a run."""

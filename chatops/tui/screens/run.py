@@ -36,7 +36,7 @@ class RunState:
     run: "WorkflowState"
     turn: "TurnState | None"
     """The last turn of the run's session."""
-    trouble: str = ""
+    problem: str = ""
     """The error that blocks the run, if any."""
 
 
@@ -69,7 +69,7 @@ class RunPresenter:
     def view(self) -> RunView:
         """Return the run's current view."""
         now = self._state()
-        return view_of(now.run, now.turn, seconds=self._times.seconds(now=self._now()), trouble=now.trouble)
+        return view_of(now.run, now.turn, seconds=self._times.seconds(now=self._now()), problem=now.problem)
 
     async def show(self) -> None:
         """Mount the panel."""
@@ -101,7 +101,7 @@ class RunPresenter:
     def _follow_clock(self) -> None:
         now = self._state()
         phase = now.run.phase
-        working = isinstance(phase, RunningStep | CheckingGate) and not now.trouble
+        working = isinstance(phase, RunningStep | CheckingGate) and not now.problem
         working = working and current_step(phase, now.turn).working
         step = phase.step if isinstance(phase, RunningStep | CheckingGate) and working else None
         self._times.follow(step, now=self._now())
@@ -117,9 +117,9 @@ class OwnRunPresenter(RunPresenter):
         super().__init__(screen, host, self._own_state, clock=clock)
 
     def _own_state(self) -> RunState:
-        run, trouble = self.run, self.run.blocked_by
-        told = f"{trouble} {trouble.advice}".strip() if trouble is not None else ""
-        return RunState(run=run.state, turn=run.session.state, trouble=told)
+        run, problem = self.run, self.run.blocked_by
+        told = f"{problem} {problem.advice}".strip() if problem is not None else ""
+        return RunState(run=run.state, turn=run.session.state, problem=told)
 
     @property
     def run_turns(self) -> dict[str, RunTurn]:
@@ -127,7 +127,7 @@ class OwnRunPresenter(RunPresenter):
         return run_turns_of(self.run.state)
 
     @property
-    def wanted(self) -> AwaitingReview | None:
+    def pending_review(self) -> AwaitingReview | None:
         """The review that the run waits for, or None."""
         return self.run.pending_review
 
@@ -161,10 +161,10 @@ class OwnRunPresenter(RunPresenter):
         """
         if not self._resumed:
             return "The run is being resumed."
-        trouble = self.run.blocked_by
-        return f"{trouble} {trouble.advice} Press R to try again." if trouble is not None else ""
+        problem = self.run.blocked_by
+        return f"{problem} {problem.advice} Press R to try again." if problem is not None else ""
 
-    def settings_refused(self) -> str:
+    def settings_locked(self) -> str:
         """Return why role, model and persona cannot be changed now; empty if they can."""
         if self.run.over:
             return ""
@@ -180,4 +180,4 @@ class OwnRunPresenter(RunPresenter):
         await self.run.aclose()
 
     def _keep_times(self) -> None:
-        self._host.keep_step_times(self.run_id, self._times.seconds(now=self._now()))
+        self._host.save_step_times(self.run_id, self._times.seconds(now=self._now()))

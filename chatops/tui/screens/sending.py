@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chatops.tui.composer.composer import Composer
-from chatops.tui.screens.drafts import Drafts, leave_behind
+from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import QueuedMessages
 
@@ -34,7 +34,7 @@ class Outbox:
         """Set with the first message."""
 
     @property
-    def waiting(self) -> list[str]:
+    def queued(self) -> list[str]:
         """The messages that are not being submitted yet."""
         return self.texts[1:] if self.submitting else self.texts
 
@@ -68,7 +68,7 @@ class SendingPresenter:
         """Create the presenter. For `keep_unsent` see `Outbox`."""
         self._composer = composer
         self._shown: Shown | None = None
-        self.aside = ""
+        self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self.outbox = Outbox(keep_unsent)
         """The messages sent before a session was open."""
@@ -111,7 +111,7 @@ class SendingPresenter:
 
     def set_aside(self) -> bool:
         """Move the typed text to the history. Return False if there is none."""
-        text = self.aside = self._composer.take_text() if self._composer.text else ""
+        text = self.cleared_text = self._composer.take_text() if self._composer.text else ""
         if text:
             self._composer.add_history(text)
             if self._shown is not None:
@@ -120,8 +120,8 @@ class SendingPresenter:
 
     def restore(self) -> None:
         """Put the text that was set aside back into the message field, unless something else is typed."""
-        if self.aside and not self._composer.text:
-            self._composer.put(self.aside)
+        if self.cleared_text and not self._composer.text:
+            self._composer.put(self.cleared_text)
 
     async def take_back(self) -> None:
         """Take the newest queued message back into the message field. With none, recall the last message sent.
@@ -137,7 +137,7 @@ class SendingPresenter:
         finally:
             self.drafts.taking_back = False
         if taken is not self._shown:
-            leave_behind(text, taken.host, taken.session)
+            append_to_draft(text, taken.host, taken.session)
         elif text:
             self.drafts.put_before(text)
         else:
@@ -158,7 +158,7 @@ class SendingPresenter:
             queued, led = snapshot.queued, shown.run is not None and not shown.run.over
             heading = queue_heading(snapshot, led=led, followed=shown.follows)
         self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
-        sent.show([*queued, *self.drafts.on_its_way, *self.outbox.waiting], heading=heading)
+        sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading)
 
 
 def queue_heading(snapshot: "Snapshot", *, led: bool, followed: bool) -> str:

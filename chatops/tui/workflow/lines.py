@@ -33,7 +33,7 @@ Line = tuple[Span, ...]
 def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
     """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
-    parts = [view.word] if step is None or view.trouble or view.mark is not StepMark.RUNNING else []
+    parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []
     if step is not None:
         parts.insert(0, f"{step.number}/{len(view.steps)} {one_line(step.name)}")
         parts += _progress(step)
@@ -57,7 +57,7 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Lin
     head.append(Span(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
     room = width - sum(cell_len(one.text) for one in head) - 3
     hint = next((one for one in HINTS if cell_len(one) <= room), "")
-    lines = [_spread(head, hint, width=width, signs=signs), *_trouble(view, width=width)]
+    lines = [_spread(head, hint, width=width, signs=signs), *_problem(view, width=width)]
     steps = [_above_step(one, width=width, signs=signs, here=one.number - 1 == view.at) for one in view.steps]
     return [*lines, *_window(steps, view, room=height - len(lines), width=width, signs=signs)]
 
@@ -68,7 +68,7 @@ def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Li
     lines = [
         _spread((Span(one_line(view.workflow), "strong"),), clock(view.seconds), width=width, signs=signs),
         (Span(view.word, _tone(view.mark)), Span(tokens, "muted")),
-        *_trouble(view, width=width),
+        *_problem(view, width=width),
         (),
     ]
     steps = [_beside_step(one, width=width, signs=signs, here=one.number - 1 == view.at) for one in view.steps]
@@ -192,10 +192,10 @@ def _check(check: Check, signs: Symbols, *, label: str = "") -> Iterator[Span]:
         yield Span(f" {one_line(check.about)}", "muted")
 
 
-def _trouble(view: RunView, *, width: int) -> list[Line]:
-    if not view.trouble:
+def _problem(view: RunView, *, width: int) -> list[Line]:
+    if not view.problem:
         return []
-    parts = textwrap.wrap(one_line(f"{view.trouble} R tries again."), max(1, width))
+    parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
     return [(Span(part, "bad"),) for part in parts[:3]]
 
 

@@ -51,7 +51,7 @@ def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
     if not workflows:
         lines += ["None is defined. Define one under workflows in the registry, or as a file beside it.", ""]
     lines += ["Unfinished runs"]
-    lines += [f"  {row.id}   {row.standing}, {row.when}\n    {row.title}" for row in runs] or ["  none"]
+    lines += [f"  {row.id}   {row.state}, {row.when}\n    {row.title}" for row in runs] or ["  none"]
     lines += ["", f"{USAGE} starts one. /workflow resume ID resumes one."]
     return "\n".join(lines)
 

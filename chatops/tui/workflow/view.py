@@ -102,7 +102,7 @@ class RunView:
     seconds: float = 0.0
     working: bool = False
     """True while working time passes."""
-    trouble: str = ""
+    problem: str = ""
     """The error that blocks the run here, if any."""
 
 
@@ -129,7 +129,7 @@ _STANDS = {
 }
 
 
-def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[float] = (), trouble: str = "") -> RunView:
+def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[float] = (), problem: str = "") -> RunView:
     """Return the view of a run.
 
     `turn` is the session's last turn. `seconds` are the known working times of the steps.
@@ -141,7 +141,7 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
         replace(_step(run, index, present, at), seconds=_seconds(seconds, index))
         for index in range(len(run.spec.steps))
     )
-    if trouble and not isinstance(phase, RunFinished):
+    if problem and not isinstance(phase, RunFinished):
         at = CurrentStep(mark=StepMark.FAILED, word="blocked", working=False)
     return RunView(
         workflow=run.spec.name,
@@ -152,7 +152,7 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
         tokens=_tokens([*(one.usage for one in run.attempts), present.usage if present is not None else None]),
         seconds=sum(seconds),
         working=at.working,
-        trouble=trouble,
+        problem=problem,
     )
 
 

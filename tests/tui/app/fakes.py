@@ -339,16 +339,16 @@ class FakeHost:
     def remember(self, text: str) -> None:
         self.entries.append(text)
 
-    def draft(self, session_id: SessionId, *, reading: bool) -> str:
-        return self._drafts(reading=reading).get(session_id, "")
+    def draft(self, session_id: SessionId, *, followed: bool) -> str:
+        return self._drafts(followed=followed).get(session_id, "")
 
-    def keep_draft(self, session_id: SessionId, *, reading: bool, text: str) -> None:
-        self._drafts(reading=reading)[session_id] = text
+    def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
+        self._drafts(followed=followed)[session_id] = text
 
-    def _drafts(self, *, reading: bool) -> dict[str, str]:
-        return self.read_along_drafts if reading else self.drafts
+    def _drafts(self, *, followed: bool) -> dict[str, str]:
+        return self.read_along_drafts if followed else self.drafts
 
-    async def keep_theme(self, name: str) -> None:
+    async def save_theme(self, name: str) -> None:
         self.themes.append(name)
 
     async def take_queued(self, session: SessionView) -> str:
@@ -370,7 +370,7 @@ class FakeHost:
     def persona(self, session: SessionView) -> str:
         return session.snapshot().persona or "default"
 
-    def workspace_trouble(self) -> str:
+    def workspace_problem(self) -> str:
         return ""
 
     async def reload_registry(self) -> None:
@@ -380,7 +380,7 @@ class FakeHost:
     def sandbox(self) -> str:
         return "sandbox bubblewrap"
 
-    async def waiting(self) -> SessionId | None:
+    async def next_pending(self) -> SessionId | None:
         return self.waits
 
     async def pending(self) -> Sequence[SessionRow]:
@@ -436,7 +436,7 @@ class FakeHost:
     def step_times(self, session_id: SessionId) -> Sequence[float]:
         return self.times.get(session_id, ())
 
-    def keep_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
+    def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         self.times[session_id] = tuple(seconds)
 
     async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:

@@ -47,7 +47,7 @@ class Stage:
     async def settle(self) -> None:
         """Let everything that is under way be drawn; no time passes on the clock."""
         await self.pilot.pause()
-        while isinstance(screen := self.app.screen, GuardedDialog) and screen.considers:
+        while isinstance(screen := self.app.screen, GuardedDialog) and screen.key_held:
             await self.pilot.pause(0.01)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()

@@ -338,8 +338,8 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
     app = ChatopsApp(slowly)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(*"first", "enter", *"second", "ctrl+q")
-    assert app.chat.left == "first\n\nsecond"
-    assert await chat.keep(app.chat.left, opened)
+    assert app.chat.unsent_text == "first\n\nsecond"
+    assert await chat.keep(app.chat.unsent_text, opened)
     assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond"
     for _ in range(2):
         assert await chat.keep("for", opened)
@@ -369,7 +369,7 @@ async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None
     session = FakeSession()
     session.change(role="[red]coder[/red]", model_label="\x1b[2J[@click=app.quit]x[/]")
     async with stage(session) as running:
-        running.app.chat.say("[bold]not bold[/bold] [/unclosed")
+        running.app.chat.show_notice("[bold]not bold[/bold] [/unclosed")
         running.session.end_turn(TurnStatus.FAILED, advice="[b]advice[/b] \x1b]0;x\x07")
         await running.settle()
         for shown in ("[red]coder[/red]", "[@click=app.quit]x[/]", "[bold]not bold[/bold]", "[b]advice[/b]"):

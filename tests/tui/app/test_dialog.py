@@ -480,7 +480,7 @@ async def test_what_is_said_in_passing_is_said_once_and_covers_nothing_below_a_d
         await running.settle()
         before = [line for line in running.text.splitlines() if "xxx" in line]
         assert len(before) == 12
-        running.app.chat.say("All is well.")
+        running.app.chat.show_notice("All is well.")
         await running.settle()
         assert [line for line in running.text.splitlines() if "xxx" in line] == before
         assert running.text.count("All is well.") == 1

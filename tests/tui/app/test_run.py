@@ -451,7 +451,7 @@ async def test_nobody_is_asked_before_the_run_is_taken_up_nor_while_something_ke
 async def test_workflow_lists_what_there_is() -> None:
     host = FakeHost(
         known=[WorkflowRow(name="release", steps=("find", "make"), description="Ship it")],
-        left=[RunRow(id=RUN, title="release: ship it", standing="make: to review", when="today 10:15")],
+        left=[RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")],
     )
     async with stage(host=host) as running:
         await send(running, "/workflow")
@@ -492,7 +492,7 @@ async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_s
 @pytest.mark.more
 async def test_workflow_resume_opens_the_run_that_was_left_last() -> None:
     run = FakeRun(assembly())
-    left = [RunRow(id=RUN, title="", standing="", when=""), RunRow(id=SessionId("x"), title="", standing="", when="")]
+    left = [RunRow(id=RUN, title="", state="", when=""), RunRow(id=SessionId("x"), title="", state="", when="")]
     host = FakeHost(led=[run], others={RUN: run.session}, left=left)
     async with stage(host=host) as running:
         await send(running, "/workflow resume")

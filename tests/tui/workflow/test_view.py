@@ -25,8 +25,8 @@ def three() -> Played:
     return Played(flow(step("discover"), made, step("deploy"))).begin()
 
 
-def seen(played: Played, *, seconds: tuple[float, ...] = (), trouble: str = "") -> RunView:
-    return view_of(played.state, played.turn, seconds=seconds, trouble=trouble)
+def seen(played: Played, *, seconds: tuple[float, ...] = (), problem: str = "") -> RunView:
+    return view_of(played.state, played.turn, seconds=seconds, problem=problem)
 
 
 def marks(view: RunView) -> list[str]:
@@ -197,12 +197,12 @@ def test_a_run_that_is_over_is_at_no_step() -> None:
 
 
 def test_trouble_is_shown_and_no_time_passes() -> None:
-    view = seen(three(), trouble="There is no role coder.")
-    assert (view.word, view.working, view.trouble) == ("blocked", False, "There is no role coder.")
-    assert seen(accepted_up_to_the_gate(), trouble="There is no role coder.").word == "blocked"
+    view = seen(three(), problem="There is no role coder.")
+    assert (view.word, view.working, view.problem) == ("blocked", False, "There is no role coder.")
+    assert seen(accepted_up_to_the_gate(), problem="There is no role coder.").word == "blocked"
     over = three()
     over.cancels()
-    assert seen(over, trouble="There is no role coder.").word == "cancelled"
+    assert seen(over, problem="There is no role coder.").word == "cancelled"
 
 
 # its times
@@ -341,12 +341,12 @@ def test_the_list_names_workflows_runs_and_what_cannot_be_used() -> None:
         WorkflowRow(name="release", steps=("find", "make"), description="Ship it"),
         WorkflowRow(name="broken", problem="broken.json, line 3, column 5: no steps."),
     ]
-    runs = [RunRow(id=RUN, title="release: ship it", standing="make: to review", when="today 10:15")]
+    runs = [RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")]
     shown = listing(rows, runs)
     assert "release: find → make\n  Ship it" in shown
     assert "broken\n  cannot be used: broken.json, line 3, column 5: no steps." in shown
     assert f"{RUN}   make: to review, today 10:15" in shown
-    assert "There is none." in listing([], [])
+    assert "None is defined." in listing([], [])
 
 
 def test_a_step_view_without_validations_fails_none() -> None:
