@@ -1,9 +1,9 @@
-"""Session lease of this process: take it, keep it, hand it over, release it.
+"""Session leases: take, keep, hand over and release one, or request one that another process holds.
 
 Theory of operation
 
 A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
-take it. This module is the owner's side.
+take it. `Lease` is the owner's side, `LeaseRequest` the side of a process that wants the session.
 
 - Taken: `take` stores the lease and starts a task that keeps it. The task renews the lease every LEASE_S / 3 seconds
   and looks at the store every LOOK_S seconds.
@@ -14,6 +14,10 @@ take it. This module is the owner's side.
   gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
   state in memory may be outdated. It is never taken again.
 - Released: `release` deletes the row if it still names this process.
+
+A request is granted by the owner, or voided by a later request of a third process. If the owner does not answer within
+ANSWER_S seconds, the user may seize the lease; so may they while the owner is still finishing a step. Calls that were
+running there then have an unknown outcome.
 
 The task only reports. What makes the rule hold is that the store checks the lease in the transaction of every commit,
 and that the performer calls `is_ours` right before a tool starts. A process that was suspended and lost its lease can

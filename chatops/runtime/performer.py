@@ -25,12 +25,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
-from chatops.domain.ids import CallId, RoundId
+from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.engine import feedback
@@ -46,22 +46,13 @@ from chatops.engine.effects import (
     RunTool,
 )
 from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
-from chatops.models.base import ModelClient
 from chatops.runtime.model_call import ModelCall, describe_error
-from chatops.runtime.services import ToolLookup, is_workspace_gone, workspace_gone
+from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
-
-
-class ContextFor(Protocol):
-    """A factory of tool contexts."""
-
-    def __call__(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        """Return the context for one attempt of a call."""
-        ...
 
 
 class Performer:
@@ -73,17 +64,17 @@ class Performer:
 
     def __init__(
         self,
+        services: Services,
         *,
-        models: ModelClient,
-        tools: ToolLookup,
-        context_for: ContextFor,
+        session_id: Callable[[], SessionId],
         may_start: Callable[[], Awaitable[bool]],
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
     ) -> None:
-        self._models = models
-        self._tools = tools
-        self._context_for = context_for
+        self._models = services.models
+        self._tools = services.tools
+        self._contexts = services.contexts
+        self._session_id = session_id
         self._may_start = may_start
         self._deliver = deliver
         self._publish = publish
@@ -173,7 +164,7 @@ class Performer:
         self._deliver(InspectionInput(call_id=call.id, facts=facts))
 
     async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
-        context = self._context_for(call.id, attempt=1, tool=tool, output=_ignore)
+        context = self._context(call.id, 1, tool, _ignore)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
@@ -218,7 +209,7 @@ class Performer:
         def output(text: str) -> None:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
-        context = self._context_for(call.id, attempt=effect.attempt, tool=tool, output=output)
+        context = self._context(call.id, effect.attempt, tool, output)
         return await attempt(tool, effect.facts, replace(context, exposure=effect.exposure))
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
@@ -226,7 +217,7 @@ class Performer:
         tool = self._tools.get(call.name)
         found = ReconcileInput(call_id=call.id, attempt=effect.attempt, result=None)
         if tool is not None:
-            context = self._context_for(call.id, attempt=effect.attempt, tool=tool, output=_ignore)
+            context = self._context(call.id, effect.attempt, tool, _ignore)
             try:
                 answer = await tool.reconcile(effect.facts, context)
                 found = ReconcileInput(
@@ -240,6 +231,9 @@ class Performer:
                 log.exception("reconciling %s failed", call.name)
         reach("after_reconcile")
         self._deliver(found)
+
+    def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
+        return self._contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:

@@ -17,7 +17,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
-from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.engine.effects import Step
 from chatops.engine.inputs import CancelTurn, Recover
@@ -34,7 +34,6 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.rules import turn_after
-from chatops.tools.base import Tool, ToolContext
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +62,6 @@ class Turns:
         """Held while the session is handed over."""
         self._seen_notices = len(services.store.notices)
         self.runner = Runner(store=services.store, worker=services.worker, bus=bus)
-        self.performer = Performer(
-            models=services.models,
-            tools=services.tools,
-            context_for=self._context_for,
-            may_start=self._may_start,
-            deliver=self.runner.deliver,
-            publish=bus.publish,
-        )
-        self.runner.attach(self.performer)
         self.lease = Lease(
             services.store,
             services.worker,
@@ -80,6 +70,14 @@ class Turns:
             lost=self._lost_to,
             looked=self._notify_of_store,
         )
+        self.performer = Performer(
+            services,
+            session_id=lambda: self.session_id,
+            may_start=self.lease.is_ours,
+            deliver=self.runner.deliver,
+            publish=bus.publish,
+        )
+        self.runner.attach(self.performer)
         self.submitting = asyncio.Lock()
         """Held while a message is submitted, or something else that determines the next turn."""
         self.info = info
@@ -306,12 +304,6 @@ class Turns:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _may_start(self) -> bool:
-        return await self.lease.is_ours()
-
-    def _context_for(self, call_id: CallId, *, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        return self._services.contexts(self.session_id, call_id, attempt=attempt, tool=tool, output=output)
 
     def _on_event(self, published: Published) -> None:
         self._notify_of_store()

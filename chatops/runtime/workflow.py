@@ -180,6 +180,10 @@ class WorkflowRun:
 
     # Internals
 
+    def _settings(self) -> SessionSettings:
+        """Return the session's settings at the current step."""
+        return self.session.settings.at_step(self._state)
+
     async def _take(self, event: WorkflowInput) -> bool:
         async with self._taking:
             step = advance_run(self._state, event)
@@ -234,14 +238,14 @@ class WorkflowRun:
         needed = (
             (*(step.tools or ()), *(one.tool for one in step.validations)) if isinstance(asked, StartAttempt) else ()
         )
-        gone = [tool for tool in dict.fromkeys(needed) if self._services.tools.get(tool) is None]
-        if gone:
+        missing = [tool for tool in dict.fromkeys(needed) if self._services.tools.get(tool) is None]
+        if missing:
             return ConfigError(
-                f"Step {step.name} needs tools that are not here: {', '.join(gone)}.",
+                f"Step {step.name} needs tools that are not here: {', '.join(missing)}.",
                 advice="Resume it where they are: in the program, or with the registry, that started it.",
             )
         try:
-            self.session.settings.at_step(self._state).grant(self._services.rights)
+            self._settings().grant(self._services.rights)
         except ConfigError as error:
             return error
         return None
@@ -271,7 +275,7 @@ class WorkflowRun:
                 contract=asked.contract,
             )
 
-        await self.session.begin(self.session.settings.at_step(self._state), make)
+        await self.session.begin(self._settings(), make)
 
     async def _seen_by(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
         """Return the messages of the earlier attempts."""
@@ -282,7 +286,7 @@ class WorkflowRun:
 
     async def _release(self) -> None:
         try:
-            await self.session.release_from_run(self.session.settings.at_step(self._state))
+            await self.session.release_from_run(self._settings())
         except ChatopsError as error:
             self._block(error)
 
