@@ -204,6 +204,8 @@ class ToolCall:
     provider_id: str = ""
     repairs: tuple[str, ...] = ()
     problem: str = ""
+    guessed: bool = False
+    """As in `RawCall`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

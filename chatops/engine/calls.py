@@ -46,6 +46,7 @@ from chatops.engine.state import (
     Settled,
     Started,
     Stopping,
+    under,
 )
 from chatops.engine.view import pending_calls, workspace_was_read
 from chatops.policy.verdicts import Judgement
@@ -293,14 +294,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     one = phase.calls[index]
     attempt = status.attempt + 1
     bound = call_digest(draft, one.call, facts)
-    started = Started(
-        facts=facts,
-        digest=bound,
-        verdict=status.verdict,
-        decided_by=status.decided_by,
-        attempt=attempt,
-        interruption=status.interruption,
-    )
+    started = under(status, Started, facts=facts, digest=bound, attempt=attempt)
     draft.put_call(index, replace(one, status=started))
     exposure = _exposure(draft, one, facts, status.verdict)
     draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound, exposure=exposure))
@@ -328,15 +322,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
     if status.fresh:
         start(draft, index, status.facts, status)
         return
-    rechecking = Rechecking(
-        facts=status.facts,
-        digest=status.digest,
-        verdict=status.verdict,
-        decided_by=status.decided_by,
-        attempt=status.attempt,
-        interruption=status.interruption,
-    )
-    draft.put_call(index, replace(one, status=rechecking))
+    draft.put_call(index, replace(one, status=under(status, Rechecking)))
     draft.effects.append(InspectCall(call=one.call))
 
 

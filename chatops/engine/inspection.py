@@ -265,10 +265,12 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         ("the folder it runs in", before.cwd, after.cwd),
         ("the files it touches", before.paths, after.paths),
         ("the hosts it contacts", before.hosts, after.hosts),
-        ("the change it makes", (before.diff, _becomes(before)), (after.diff, _becomes(after))),
     ):
-        if old != new and not (name.startswith("the change") and was != now):
+        if old != new:
             yield name
+    # Other contents make another change, which is named already.
+    if was == now and (before.diff, _becomes(before)) != (after.diff, _becomes(after)):
+        yield "the change it makes"
     if before.sandbox != after.sandbox:
         yield f"the sandbox, now: {after.sandbox or 'none'}"
     if before.network != after.network:

@@ -60,6 +60,7 @@ from chatops.engine.state import (
     Started,
     Stopping,
     TurnState,
+    under,
 )
 from chatops.policy.grant import Grant
 
@@ -132,7 +133,7 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileIn
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif found.repeat:
         draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
-        draft.put_call(index, replace(one, status=_again(status)))
+        draft.put_call(index, replace(one, status=under(status, Permitted)))
     elif stopping:
         _close(draft, index, status, feedback.told_unknown(status.known, found.found))
     else:
@@ -193,18 +194,9 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
         draft.close_attempt(one, status.attempt, result)
-        draft.put_call(index, replace(one, status=_again(status)))
+        draft.put_call(index, replace(one, status=under(status, Permitted)))
     elif spec is not None and spec.reconcilable:
-        reconciling = Reconciling(
-            facts=status.facts,
-            digest=status.digest,
-            verdict=status.verdict,
-            decided_by=status.decided_by,
-            attempt=status.attempt,
-            interruption=status.interruption,
-            known=known,
-        )
-        draft.put_call(index, replace(one, status=reconciling))
+        draft.put_call(index, replace(one, status=under(status, Reconciling, known=known)))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
     elif stopping:
         _close(draft, index, status, feedback.told_unknown(known))
@@ -222,17 +214,6 @@ def _ask(draft: Draft, index: int, status: Started | Reconciling, *, why: str, k
         why=why,
         attempt=status.attempt,
         interruption=known or Interruption(call_id=call_id, attempt=status.attempt),
-    )
-
-
-def _again(status: Started | Reconciling) -> Permitted:
-    return Permitted(
-        facts=status.facts,
-        digest=status.digest,
-        verdict=status.verdict,
-        decided_by=status.decided_by,
-        attempt=status.attempt,
-        interruption=status.interruption,
     )
 
 

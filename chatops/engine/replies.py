@@ -67,13 +67,9 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
 
 def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
     """Return False for a reply without calls, and for one whose calls are only guessed and were reported before."""
-    reported = {
-        call.problem
-        for message in draft.state.messages
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-    }
-    return any(not (raw.guessed and raw.problem in reported) for raw in reply.calls)
+    said = (message for message in draft.state.messages if isinstance(message, AssistantMessage))
+    reported = any(call.guessed for message in said for call in message.calls)
+    return any(not (raw.guessed and reported) for raw in reply.calls)
 
 
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
@@ -201,6 +197,7 @@ def _our_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
         provider_id=raw.provider_id,
         repairs=raw.repairs,
         problem=raw.problem,
+        guessed=raw.guessed,
     )
 
 

@@ -1,8 +1,8 @@
 """The state of a turn: everything that is needed to resume it, and only values that can be stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import AskReason, TurnStatus
@@ -60,62 +60,58 @@ class AwaitingDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Permitted:
-    """Status of a call that may run as bound by `digest`, as soon as its turn in the round comes."""
+class Permit:
+    """What permits a call, from the decision on it to its result. The base of the statuses in between."""
 
     facts: CallFacts
     digest: str
+    """Binds the permission to what was shown."""
     verdict: Verdict
     decided_by: str
     attempt: int = 0
-    """Number of attempts already made (after a crash, or when the user retries a call with an unknown outcome)."""
-    fresh: bool = False
-    """True if inspected in this very step, so that no second inspection is needed if the call starts at once."""
+    """Number of attempts made so far, with the present one: after a crash, or when the user had a call with an unknown
+    outcome run again."""
     interruption: Interruption | None = None
     """What is known of an earlier attempt that may have taken effect. The user wants the call run
     again all the same."""
+
+
+_Status = TypeVar("_Status", bound=Permit)
+
+
+def under(permit: Permit, status: type[_Status], **changes: Any) -> _Status:
+    """Return the `status` of a call with the same permit, apart from `changes`."""
+    kept = {field.name: getattr(permit, field.name) for field in fields(Permit)}
+    return status(**{**kept, **changes})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permitted(Permit):
+    """Status of a call that may run as soon as its turn in the round comes."""
+
+    fresh: bool = False
+    """True if inspected in this very step, so that no second inspection is needed if the call starts at once."""
     kind: Literal["permitted"] = "permitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rechecking:
+class Rechecking(Permit):
     """Status of a call whose turn has come: it is inspected a last time, and runs if nothing differs."""
 
-    facts: CallFacts
-    digest: str
-    verdict: Verdict
-    decided_by: str
-    attempt: int = 0
-    interruption: Interruption | None = None
-    """As in `Permitted`."""
     kind: Literal["rechecking"] = "rechecking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """Status of a call whose intent to run is stored. It may have taken effect."""
+class Started(Permit):
+    """Status of a call whose intent to run `attempt` is stored. It may have taken effect."""
 
-    facts: CallFacts
-    digest: str
-    verdict: Verdict
-    decided_by: str
-    attempt: int
-    interruption: Interruption | None = None
-    """As in `Permitted`."""
     kind: Literal["started"] = "started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciling:
+class Reconciling(Permit):
     """Status of a call after a crash: the tool is asked whether the started attempt took effect."""
 
-    facts: CallFacts
-    digest: str
-    verdict: Verdict
-    decided_by: str
-    attempt: int
-    interruption: Interruption | None = None
-    """As in `Permitted`."""
     known: Interruption | None = None
     """What is known of the attempt that the tool is asked about."""
     kind: Literal["reconciling"] = "reconciling"

@@ -114,8 +114,11 @@ class _Replay:
         message = self.kept[place]
         if not isinstance(message, ToolMessage):
             return
-        original = self.elided.setdefault(place, message)
+        original = self.elided.get(place, message)
         marker = make(original)
+        if size(marker) >= size(message):
+            return
+        self.elided[place] = original
         self.total += size(marker) - size(message)
         self.kept[place] = marker
 

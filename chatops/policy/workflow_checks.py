@@ -183,8 +183,12 @@ class _Step:
                     yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
             elif why := self._unknown(tool):
                 yield WorkflowProblem(keys=keys, message=why)
+            elif why := self._bound_elsewhere(tool):
+                yield WorkflowProblem(keys=keys, message=f"the step may not call {tool}: {why}")
             elif why := self._refused(tool):
-                yield WorkflowProblem(keys=keys, message=f"the step may not call {tool}: {why}", severity=_doubt(why))
+                # A tool that this user may not use is just not offered.
+                message = f"the step may not call {tool}: {why}"
+                yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
 
     def _validation(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         tool = validation.tool
@@ -333,25 +337,19 @@ class _Step:
         why = self._refused(tool)
         return f"the step may not call {tool}: {why}" if why else ""
 
+    def _bound_elsewhere(self, tool: str) -> str:
+        """Return to which other steps a tool is bound; empty if it may be used here."""
+        spec = self.tools[tool]
+        return "" if belongs(spec, at=self.at) else f"it is bound to {', '.join(spec.steps)}"
+
     def _refused(self, tool: str) -> str:
         """Return why a tool that exists is denied to the step, apart from the step's own list; empty if it is not."""
-        if not belongs(self.tools[tool], at=self.at):
-            return f"{_BOUND} {', '.join(self.tools[tool].steps)}"
+        if why := self._bound_elsewhere(tool):
+            return why
         if self.grant is None:
             return ""
         judged = self.grant.permits(tool)
         return f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
-
-
-_BOUND = "it is bound to"
-
-
-def _doubt(why: str) -> Severity:
-    """Return the severity of a refused tool.
-
-    A tool of another step is a mistake in the definition. A tool that this user may not use is just not offered.
-    """
-    return Severity.ERROR if why.startswith(_BOUND) else Severity.WARNING
 
 
 def _circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:

@@ -73,3 +73,18 @@ def test_a_result_that_was_answered_is_left_out_before_one_that_was_not() -> Non
     old, new = (m for m in fitted.messages if isinstance(m, ToolMessage))
     assert old.content.startswith("[result of t left out")
     assert len(new.content) == 12_000
+
+
+@given(SIZES)
+def test_no_result_gets_larger_where_it_is_to_make_room(turns: list[tuple[int, list[int], int]]) -> None:
+    for messages in requests_of(turns):
+        fitted = fit(messages, system="s", tools=(), model=MODEL)
+        for message, sent in zip(messages, fitted.messages, strict=True):
+            if isinstance(message, ToolMessage) and isinstance(sent, ToolMessage):
+                assert len(sent.content) <= len(message.content)
+
+
+def test_a_result_that_would_not_get_smaller_stays_as_it_is() -> None:
+    messages = requests_of([(40_000, [420], 0)])[1]
+    fitted = fit(messages, system="s", tools=(), model=MODEL)
+    assert (fitted.messages, fitted.elided, fitted.given_up) == (tuple(messages), 0, ())

@@ -197,7 +197,7 @@ WORKFLOWS = (
     Mutant(
         promise="what was not checked in time does not pass",
         file="tools/answers.py",
-        before="bare_unmatched=untold, result_unmatched=untold",
+        before="bare_unmatched=unchecked, result_unmatched=unchecked",
         after="bare_unmatched=(), result_unmatched=()",
         tests=("tests/tools/test_answers.py",),
     ),
