@@ -66,7 +66,7 @@ def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
         ran = run("-p", "tell me", "-c")
         # What is stored is gone on with, and that nothing is added to it is said beforehand.
         assert (ran.code, ran.out) == (0, "You said: tell me\n")
-        assert re.search(r"Disk full: this is not saved to .*New messages are lost when chatops ends", flat(ran.err))
+        assert re.search(r"Disk full: this is not saved to .*Nothing from now on is kept when chatops ends", flat(ran.err))
         filler.unlink()
         again = run("-p", "and now?", "-c")
         assert (again.code, again.out) == (0, "You said: and now?\n")
