@@ -20,7 +20,7 @@ from chatops.domain.errors import NoSuchSessionError, UnreadableError
 from chatops.headless.screen import table, when
 
 if TYPE_CHECKING:
-    from chatops.store.base import QueuedCall, Store
+    from chatops.store.base import PendingCallRow, Store
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
             return _list(arguments)
 
 
-def _as_of_now(opened: Stored, queued: "QueuedCall") -> "QueuedCall":
+def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     from chatops.runtime.denials import judge_now
 
@@ -54,7 +54,7 @@ def _as_of_now(opened: Stored, queued: "QueuedCall") -> "QueuedCall":
 
 def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        queue = [_as_of_now(opened, one) for one in opened.store.queue()]
+        queue = [_as_of_now(opened, one) for one in opened.store.pending_calls()]
         interrupted = list(_interrupted(opened.store))
     view = screen()
     if arguments.output_format == "json":
@@ -86,7 +86,7 @@ def _list(arguments: Namespace) -> int:
 def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
     """Yield id and state of sessions with a call interrupted by a crash that no user was asked about yet."""
     for info in store.sessions():
-        if info.active_turn is None or store.held(info.id) is not None:
+        if info.active_turn is None or store.lease(info.id) is not None:
             continue
         from chatops.engine.recovery import attempts_in_doubt
         from chatops.runtime.descriptions import resume_summary
@@ -123,7 +123,7 @@ def _show(arguments: Namespace) -> int:
     return 0
 
 
-def _standing(queued: "QueuedCall") -> str:
+def _standing(queued: "PendingCallRow") -> str:
     if queued.decided is None:
         if queued.pending.denial is not None:
             return "cannot run now"
@@ -131,7 +131,7 @@ def _standing(queued: "QueuedCall") -> str:
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 
-def _queued_json(queued: "QueuedCall") -> dict[str, JsonValue]:
+def _queued_json(queued: "PendingCallRow") -> dict[str, JsonValue]:
     from chatops.headless.pending import describe_json
 
     return {

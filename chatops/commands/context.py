@@ -25,7 +25,7 @@ from chatops.wiring.stored import Storage, make_store, open_store
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from chatops.store.base import QueuedCall, SessionInfo, Store
+    from chatops.store.base import PendingCallRow, SessionInfo, Store
     from chatops.wiring.app import App
     from chatops.wiring.rights import RegistryRights
 
@@ -219,7 +219,7 @@ def last_session(store: "Store", workspace: Path) -> "SessionInfo":
     return found[0]
 
 
-def find_call(store: "Store", name: str) -> "QueuedCall":
+def find_call(store: "Store", name: str) -> "PendingCallRow":
     """Return a pending call by its id, or by at least `SHORTEST_NAME` characters of its beginning or end.
 
     The abbreviation must fit one call only, and the full id is printed. A session's id is such an abbreviation if only
@@ -227,7 +227,7 @@ def find_call(store: "Store", name: str) -> "QueuedCall":
 
     Raises ConfigError if several calls fit, ChatopsError if none does.
     """
-    queue = store.queue()
+    queue = store.pending_calls()
     if found := [one for one in queue if one.pending.call.id == name]:
         return found[0]
     if len(name) >= SHORTEST_NAME:

@@ -16,7 +16,7 @@ from chatops.headless.pending import answers, describe, mention
 from chatops.runtime.denials import denial_sentence, judge_now
 from chatops.runtime.descriptions import describe_decision, find_decision
 from chatops.runtime.session import Session
-from chatops.store.base import QueuedCall, Store
+from chatops.store.base import PendingCallRow, Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import open_store
 
@@ -119,7 +119,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
     return 0
 
 
-def _under_rights_now(opened: App, queued: QueuedCall) -> PendingCall:
+def _under_rights_now(opened: App, queued: PendingCallRow) -> PendingCall:
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
     try:
         return judge_now(opened.store, queued, opened.rights)
@@ -173,7 +173,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     return 0
 
 
-async def _inspected(session: Session, queued: QueuedCall, arguments: str) -> PendingCall:
+async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -> PendingCall:
     """Return the call as it is pending after the edit.
 
     Raises ChatopsError if the edited call cannot run; the call then stays pending.
@@ -212,7 +212,7 @@ def _waiting(session: Session, call: str) -> PendingCall | None:
     return next((one for one in pending_calls(state) if one.call.id == call), None) if state else None
 
 
-def _too_late(store: Store, queued: QueuedCall) -> int:
+def _too_late(store: Store, queued: PendingCallRow) -> int:
     view, call = screen(), queued.pending.call.id
     answer = find_decision(store, queued.session_id, call)
     already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
@@ -221,5 +221,5 @@ def _too_late(store: Store, queued: QueuedCall) -> int:
     return 1
 
 
-def _then(queued: QueuedCall) -> str:
+def _then(queued: PendingCallRow) -> str:
     return f"If the session is open in a window, it continues there. Otherwise: chatops resume {queued.session_id}"

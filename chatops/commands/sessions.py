@@ -80,7 +80,7 @@ def _state(store: "Store", info: "SessionInfo") -> str:
     """Return the resume summary of the session's turn, or who owns the session; empty if the turn is finished."""
     if not info.active_turn:
         return ""
-    hold = store.held(info.id)
+    hold = store.lease(info.id)
     if hold is not None:
         return f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
     from chatops.runtime.descriptions import resume_summary
@@ -174,7 +174,7 @@ def _export(opened: Stored, arguments: Namespace) -> int:
 def _delete(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     view = screen()
-    hold = opened.store.held(info.id)
+    hold = opened.store.lease(info.id)
     if hold is not None:
         who = f"pid {hold.holder.pid} on {hold.holder.host}"
         raise SessionBusyError(

@@ -143,8 +143,8 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     info = find_session(opened.store, name)
     wanted = reviewed(opened.store.load_run(info.id), about)
     said = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
-    if not opened.store.post_word(info.id, said):
-        left = (word for word in opened.store.posted_words(info.id) if isinstance(word, ReviewStep))
+    if not opened.store.post_review(info.id, said):
+        left = (word for word in opened.store.posted_reviews(info.id) if isinstance(word, ReviewStep))
         first = next((f": it was {describe_review(word)}" for word in left), "")
         raise ChatopsError(f"Another process was first to review run {info.id}{first}.")
     view.say("The run is open in another window, which takes the review.")
@@ -157,7 +157,7 @@ async def _cancel(opened: App, name: str) -> int:
     try:
         run = await opened.open_run(info.id, attended=False)
     except SessionHeldError:
-        if not opened.store.post_word(info.id, CancelRun(by=opened.principal)):
+        if not opened.store.post_review(info.id, CancelRun(by=opened.principal)):
             view.say(f"Run {info.id} has ended already, or is about to.")
             return 1
         view.say("The run is open in another window, which ends it.")

@@ -9,7 +9,7 @@ from chatops.domain.rights import Verdict
 from chatops.engine.view import pending_calls
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.runtime.settings import Rights, SessionSettings, parse_revoked
-from chatops.store.base import QueuedCall, Store
+from chatops.store.base import PendingCallRow, Store
 
 _MOST_ROLES = 3
 
@@ -24,7 +24,7 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
     )
 
 
-def judge_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
+def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCall:
     """Judge a queued call as `chatops resume` would now. Raises NoSuchSessionError, UnreadableError.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own
@@ -39,7 +39,7 @@ def judge_now(store: Store, queued: QueuedCall, rights: Rights) -> PendingCall:
         persona=info.persona,
         revoked=parse_revoked(store.setting(f"revoked:{info.id}")),
     )
-    elsewhere = store.held(info.id) is not None
+    elsewhere = store.lease(info.id) is not None
     if info.run is not None and not info.run.result:
         run = store.load_run(info.id)
         settings = settings.at_step(run)

@@ -33,7 +33,7 @@ from chatops.store.base import DecisionRow, SessionInfo, Store
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
     """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
-    left = (one.decided for one in store.queue(session_id=session) if one.pending.call.id == call_id)
+    left = (one.decided for one in store.pending_calls(session_id=session) if one.pending.call.id == call_id)
     taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
     return next((one for one in left if one is not None), None) or next(taken, None)
 
@@ -143,7 +143,8 @@ def resume_summary(store: Store, info: SessionInfo) -> str:
         state = store.load_turn(info.active_turn)
     except UnreadableError:
         return "not finished, and what is stored of its turn cannot be read"
-    decided = {one.pending.call.id: one.decided for one in store.queue(session_id=info.id) if one.decided is not None}
+    waiting = store.pending_calls(session_id=info.id)
+    decided = {one.pending.call.id: one.decided for one in waiting if one.decided is not None}
     return turn_summary(state, decided)
 
 

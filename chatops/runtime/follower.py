@@ -22,7 +22,7 @@ from chatops.runtime.ownership import LOOK_S, LeaseRequest, RequestState
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
-from chatops.store.base import Hold, SessionInfo, Store
+from chatops.store.base import LeaseRow, SessionInfo, Store
 from chatops.store.rules import since
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _Stored:
     """Result of one look at the store."""
 
     info: SessionInfo
-    hold: Hold | None
+    hold: LeaseRow | None
     history: History
     spent: Usage | None
     """Usage of all turns except the one in `state`."""
@@ -68,7 +68,7 @@ class SessionFollower(SessionView):
         return self._found.run
 
     @property
-    def hold(self) -> Hold | None:
+    def hold(self) -> LeaseRow | None:
         """The current lease; None if no live process holds it."""
         return self._found.hold
 
@@ -173,7 +173,7 @@ class SessionFollower(SessionView):
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                version = await self._services.worker(self._services.store.version)
+                version = await self._services.worker(self._services.store.data_version)
                 if version != seen:
                     await self._look()
                     seen = version
@@ -196,7 +196,7 @@ class SessionFollower(SessionView):
             self._changed()
 
     async def _look_at_holder(self) -> None:
-        hold = await self._services.worker(self._services.store.held, self.session_id)
+        hold = await self._services.worker(self._services.store.lease, self.session_id)
         self._found = replace(self._found, hold=hold)
         self._request.check(self._found.hold)
 
@@ -227,10 +227,10 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         history.load(store.history(info.id), state, spent=spent)
     return _Stored(
         info=info,
-        hold=store.held(info.id),
+        hold=store.lease(info.id),
         history=history,
         spent=spent,
         state=state,
         run=store.load_run(info.id) if info.run is not None else None,
-        queued=store.kept_texts(info.id),
+        queued=store.queued_messages(info.id),
     )

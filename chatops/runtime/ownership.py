@@ -34,7 +34,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime.services import Services
 from chatops.runtime.worker import WorkerThread
-from chatops.store.base import Hold, Holder, Store
+from chatops.store.base import Holder, LeaseRow, Store
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Lease:
 
     async def take(self, session: SessionId) -> None:
         """Take the lease of `session` and keep it. Raises SessionHeldError."""
-        await self._worker(self._store.hold, session, self._holder, ttl_s=LEASE_S)
+        await self._worker(self._store.acquire_lease, session, self._holder, ttl_s=LEASE_S)
         self._forget()
         self._session = session
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
@@ -89,7 +89,7 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        hold = await self._worker(self._store.held, session)
+        hold = await self._worker(self._store.lease, session)
         return hold is not None and hold.holder == self._holder
 
     async def answer(self) -> None:
@@ -100,7 +100,7 @@ class Lease:
         if self._session is None:
             return
         try:
-            await self._worker(self._store.heard, self._session, self._holder)
+            await self._worker(self._store.acknowledge_request, self._session, self._holder)
         except StoreError as error:
             log.warning("the process that requests the session was not answered: %s", error)
 
@@ -113,11 +113,11 @@ class Lease:
         if session is None:
             return None
         try:
-            hold = await self._worker(self._store.held, session)
-            if hold is not None and hold.holder == self._holder and hold.wanted_by is not None:
+            hold = await self._worker(self._store.lease, session)
+            if hold is not None and hold.holder == self._holder and hold.requested_by is not None:
                 self._forget()
-                await self._worker(self._store.take_over, session, hold.wanted_by, of=self._holder, ttl_s=LEASE_S)
-                to = hold.wanted_by
+                await self._worker(self._store.seize_lease, session, hold.requested_by, of=self._holder, ttl_s=LEASE_S)
+                to = hold.requested_by
         except StoreError:
             log.exception("the session was not handed over")
         await self.release()
@@ -129,7 +129,7 @@ class Lease:
         if session is None:
             return
         try:
-            await self._worker(self._store.release, session, self._holder)
+            await self._worker(self._store.release_lease, session, self._holder)
         except StoreError:
             log.exception("the session's lease was not released")
 
@@ -148,22 +148,22 @@ class Lease:
             try:
                 if clock() - renewed >= LEASE_S / 3:
                     # If it is lost by now, the look below tells to whom.
-                    await self._worker(self._store.renew, session, self._holder, ttl_s=LEASE_S)
+                    await self._worker(self._store.renew_lease, session, self._holder, ttl_s=LEASE_S)
                     renewed = clock()
-                version = await self._worker(self._store.version)
+                version = await self._worker(self._store.data_version)
                 self._looked()
                 if version == seen:
                     continue
-                hold = await self._worker(self._store.held, session)
+                hold = await self._worker(self._store.lease, session)
                 seen = version
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
             if hold is None or hold.holder != self._holder:
-                self._lost(hold.holder if isinstance(hold, Hold) else None)
+                self._lost(hold.holder if isinstance(hold, LeaseRow) else None)
                 return
-            if hold.wanted_by != asker:
-                asker = hold.wanted_by
+            if hold.requested_by != asker:
+                asker = hold.requested_by
                 self._asked(asker)
 
 
@@ -199,20 +199,20 @@ class LeaseRequest:
         self._asking = False
         """True while the request may not be in the store yet."""
 
-    def request_state(self, hold: Hold | None) -> RequestState:
+    def request_state(self, hold: LeaseRow | None) -> RequestState:
         """Return the progress of the request, given the current lease."""
         if hold is None:
             return RequestState.FREE
         if hold.holder == self._services.holder:
             return RequestState.GRANTED
-        if self._asked_at is None or hold.wanted_by != self._services.holder:
+        if self._asked_at is None or hold.requested_by != self._services.holder:
             # The request is void once another process has asked as well, or has got the lease.
             return RequestState.HELD
-        if hold.heard:
+        if hold.acknowledged:
             return RequestState.ACCEPTED
         return RequestState.UNANSWERED if time.monotonic() - self._asked_at >= ANSWER_S else RequestState.REQUESTED
 
-    async def proceed(self, hold: Hold | None) -> None:
+    async def proceed(self, hold: LeaseRow | None) -> None:
         """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
 
         Raises SessionHeldError, StoreError.
@@ -222,28 +222,28 @@ class LeaseRequest:
             case RequestState.HELD:
                 self._asked_at, self._asking = time.monotonic(), True
                 try:
-                    await worker(store.want, self._session_id, me)
+                    await worker(store.request_lease, self._session_id, me)
                 except StoreError:
                     self._asked_at = None
                     raise
                 finally:
                     self._asking = False
             case RequestState.ACCEPTED | RequestState.UNANSWERED if hold is not None:
-                await worker(store.take_over, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
+                await worker(store.seize_lease, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
             case RequestState.FREE:
-                await worker(store.hold, self._session_id, me, ttl_s=LEASE_S)
+                await worker(store.acquire_lease, self._session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
                 self._asked_at = time.monotonic()
             case _:
                 pass
 
-    def check(self, hold: Hold | None) -> None:
+    def check(self, hold: LeaseRow | None) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""
         me = self._services.holder
-        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.wanted_by):
+        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.requested_by):
             return
         self._asked_at = None
-        other = hold.wanted_by or hold.holder
+        other = hold.requested_by or hold.holder
         self._notify(
             f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
             advice="Press F2 to request it again.",
@@ -255,7 +255,7 @@ class LeaseRequest:
             return
         store, worker, me = self._services.store, self._services.worker, self._services.holder
         try:
-            await worker(store.release, self._session_id, me)
-            await worker(store.want_no_more, self._session_id, me)
+            await worker(store.release_lease, self._session_id, me)
+            await worker(store.withdraw_request, self._session_id, me)
         except StoreError:
             log.exception("a request for a session was not withdrawn")

@@ -203,7 +203,7 @@ class Session(SessionView):
         if not blocked and not (self._queue and self._services.attended):
             await self._turns.start(info, text)
             return True
-        await self._services.worker(self._services.store.queue_text, info.id, text)
+        await self._services.worker(self._services.store.queue_message, info.id, text)
         self._queue = (*self._queue, text)
         if not blocked:
             self._queue_held = False
@@ -220,7 +220,7 @@ class Session(SessionView):
             info = self._turns.info
             if info is None:
                 return ""
-            text = await self._services.worker(self._services.store.take_queued_text, info.id, into=into)
+            text = await self._services.worker(self._services.store.take_queued_message, info.id, into=into)
             await self._reload_queue(info)
             return text or ""
 
@@ -254,7 +254,7 @@ class Session(SessionView):
             self.notify(f"A queued message could not be sent: {error}", advice=error.advice)
 
     async def _reload_queue(self, info: SessionInfo) -> None:
-        self._queue = await self._services.worker(self._services.store.kept_texts, info.id)
+        self._queue = await self._services.worker(self._services.store.queued_messages, info.id)
 
     # The turn
 

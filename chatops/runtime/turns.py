@@ -162,7 +162,7 @@ class Turns:
         state = self.runner.state
         if state is None or isinstance(state.phase, Finished):
             return
-        for decided in await self._services.worker(self._services.store.posted, state.turn_id):
+        for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
             await self.runner.take(decided)
 
@@ -171,7 +171,7 @@ class Turns:
         seen = -1
         while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
             try:
-                version = await self._services.worker(self._services.store.version)
+                version = await self._services.worker(self._services.store.data_version)
                 if version != seen:
                     seen = version
                     await self.take_decisions()

@@ -313,7 +313,7 @@ class WorkflowRun:
         self.session.notify(f"The run is blocked: {error}", advice=error.advice)
 
     async def _take_posted(self) -> None:
-        for posted in await self._services.worker(self._services.store.posted_words, self.run_id):
+        for posted in await self._services.worker(self._services.store.posted_reviews, self.run_id):
             await self._take(posted)
 
     async def _watch(self) -> None:
@@ -322,7 +322,7 @@ class WorkflowRun:
         while not self.over:
             await asyncio.sleep(WATCH_S)
             try:
-                version = await self._services.worker(self._services.store.version)
+                version = await self._services.worker(self._services.store.data_version)
                 if version != seen:
                     seen = version
                     await self._take_posted()

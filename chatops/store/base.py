@@ -95,7 +95,7 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedCall:
+class PendingCallRow:
     """A pending call in the durable queue, with its session."""
 
     session_id: SessionId
@@ -118,16 +118,16 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class LeaseRow:
     """The lease of a session. Times are seconds since the epoch."""
 
     holder: Holder
     since: float
     expires_at: float
     """When the lease expires for other hosts, which cannot see if the holder is alive."""
-    wanted_by: Holder | None = None
+    requested_by: Holder | None = None
     """The process that requests the session."""
-    heard: bool = False
+    acknowledged: bool = False
     """True if the holder knows of the request and will hand over when it can."""
 
 
@@ -245,7 +245,7 @@ class Store(Protocol):
         """Return the sessions that are runs, by newest activity."""
         ...
 
-    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
         """Post a review or a cancellation for the owner of the run.
 
         Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
@@ -253,12 +253,12 @@ class Store(Protocol):
         """
         ...
 
-    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
+    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """Return the inputs posted for a run and not consumed by a commit yet, oldest first."""
         ...
 
     # the queue of pending calls, and decisions posted by other processes
-    def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
+    def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
         """Return all pending calls, oldest turn first, those of a turn in call order."""
         ...
 
@@ -266,14 +266,14 @@ class Store(Protocol):
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
         ...
 
-    def posted(self, turn_id: TurnId) -> list[DecideCall]:
+    def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
         """Return the decisions posted for a turn and not consumed by a commit yet.
 
         A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.
         """
         ...
 
-    def version(self) -> int:
+    def data_version(self) -> int:
         """Return a number that changes when another connection has written: a cheap hint for polling."""
         ...
 
@@ -295,11 +295,11 @@ class Store(Protocol):
         ...
 
     # queued text, drafts
-    def queue_text(self, session_id: SessionId, text: str) -> None:
+    def queue_message(self, session_id: SessionId, text: str) -> None:
         """Queue a message that the user sent during a turn."""
         ...
 
-    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
+    def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """Return the queued messages, oldest first.
 
         The commit that starts a turn with the oldest one removes it (`Step.takes_kept`), so that it is sent exactly
@@ -307,7 +307,7 @@ class Store(Protocol):
         """
         ...
 
-    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
+    def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
         """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
 
         Returns None, and changes nothing, if the queue is empty. Raises NoSuchSessionError.
@@ -315,7 +315,7 @@ class Store(Protocol):
         ...
 
     # session leases
-    def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Take or renew the lease of a session.
 
         Raises SessionHeldError while a live process of this host holds it, or a process of another host whose lease has
@@ -323,30 +323,30 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+    def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Renew the lease if this holder still has it.
 
         A lost lease is never taken again by this: another process may have owned the session, changed it and left.
         """
         ...
 
-    def held(self, session_id: SessionId) -> Hold | None:
+    def lease(self, session_id: SessionId) -> LeaseRow | None:
         """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
         ...
 
-    def want(self, session_id: SessionId, asker: Holder) -> None:
+    def request_lease(self, session_id: SessionId, asker: Holder) -> None:
         """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
         ...
 
-    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
+    def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
         """Withdraw the request of `asker`. A later request of another process stays."""
         ...
 
-    def heard(self, session_id: SessionId, holder: Holder) -> None:
+    def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
         """Confirm that the holder knows of the request. Has no effect if it holds nothing."""
         ...
 
-    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+    def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
         """Seize the lease from `of` even if it is alive.
 
         From now on, whatever that process commits in the session is a ConflictError, so it starts nothing more. Raises
@@ -354,7 +354,7 @@ class Store(Protocol):
         """
         ...
 
-    def release(self, session_id: SessionId, holder: Holder) -> None:
+    def release_lease(self, session_id: SessionId, holder: Holder) -> None:
         """Release the lease. Has no effect if another process holds it."""
         ...
 
@@ -367,7 +367,7 @@ class Store(Protocol):
         """Store a setting."""
         ...
 
-    def check(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems of the store, for doctor; empty if there are none."""
         ...
 

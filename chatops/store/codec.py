@@ -131,7 +131,7 @@ encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
 encode_decision, decode_decision = _DECISIONS.encode, _DECISIONS.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
-encode_word, decode_word = _REVIEWS.encode, _REVIEWS.decode
+encode_review, decode_review = _REVIEWS.encode, _REVIEWS.decode
 encode_run = _RUNS.encode
 
 

@@ -13,7 +13,7 @@ from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.engine.effects import DecisionRecord, Step
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
-from chatops.store.base import DecisionRow, QueuedCall
+from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.store.codec import (
     decode_decision,
     decode_pending,
@@ -113,7 +113,7 @@ def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now
     )
 
 
-def queue(rows: Connection, *, session_id: SessionId | None) -> list[QueuedCall]:
+def queue(rows: Connection, *, session_id: SessionId | None) -> list[PendingCallRow]:
     """Return all pending calls, oldest turn first. A damaged row is left out, so it cannot be approved."""
     found = rows.all(
         "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
@@ -121,7 +121,7 @@ def queue(rows: Connection, *, session_id: SessionId | None) -> list[QueuedCall]
         "WHERE ?1 IS NULL OR q.session_id = ?1 ORDER BY q.seq",
         session_id,
     )
-    queued: list[QueuedCall] = []
+    queued: list[PendingCallRow] = []
     for row in found:
         try:
             queued.append(_queued(row))
@@ -130,7 +130,7 @@ def queue(rows: Connection, *, session_id: SessionId | None) -> list[QueuedCall]
     return in_call_order(queued)
 
 
-def _queued(row: Row) -> QueuedCall:
+def _queued(row: Row) -> PendingCallRow:
     pending = decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
@@ -146,7 +146,7 @@ def _queued(row: Row) -> QueuedCall:
             role=pending.role,
             model=pending.model,
         )
-    return QueuedCall(
+    return PendingCallRow(
         session_id=session_id,
         turn_id=TurnId(text(row[1])),
         pending=pending,

@@ -62,25 +62,25 @@ def set_setting(rows: Connection, key: str, value: str) -> None:
     )
 
 
-def keep_text(rows: Connection, session_id: SessionId, kept: str) -> None:
+def queue_message(rows: Connection, session_id: SessionId, message: str) -> None:
     """Queue a message at the end of the session's queue."""
-    rows.run("INSERT INTO queued_texts (session_id, text) VALUES (?, ?)", session_id, kept)
+    rows.run("INSERT INTO queued_texts (session_id, text) VALUES (?, ?)", session_id, message)
 
 
-def kept_texts(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
+def queued_messages(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
     """Return the queued messages of a session, oldest first."""
     found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
     return tuple(text(row[0]) for row in found)
 
 
-def forget_text(rows: Connection, session_id: SessionId) -> None:
+def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
     """Remove the oldest queued message."""
     rows.run(
         "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
     )
 
 
-def take_text(rows: Connection, session_id: SessionId) -> str | None:
+def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
     """Remove the newest queued message and return it."""
     newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
     if newest is None:

@@ -22,7 +22,7 @@ from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.engine.workflow.inputs import ReviewStep, Stop
-from chatops.store.codec import decode_decision, decode_word
+from chatops.store.codec import decode_decision, decode_review
 from chatops.store.connection import Value, transaction
 
 COPIED = "copied:"
@@ -162,7 +162,7 @@ def _lets_run(decision: Value) -> bool:
 def _lets_continue(word: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     try:
-        posted = decode_word(word)
+        posted = decode_review(word)
     except UnreadableError:
         return False
     return isinstance(posted, ReviewStep) and not isinstance(posted.review, Stop)

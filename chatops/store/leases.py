@@ -7,14 +7,14 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `hold` makes the caller the owner. `derive.keeps_out` says when a process
+- No row, or a row whose process is gone: `acquire` makes the caller the owner. `rules.keeps_out` says when a process
   counts as gone: on the same host when it is dead, on another host or in another container when the lease has expired.
 - Owned: `renew` moves the expiry. It never takes a lost lease again, because another process may have owned the session
   in between, and the caller's state may be outdated.
-- Requested: `want` writes the requester into the row and clears the owner's answer (`heard`). There is one requester:
-  the last one replaces the others, which can see that. `want_no_more` withdraws the caller's own request only.
-- Answered: the owner has seen the request and will hand over (`heard`).
-- Handed over or seized: `take` replaces the owner, by itself (it makes the requester the holder) or by the requester.
+- Requested: `request` writes the requester into the row and clears the owner's answer (`acknowledged`). The last
+  requester replaces the one before, which can see that. `withdraw_request` withdraws the caller's own request only.
+- Answered: the owner has seen the request and will hand over (`acknowledged`).
+- Handed over or seized: `seize` replaces the owner, by itself (it makes the requester the holder) or by the requester.
   The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is raised.
 - Released: `release` deletes the row if it names the caller.
 
@@ -23,7 +23,7 @@ seized, the old owner can store nothing more. Since the runner performs only wha
 either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
 the runtime asks again, and there a missing row counts as lost, see `runtime.ownership`.
 
-The rules that need no SQL are in `derive`, so that every store has the same ones.
+The rules that need no SQL are in `rules`, so that every store has the same ones.
 """
 
 import json
@@ -32,37 +32,37 @@ from collections.abc import Callable
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
 from chatops.store import sessions
-from chatops.store.base import Hold, Holder
+from chatops.store.base import Holder, LeaseRow
 from chatops.store.connection import Connection, integer, real, text
 from chatops.store.rules import keeps_out, may_take, taken_over
 
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard"
 
 
-def stored(rows: Connection, session_id: SessionId) -> Hold | None:
+def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
     """Return the lease as stored, whether or not its process still lives."""
     row = rows.one(f"SELECT {_COLUMNS} FROM leases WHERE session_id = ?", session_id)
     if row is None:
         return None
-    return Hold(
+    return LeaseRow(
         holder=Holder(host=text(row[0]), pid=integer(row[1]), boot_id=text(row[2]), pid_started=text(row[3])),
         expires_at=real(row[4]),
         since=real(row[5]),
-        wanted_by=_holder(text(row[6])),
-        heard=bool(row[7]),
+        requested_by=_holder(text(row[6])),
+        acknowledged=bool(row[7]),
     )
 
 
-def held(
+def current(
     rows: Connection, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
-) -> Hold | None:
+) -> LeaseRow | None:
     """Return the lease if its process still counts as alive, else None. Raises NoSuchSessionError."""
     sessions.info(rows, session_id)
-    hold = stored(rows, session_id)
-    return hold if hold is not None and keeps_out(hold, me=me, now=now, alive=alive) else None
+    lease = stored(rows, session_id)
+    return lease if lease is not None and keeps_out(lease, me=me, now=now, alive=alive) else None
 
 
-def hold(
+def acquire(
     rows: Connection,
     session_id: SessionId,
     holder: Holder,
@@ -88,7 +88,7 @@ def renew(rows: Connection, session_id: SessionId, holder: Holder, *, ttl_s: flo
         rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", now + ttl_s, session_id)
 
 
-def take(
+def seize(
     rows: Connection,
     session_id: SessionId,
     holder: Holder,
@@ -122,18 +122,18 @@ def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
     )
 
 
-def want(rows: Connection, session_id: SessionId, asker: Holder) -> None:
+def request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
     """Ask the holder to hand the session over. This replaces an earlier request."""
     rows.run("UPDATE leases SET wanted_by = ?, heard = 0 WHERE session_id = ?", _text(asker), session_id)
 
 
-def want_no_more(rows: Connection, session_id: SessionId, asker: Holder) -> None:
+def withdraw_request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
     """Withdraw the request of `asker`. A later request of another process stays."""
     sql = "UPDATE leases SET wanted_by = '', heard = 0 WHERE session_id = ? AND wanted_by = ?"
     rows.run(sql, session_id, _text(asker))
 
 
-def heard(rows: Connection, session_id: SessionId, holder: Holder) -> None:
+def acknowledge(rows: Connection, session_id: SessionId, holder: Holder) -> None:
     """Confirm to the requester that the holder knows, and hands over when it can."""
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:

@@ -24,7 +24,7 @@ from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.state import CheckingGate, RunFinished, RunningStep, WorkflowState
-from chatops.store.base import Hold, Holder, QueuedCall, RunMark
+from chatops.store.base import Holder, LeaseRow, PendingCallRow, RunMark
 
 TITLE_LENGTH = 60
 AT_MOST_NAMED = 5
@@ -33,7 +33,7 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _A_DAY = 86_400.0
 
 
-def in_call_order(queued: Sequence[QueuedCall]) -> list[QueuedCall]:
+def in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
     """Sort calls by turn, those of a turn as the model made them. The order of inspection says nothing."""
     turns = {one.turn_id: place for place, one in reversed(list(enumerate(queued)))}
     return sorted(queued, key=lambda one: (turns[one.turn_id], _numbers(one.pending.call.id)))
@@ -126,16 +126,16 @@ def ambiguous(prefix: str, names: list[str]) -> StoreError:
     return StoreError(f"{prefix!r} is the beginning of several sessions: {shown}.", advice="Give more of the id.")
 
 
-def keeps_out(hold: Hold, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
+def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
     """Return True if the lease of a session still counts, as seen by `me`.
 
     On the same host the lease counts exactly while its process lives. Another host, or another container of this one,
     cannot be checked, so its lease counts until it expires. A lease that expires in more than a day comes from a clock
     that was wrong, and does not count.
     """
-    if _can_be_seen(hold.holder, me):
-        return alive(hold.holder)
-    return 0 < hold.expires_at - now <= _A_DAY
+    if _can_be_seen(lease.holder, me):
+        return alive(lease.holder)
+    return 0 < lease.expires_at - now <= _A_DAY
 
 
 def _can_be_seen(other: Holder, me: Holder) -> bool:
@@ -145,34 +145,34 @@ def _can_be_seen(other: Holder, me: Holder) -> bool:
 
 
 def may_take(
-    hold: Hold | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
+    lease: LeaseRow | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
 ) -> None:
     """Raise SessionHeldError unless `holder` may own the session now."""
-    if hold is None or hold.holder == holder or not keeps_out(hold, me=holder, now=now, alive=alive):
+    if lease is None or lease.holder == holder or not keeps_out(lease, me=holder, now=now, alive=alive):
         return
-    other = hold.holder
-    who = f"host {other.host}, pid {other.pid}, since {since(hold, now=now)}"
+    other = lease.holder
+    who = f"host {other.host}, pid {other.pid}, since {since(lease, now=now)}"
     if other.host == holder.host:
         raise SessionHeldError(
             f"Session {session_id} is open in another chatops on this machine ({who}).",
             advice=f"Go on there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
             "reads along and can take it over, `chatops approvals list` works meanwhile.",
         )
-    left = int(hold.expires_at - now) + 1
+    left = int(lease.expires_at - now) + 1
     raise SessionHeldError(
         f"Session {session_id} is open on another machine ({who}).",
         advice=f"Go on there, or close it there; if {other.host} is gone, try again in {left} s.",
     )
 
 
-def since(hold: Hold, *, now: float) -> str:
+def since(lease: LeaseRow, *, now: float) -> str:
     """Return the local time at which a session was opened, with the date unless it is today.
 
     An older chatops did not store that time: then it is unknown.
     """
-    if not hold.since:
+    if not lease.since:
         return "an unknown time"
-    then, today = time.localtime(hold.since), time.localtime(now)
+    then, today = time.localtime(lease.since), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 

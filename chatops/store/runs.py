@@ -13,7 +13,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.codec import RUN_VERSION, decode_run, decode_word, encode_run, encode_word
+from chatops.store.codec import RUN_VERSION, decode_review, decode_run, encode_review, encode_run
 from chatops.store.connection import Connection, integer, text, text_or_none
 from chatops.store.rules import applies, mark_of, must_be_first, turn_of
 
@@ -107,7 +107,7 @@ def post(rows: Connection, session_id: SessionId, word: ReviewStep | CancelRun) 
         return False
     if any(type(earlier) is type(word) for earlier in posted(rows, session_id)):
         return False
-    rows.run("INSERT INTO words (session_id, body) VALUES (?, ?)", session_id, encode_word(word))
+    rows.run("INSERT INTO words (session_id, body) VALUES (?, ?)", session_id, encode_review(word))
     return True
 
 
@@ -116,7 +116,7 @@ def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelR
     words: list[ReviewStep | CancelRun] = []
     for (body,) in rows.all("SELECT body FROM words WHERE session_id = ? ORDER BY seq", session_id):
         try:
-            words.append(decode_word(body))
+            words.append(decode_review(body))
         except UnreadableError as error:
             log.warning("a word to run %s is left out: %s", session_id, error)
     return words
@@ -125,7 +125,7 @@ def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelR
 def _consume(rows: Connection, state: WorkflowState) -> None:
     for seq, body in rows.all("SELECT seq, body FROM words WHERE session_id = ?", state.session_id):
         try:
-            still = applies(decode_word(body), state)
+            still = applies(decode_review(body), state)
         except UnreadableError:
             still = False
         if not still:

@@ -19,7 +19,7 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.store import decisions, health, leases, messages, runs, sessions, turns
 from chatops.store import grants as remembered
 from chatops.store.backup import delete_from_backup
-from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
+from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
 from chatops.store.connection import Connection, integer
 from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
@@ -169,19 +169,19 @@ class SqliteStore:
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
 
-    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
-        """See `Store.post_word`."""
+    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+        """See `Store.post_review`."""
         with self._rows.write():
             return runs.post(self._rows, sessions.full_id(self._rows, session_id), word)
 
-    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-        """See `Store.posted_words`."""
+    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
+        """See `Store.posted_reviews`."""
         with self._rows.read():
             return runs.posted(self._rows, sessions.full_id(self._rows, session_id))
 
     # the queue
-    def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
-        """See `Store.queue`."""
+    def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
+        """See `Store.pending_calls`."""
         with self._rows.read():
             return decisions.queue(self._rows, session_id=session_id)
 
@@ -190,13 +190,13 @@ class SqliteStore:
         with self._rows.write():
             return decisions.post(self._rows, decided, now=self._clock())
 
-    def posted(self, turn_id: TurnId) -> list[DecideCall]:
-        """See `Store.posted`."""
+    def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
+        """See `Store.posted_decisions`."""
         with self._rows.read():
             return decisions.posted(self._rows, turn_id)
 
-    def version(self) -> int:
-        """See `Store.version`."""
+    def data_version(self) -> int:
+        """See `Store.data_version`."""
         row = self._rows.pragma("data_version")
         return 0 if row is None else integer(row[0])
 
@@ -224,65 +224,65 @@ class SqliteStore:
             return decisions.decisions(self._rows, session_id=session_id, limit=limit)
 
     # queued text
-    def queue_text(self, session_id: SessionId, text: str) -> None:
-        """See `Store.queue_text`."""
+    def queue_message(self, session_id: SessionId, text: str) -> None:
+        """See `Store.queue_message`."""
         with self._rows.write():
-            remembered.keep_text(self._rows, sessions.full_id(self._rows, session_id), text)
+            remembered.queue_message(self._rows, sessions.full_id(self._rows, session_id), text)
 
-    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
-        """See `Store.kept_texts`."""
+    def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
+        """See `Store.queued_messages`."""
         with self._rows.read():
-            return remembered.kept_texts(self._rows, sessions.full_id(self._rows, session_id))
+            return remembered.queued_messages(self._rows, sessions.full_id(self._rows, session_id))
 
-    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
-        """See `Store.take_queued_text`."""
+    def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
+        """See `Store.take_queued_message`."""
         with self._rows.write():
-            taken = remembered.take_text(self._rows, sessions.full_id(self._rows, session_id))
+            taken = remembered.take_newest_queued(self._rows, sessions.full_id(self._rows, session_id))
             if taken is not None:
                 remembered.set_setting(self._rows, into, taken)
             return taken
 
     # leases
-    def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.hold`."""
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.acquire_lease`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            leases.hold(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
+            leases.acquire(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
 
-    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.renew`."""
+    def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.renew_lease`."""
         with self._rows.write():
             leases.renew(self._rows, session_id, holder, ttl_s=ttl_s, now=self._clock())
 
-    def held(self, session_id: SessionId) -> Hold | None:
-        """See `Store.held`."""
+    def lease(self, session_id: SessionId) -> LeaseRow | None:
+        """See `Store.lease`."""
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
-            return leases.held(self._rows, full, me=self._process(), now=self._clock(), alive=self._alive)
+            return leases.current(self._rows, full, me=self._process(), now=self._clock(), alive=self._alive)
 
-    def want(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.want`."""
+    def request_lease(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.request_lease`."""
         with self._rows.write():
-            leases.want(self._rows, session_id, asker)
+            leases.request(self._rows, session_id, asker)
 
-    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.want_no_more`."""
+    def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.withdraw_request`."""
         with self._rows.write():
-            leases.want_no_more(self._rows, session_id, asker)
+            leases.withdraw_request(self._rows, session_id, asker)
 
-    def heard(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.heard`."""
+    def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.acknowledge_request`."""
         with self._rows.write():
-            leases.heard(self._rows, session_id, holder)
+            leases.acknowledge(self._rows, session_id, holder)
 
-    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
-        """See `Store.take_over`."""
+    def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """See `Store.seize_lease`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            leases.take(self._rows, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
+            leases.seize(self._rows, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
 
-    def release(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.release`."""
+    def release_lease(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.release_lease`."""
         with self._rows.write():
             leases.release(self._rows, session_id, holder)
 
@@ -297,8 +297,8 @@ class SqliteStore:
         with self._rows.write():
             remembered.set_setting(self._rows, key, value)
 
-    def check(self) -> list[str]:
-        """See `Store.check`."""
+    def problems(self) -> list[str]:
+        """See `Store.problems`."""
         return health.problems(self._rows)
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
     for grant in step.grants:
         grants.add(rows, state.session_id, grant, now=now)
     if step.takes_kept:
-        grants.forget_text(rows, state.session_id)
+        grants.remove_oldest_queued(rows, state.session_id)
     decisions.follow(rows, step, now=now)
     rows.run(
         "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "

@@ -287,13 +287,13 @@ class TuiHost(HostRuns, HostTexts):
         return [
             (info, state)
             for info in {info.id: info for info in found}.values()
-            if (state := resume_summary(store, info)) and store.held(info.id) is None
+            if (state := resume_summary(store, info)) and store.lease(info.id) is None
         ]
 
     def _undecided(self) -> list[SessionInfo]:
         """Return the sessions of this workspace with a call to decide, the last used one first."""
         store, here = self._app.store, str(self._app.workspace)
-        ids = dict.fromkeys(one.session_id for one in store.queue() if one.decided is None)
+        ids = dict.fromkeys(one.session_id for one in store.pending_calls() if one.decided is None)
         found = [info for info in map(store.session, ids) if info.workspace == here]
         return sorted(found, key=_used_at, reverse=True)
 

@@ -365,7 +365,7 @@ class Stage:
             info = app.store.session(session.session_id)
             history = app.store.history(session.session_id)
             self.played.transcript = "\n".join(export(history, info, to=style) for style in ExportFormat)
-            self.played.store_fault = "; ".join(app.store.check())
+            self.played.store_fault = "; ".join(app.store.problems())
         finally:
             os.umask(umask)
             await app.aclose()

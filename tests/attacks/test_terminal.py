@@ -91,7 +91,7 @@ def test_headless_surfaces_pass_nothing_on(desk: Desk) -> None:
         assert asked.code == 3
         session = desk.session().id
         with desk.store() as store:
-            (queued,) = store.queue()
+            (queued,) = store.pending_calls()
         id_ = queued.pending.call.id
         seen = [asked, desk.run("approvals", "list"), desk.run("approvals", "show", id_), desk.run("sessions", "list")]
         seen += [desk.run("approvals", "deny", id_, "--reason", HOSTILE), desk.run("resume", session)]

@@ -166,11 +166,11 @@ def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> N
         store.commit(step)
         call = kit.a_call(turn)
         store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),)))
-        store.hold(session_id, this_process())
+        store.acquire_lease(session_id, this_process())
         # Whoever runs it still lives.
         assert "no result" not in graded(store_lines(path), "warn")
-        store.release(session_id, this_process())
-        store.hold(session_id, DEAD)
+        store.release_lease(session_id, this_process())
+        store.acquire_lease(session_id, DEAD)
         said = graded(store_lines(path), "warn")
         assert ", 1 session, 1 message " in f"{graded(store_lines(path), 'ok')} "
     assert f"1 call was started and has no result: shell_exec in {session_id}. To see what is known" in said

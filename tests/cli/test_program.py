@@ -120,12 +120,12 @@ def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> No
 def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
     store = SqliteStore(find_paths(os.environ).store)
-    store.hold(SessionId(session), this_process())
+    store.acquire_lease(SessionId(session), this_process())
     try:
         ran = program("approvals", "approve", call, "--edit", '{"command": "touch other.txt"}', cwd=chatops.workspace)
         assert ran.code == 0, ran.err
         assert "another window" in ran.err
-        (posted,) = store.posted(store.queue()[0].turn_id)
+        (posted,) = store.posted_decisions(store.pending_calls()[0].turn_id)
         assert posted.decision.kind == "edited"
         resumed = program("resume", session, cwd=chatops.workspace)
         assert resumed.code == 1

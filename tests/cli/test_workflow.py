@@ -354,7 +354,7 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     at = desk(answer(1))
     at.define(step("a", review=True))
     run = SessionId(at.run().json["session_id"])
-    store.hold(run, somebody)
+    store.acquire_lease(run, somebody)
     busy = at.resume(run)
     assert busy.code == 1
     assert str(somebody.pid) in busy.err
@@ -362,8 +362,8 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     assert at.resume(run, "--stop").code == 1
     assert at("workflow", "cancel", run).code == 0
     assert at("workflow", "cancel", run).code == 1
-    assert [type(word) for word in store.posted_words(run)] == [ReviewStep, CancelRun]
-    store.release(run, somebody)
+    assert [type(word) for word in store.posted_reviews(run)] == [ReviewStep, CancelRun]
+    store.release_lease(run, somebody)
     assert at.resume(run).code == 0
 
 

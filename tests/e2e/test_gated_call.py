@@ -16,7 +16,7 @@ ASKED = calls(call("shell_exec", command=EFFECT), text="I will write it down.")
 
 def digest_of(desk: Desk) -> str:
     with desk.store() as store:
-        (queued,) = store.queue()
+        (queued,) = store.pending_calls()
     return queued.pending.digest
 
 

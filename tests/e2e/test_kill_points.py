@@ -106,7 +106,7 @@ class Person:
     def answer(self) -> None:
         """Approve what is asked about; what may have run already is not run again."""
         with self.desk.store() as store:
-            waiting = [one.pending for one in store.queue() if one.decided is None]
+            waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             if one.reason is AskReason.OUTCOME_UNKNOWN:
                 done = self.run("approvals", "deny", one.call.id)
@@ -191,8 +191,8 @@ def test_killed_there_it_comes_about_once(
     assert len(server.requests[-1].tool_results) == 2
     assert answers_each_call_once(server.requests[-1])
     with person.desk.store() as store:
-        assert store.check() == []
-        assert store.queue() == []
+        assert store.problems() == []
+        assert store.pending_calls() == []
 
 
 def assert_at_most_once(desk: Desk) -> list[Outcome | None]:

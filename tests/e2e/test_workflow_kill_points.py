@@ -93,7 +93,7 @@ class Operator:
     def leave_unknown(self) -> None:
         """What may have run already is not run again."""
         with self.desk.store() as store:
-            waiting = [one.pending for one in store.queue() if one.decided is None]
+            waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             assert one.reason is AskReason.OUTCOME_UNKNOWN
             assert self.command("approvals", "deny", one.call.id).code == 0
@@ -148,8 +148,8 @@ def test_a_run_killed_there_goes_on_and_takes_effect_once(
     # At most the reply that was under way is asked for again.
     assert len(server.requests) <= 6
     with operator.desk.store() as store:
-        assert store.check() == []
-        assert store.queue() == []
+        assert store.problems() == []
+        assert store.pending_calls() == []
 
 
 def test_the_table_knows_every_place_of_a_run() -> None:

@@ -161,7 +161,7 @@ def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_whe
 def shown(stage: Stage) -> str:
     """What `approvals show` says of the call that waits."""
     with stage.desk.store() as store:
-        (waiting,) = store.queue()
+        (waiting,) = store.pending_calls()
     assert waiting.decided is None
     return stage.run("approvals", "show", waiting.pending.call.id).out
 

@@ -356,7 +356,7 @@ def test_the_intent_names_the_process_that_had_it(pipe: Pipe) -> None:
     assert row.pid not in (0, here.pid)
     assert row.pid_started.isdigit()
     with pipe.desk.store() as store:
-        assert store.held(pipe.desk.session().id) is None
+        assert store.lease(pipe.desk.session().id) is None
     assert Holder(host=here.host, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started) != here
     assert session == pipe.desk.session().id
 

@@ -101,7 +101,7 @@ def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
 ) -> None:
     with chat.desk.store() as store:
-        (waiting,) = store.queue()
+        (waiting,) = store.pending_calls()
     second.press("ctrl+g")
     second.dialog()
     chat.terminal.wait_for(TITLE)

@@ -49,7 +49,7 @@ def test_a_path_that_could_mislead_is_shown_as_one_and_works(odd: Desk, provider
     paused = pipe.ask("again", calls(call("shell_exec", command=EFFECT)), says("Understood."), more=("-c",))
     assert paused.code == 3
     with odd.store() as store:
-        (waiting,) = store.queue()
+        (waiting,) = store.pending_calls()
     described = pipe.run("approvals", "show", waiting.pending.call.id)
     assert f"Runs in:  {shown}" in described.out
     assert pipe.run("approvals", "approve", waiting.pending.call.id).code == 0

@@ -6,12 +6,12 @@ import time
 from tests.e2e.desk import APPROVE
 from tests.faults.doors import flat
 from tests.kill.ledger import left_to_say, watching
-from tests.kill.scene import Hold
+from tests.kill.scene import LeaseRow
 from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, StuckError
 from tests.kill.strikes import Moment
 from tests.kill.verdict import Case, after_the_kill
 
-HOLDS = {Moment.ASKED: Hold.SILENT, Moment.TEXT: Hold.TEXT, Moment.ANSWER: Hold.ANSWER}
+HOLDS = {Moment.ASKED: LeaseRow.SILENT, Moment.TEXT: LeaseRow.TEXT, Moment.ANSWER: LeaseRow.ANSWER}
 AGAIN_S = 3.0
 """A person does not press the same key again before that."""
 DRAFT_S = 1.0
@@ -21,7 +21,7 @@ DRAFT_S = 1.0
 def killed(stage: Stage, case: Case) -> None:
     """Begin the turn and let the kill strike; `case.killed` says whether it did."""
     wanted = case.strike
-    stage.scene.hold = HOLDS.get(wanted.moment, Hold.NOWHERE) if wanted.moment else Hold.NOWHERE
+    stage.scene.hold = HOLDS.get(wanted.moment, LeaseRow.NOWHERE) if wanted.moment else LeaseRow.NOWHERE
     stage.scene.holding.clear()
     begin = () if wanted.point.startswith("after_create") else ("-c",)
     with stage.chat(*begin, point=wanted.point) as terminal, watching(stage.file) as seen:
@@ -101,7 +101,7 @@ def _keeps_another(case: Case, terminal: ForkedChat) -> bool:
 def approve_elsewhere(stage: Stage, *, point: str = "") -> Command:
     """In another terminal: approve what waits."""
     with stage.desk.store() as store:
-        (waiting,) = store.queue()
+        (waiting,) = store.pending_calls()
     return stage.command("approvals", "approve", waiting.pending.call.id, point=point)
 
 

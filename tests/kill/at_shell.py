@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId
 from chatops.runtime.descriptions import UNKNOWN
 from tests.kill.at_screen import HOLDS, approve_elsewhere
 from tests.kill.ledger import left_to_say, read, watching
-from tests.kill.scene import Hold
+from tests.kill.scene import LeaseRow
 from tests.kill.stage import KILLED, Command, Stage
 from tests.kill.strikes import Moment, Phase
 from tests.kill.verdict import Case, after_the_kill
@@ -21,7 +21,7 @@ PAUSED = 3
 def killed(stage: Stage, case: Case) -> None:
     """Begin the turn and let the kill strike; `case.killed` says whether it did."""
     wanted = case.strike
-    stage.scene.hold = HOLDS.get(wanted.moment, Hold.NOWHERE) if wanted.moment else Hold.NOWHERE
+    stage.scene.hold = HOLDS.get(wanted.moment, LeaseRow.NOWHERE) if wanted.moment else LeaseRow.NOWHERE
     stage.scene.holding.clear()
     prompt = ("-p", case.message, *_last(stage, case), "--role", "coder", "--output-format", "stream-json")
     if wanted.phase > Phase.WAITING or wanted.moment is Moment.DECIDING or wanted.point.startswith("in_posting"):

@@ -25,7 +25,7 @@ TAKES_S = 0.1
 """How long a command takes before its effect, and again after it."""
 
 
-class Hold(StrEnum):
+class LeaseRow(StrEnum):
     """Where the server stops in the middle of a reply, once."""
 
     NOWHERE = "nowhere"
@@ -42,7 +42,7 @@ class Scene:
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
-        self.hold = Hold.NOWHERE
+        self.hold = LeaseRow.NOWHERE
         self.holding = threading.Event()
         """The server has stopped where it was told to."""
         self.server = FakeOpenAI(self._reply)
@@ -90,19 +90,19 @@ class Scene:
             return says("Yes?")
         last = max(place for place, message in enumerate(request.messages) if message["role"] == "user")
         if any(message["role"] == "tool" for message in request.messages[last:]):
-            if self._holds(Hold.ANSWER):
+            if self._holds(LeaseRow.ANSWER):
                 return _cut_off("Nearly ")
             return says(f"finished {asked[1]}.", pieces=6)
-        if self._holds(Hold.SILENT):
+        if self._holds(LeaseRow.SILENT):
             return Raw(bare=True, steps=(Hang(),))
-        if self._holds(Hold.TEXT):
+        if self._holds(LeaseRow.TEXT):
             return _cut_off("I will do ")
         return calls(_call(int(asked[1]), asked[2]), text="I will do that.")
 
-    def _holds(self, where: Hold) -> bool:
+    def _holds(self, where: LeaseRow) -> bool:
         if self.hold is not where:
             return False
-        self.hold = Hold.NOWHERE
+        self.hold = LeaseRow.NOWHERE
         self.holding.set()
         return True
 

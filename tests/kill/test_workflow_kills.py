@@ -135,7 +135,7 @@ class Operator:
 
     def _answer(self) -> None:
         with self.desk.store() as store:
-            waiting = [one.pending for one in store.queue() if one.decided is None]
+            waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             word = "deny" if one.reason is AskReason.OUTCOME_UNKNOWN else "approve"
             env = {"CHATOPS_HOME": str(self.desk.home), VARIABLE: ""}
@@ -195,7 +195,7 @@ def judge(desk: Desk, figures: Figures) -> None:
         if str(number) not in written and not excused:
             figures.faults.append(f"{number} was never written")
     with desk.store() as store:
-        figures.faults += store.check()
+        figures.faults += store.problems()
         for info in store.runs():
             if info.run is None or info.run.result != RunResult.ANSWERED:
                 figures.faults.append(f"{info.id}: {info.run}")

@@ -71,7 +71,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     stored = {*now.steps, *(call for call, _ in now.ended)}
     case.lost += [f"{what} {which}" for what, which in told if which not in stored]
     with stage.desk.store() as store:
-        case.damage += store.check()
+        case.damage += store.problems()
     # An attempt of which nobody knows the end, at a tool that cannot look.
     rows = [row for row in journal(stage) if row.outcome is None]
     case.unknown = any(row.tool not in REPEATABLE for row in rows)
@@ -91,9 +91,9 @@ def in_the_end(stage: Stage, case: Case, before: int) -> None:
     if last is None:
         case.other.append(f"no outcome: {rows}")
     with stage.desk.store() as store:
-        case.damage += store.check()
+        case.damage += store.problems()
         said = [message for info in store.sessions() for message in store.history(info.id)]
-        case.other += [f"still waits: {one}" for one in store.queue()]
+        case.other += [f"still waits: {one}" for one in store.pending_calls()]
     times = sum(isinstance(message, UserMessage) and message.text == case.message for message in said)
     if times != 1:
         case.other.append(f"the message is there {times} times")

@@ -94,7 +94,7 @@ async def test_closing_during_a_commit_resumes_from_the_committed_step(
             await decided(session)
             assert turn_status(app.store.load_turn(info.last_turn)) is TurnStatus.ANSWERED
             assert (tmp_path / "count.txt").read_text() == "x"
-        assert app.store.check() == []
+        assert app.store.problems() == []
 
 
 async def send(session: Session) -> None:

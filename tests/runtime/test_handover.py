@@ -272,9 +272,9 @@ async def test_a_call_does_not_start_after_the_lease_is_lost(
 
         def taken(place: str) -> None:
             if place == "before_tool":
-                second.app.store.take_over(session.session_id, SECOND, of=this_process(), ttl_s=30)
+                second.app.store.seize_lease(session.session_id, SECOND, of=this_process(), ttl_s=30)
                 if left:
-                    second.app.store.release(session.session_id, SECOND)
+                    second.app.store.release_lease(session.session_id, SECOND)
 
         monkeypatch.setattr("chatops.runtime.performer.reach", taken)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
@@ -297,8 +297,8 @@ async def test_closing_a_follower_withdraws_its_request(tmp_path: Path) -> None:
         await until(lambda: session.wanted_by is None)
         (tmp_path / "go").touch()
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
-        hold = first.app.store.held(session.session_id)
-        assert hold is not None and (hold.holder, hold.wanted_by) == (this_process(), None)
+        hold = first.app.store.lease(session.session_id)
+        assert hold is not None and (hold.holder, hold.requested_by) == (this_process(), None)
 
 
 async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path:
         await reader.take_over()
         assert reader.request_state is RequestState.GRANTED
         await reader.aclose()
-        assert first.app.store.held(session.session_id) is None
+        assert first.app.store.lease(session.session_id) is None
 
 
 async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Path) -> None:
@@ -323,14 +323,14 @@ async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Pat
         await session.settle()
         # Asked for where nobody listens, so that it is not handed over meanwhile.
         await session._turns.lease.release()
-        first.app.store.hold(session.session_id, this_process(), ttl_s=30)
+        first.app.store.acquire_lease(session.session_id, this_process(), ttl_s=30)
         reader = await second.read(session)
         await reader.take_over()
         assert reader.request_state is RequestState.REQUESTED
-        second.app.store.want(session.session_id, third)
+        second.app.store.request_lease(session.session_id, third)
         await reader.aclose()
-        hold = first.app.store.held(session.session_id)
-        assert hold is not None and hold.wanted_by == third
+        hold = first.app.store.lease(session.session_id)
+        assert hold is not None and hold.requested_by == third
 
 
 async def test_a_later_request_of_another_process_voids_this_one(
@@ -346,9 +346,9 @@ async def test_a_later_request_of_another_process_voids_this_one(
         await reader.take_over()
         await until(lambda: reader.request_state is RequestState.ACCEPTED)
         assert told == []
-        second.app.store.want(session.session_id, third)
-        first.app.store.heard(session.session_id, this_process())
-        await until(lambda: reader.hold is not None and reader.hold.wanted_by == third)
+        second.app.store.request_lease(session.session_id, third)
+        first.app.store.acknowledge_request(session.session_id, this_process())
+        await until(lambda: reader.hold is not None and reader.hold.requested_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
         assert reader.request_state is RequestState.HELD
         assert len(told) == 1 and f"pid {third.pid}) has requested this session since" in told[0]

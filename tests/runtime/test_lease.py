@@ -9,7 +9,7 @@ from chatops.domain.ids import SessionId
 from chatops.runtime import ownership as module
 from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
-from chatops.store.base import Hold, Holder
+from chatops.store.base import Holder, LeaseRow
 from chatops.store.process import this_process
 from chatops.store.rules import since
 from tests.store.memory_store import MemoryStore
@@ -18,12 +18,12 @@ from tests.support.waiting import until
 OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
 
 
-def unreadable(session: SessionId) -> Hold | None:
+def unreadable(session: SessionId) -> LeaseRow | None:
     raise StoreError("It cannot be read.")
 
 
 def test_the_start_of_a_lease_of_an_older_version_is_unknown() -> None:
-    hold = Hold(holder=OTHER, expires_at=30.0, since=0.0, wanted_by=None, heard=False)
+    hold = LeaseRow(holder=OTHER, expires_at=30.0, since=0.0, requested_by=None, acknowledged=False)
     assert since(hold, now=1.8e9) == "an unknown time"
 
 
@@ -35,7 +35,7 @@ async def test_a_lost_lease_is_noticed_after_a_failed_look(
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
-    held, troubles = store.held, [StoreError("not now")]
+    held, troubles = store.lease, [StoreError("not now")]
 
     def held_at_last(session: SessionId) -> object:
         if troubles:
@@ -43,8 +43,8 @@ async def test_a_lost_lease_is_noticed_after_a_failed_look(
         return held(session)
 
     monkeypatch.setattr(module, "LEASE_S", 0.0)
-    monkeypatch.setattr(store, "held", held_at_last)
-    store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
+    monkeypatch.setattr(store, "lease", held_at_last)
+    store.seize_lease(info.id, OTHER, of=this_process(), ttl_s=30)
     await until(lambda: lost == [OTHER])
     assert troubles == []
     await lease.release()
@@ -61,13 +61,13 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     await lease.take(info.id)
     assert await lease.is_ours()
     with monkeypatch.context() as broken, pytest.raises(StoreError, match="cannot be read"):
-        broken.setattr(store, "held", unreadable)
+        broken.setattr(store, "lease", unreadable)
         await lease.is_ours()
-    store.take_over(info.id, OTHER, of=this_process(), ttl_s=30)
-    store.release(info.id, OTHER)
+    store.seize_lease(info.id, OTHER, of=this_process(), ttl_s=30)
+    store.release_lease(info.id, OTHER)
     assert not await lease.is_ours()
     await until(lambda: lost == [None])
-    assert store.held(info.id) is None
+    assert store.lease(info.id) is None
     await lease.release()
     assert not await lease.is_ours()
     worker.close()
@@ -81,11 +81,11 @@ async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: 
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)
-    store.want(info.id, OTHER)
-    monkeypatch.setattr(store, "heard", fails)
+    store.request_lease(info.id, OTHER)
+    monkeypatch.setattr(store, "acknowledge_request", fails)
     await lease.answer()
     assert await lease.hand_over() == OTHER
-    hold = store.held(info.id)
+    hold = store.lease(info.id)
     assert hold is not None and hold.holder == OTHER
     worker.close()
 
@@ -97,8 +97,8 @@ async def test_the_newest_requester_gets_the_lease() -> None:
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)
     for asker in (OTHER, third):
-        store.want(info.id, asker)
+        store.request_lease(info.id, asker)
     assert await lease.hand_over() == third
-    hold = store.held(info.id)
+    hold = store.lease(info.id)
     assert hold is not None and hold.holder == third
     worker.close()

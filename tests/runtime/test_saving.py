@@ -78,7 +78,7 @@ async def test_messages_continue_in_memory_and_are_stored_in_order_later(tmp_pat
         assert session.unsaved == ""
         seen = [m for m in session.snapshot().messages if isinstance(m, UserMessage | AssistantMessage)]
         assert stored(app, session) == seen
-        assert app.store.check() == []
+        assert app.store.problems() == []
         assert await session.submit("three")
         assert await settled(session) is TurnStatus.ANSWERED
         assert len(users(session)) == 4
@@ -115,7 +115,7 @@ async def test_a_queued_message_is_sent_once_after_everything_before_it_is_store
         await until(lambda: not session.snapshot().queued and session.snapshot().status is TurnStatus.ANSWERED)
         assert users(session) == ["run `touch one`", "and this", "and that"]
         assert [m.text for m in stored(app, session) if isinstance(m, UserMessage)] == users(session)
-        assert app.store.kept_texts(session.session_id) == ()
+        assert app.store.queued_messages(session.session_id) == ()
 
 
 async def test_a_message_is_stored_after_the_steps_that_wait(tmp_path: Path) -> None:
@@ -328,4 +328,4 @@ async def test_a_retry_after_a_cancelled_one_stores_nothing_twice(
         assert await session.retry()
         assert len(stored(app, session)) == 6
         assert session.blocked_by is None
-        assert app.store.check() == []
+        assert app.store.problems() == []

@@ -55,7 +55,7 @@ async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
         monkeypatch.setattr(app.store, "commit", refuse_new_turns)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await heard(told, "could not be sent")
-        assert app.store.kept_texts(session.session_id) == ("and this",)
+        assert app.store.queued_messages(session.session_id) == ("and this",)
 
 
 async def test_a_decision_posted_just_before_is_the_one_that_counts(

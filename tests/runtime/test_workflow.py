@@ -283,9 +283,9 @@ async def test_posted_reviews_are_taken_while_the_run_is_open(tmp_path: Path) ->
     spec = flow(step("a", review=True), step("b", review=True))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app() as other:
         word = ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal)
-        assert other.store.post_word(run.run_id, word)
+        assert other.store.post_review(run.run_id, word)
         await until(lambda: run.pending_review is not None and run.pending_review.step == 1)
-        assert other.store.post_word(run.run_id, CancelRun(by=other.principal))
+        assert other.store.post_review(run.run_id, CancelRun(by=other.principal))
         await until(lambda: run.over)
         assert result(run) is RunResult.CANCELLED
 
@@ -294,7 +294,7 @@ async def test_a_review_posted_just_before_is_the_one_that_counts(tmp_path: Path
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
         word = ReviewStep(step=0, attempt=1, review=Stop(), by=other.principal)
-        assert other.store.post_word(run.run_id, word)
+        assert other.store.post_review(run.run_id, word)
         with pytest.raises(AlreadyDecidedError, match=was_stopped_by(other)):
             await run.review(Accept(), step=0, attempt=1)
         await run.settle()
@@ -313,7 +313,7 @@ async def test_of_two_simultaneous_reviews_the_first_one_counts(
 
         def commit_after_the_other(to_store: WorkflowStep) -> None:
             monkeypatch.undo()
-            assert other.store.post_word(run.run_id, word)
+            assert other.store.post_review(run.run_id, word)
             commit(to_store)
 
         monkeypatch.setattr(app.store, "commit_run", commit_after_the_other)
@@ -324,7 +324,7 @@ async def test_of_two_simultaneous_reviews_the_first_one_counts(
             assert not await run.cancel()
         await run.settle()
         assert result(run) is (RunResult.FAILED if here == "review" else RunResult.CANCELLED)
-        assert other.store.posted_words(run.run_id) == []
+        assert other.store.posted_reviews(run.run_id) == []
 
 
 async def test_a_review_posted_while_no_process_owned_the_run_is_taken_first(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ async def test_a_review_posted_while_no_process_owned_the_run_is_taken_first(tmp
         async with at.run(spec) as run:
             kept = run.run_id
         async with at.app() as other:
-            assert other.store.post_word(kept, ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal))
+            assert other.store.post_review(kept, ReviewStep(step=0, attempt=1, review=Accept(), by=other.principal))
         async with at.again(kept) as run:
             assert result(run) is RunResult.ANSWERED
 
@@ -351,7 +351,7 @@ async def test_cancelling_a_run_ends_its_paused_turn(tmp_path: Path) -> None:
         assert run.session.pending == ()
         assert run.session.snapshot().status is TurnStatus.CANCELLED
         async with at.app() as app:
-            assert app.store.queue() == []
+            assert app.store.pending_calls() == []
 
 
 async def test_cancelling_a_run_stops_its_model_call(tmp_path: Path) -> None:

@@ -76,15 +76,15 @@ class StoreConformance:
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         other = opened()
-        seen = store.version()
+        seen = store.data_version()
         store.set_setting("a", "1")
-        assert store.version() == seen
+        assert store.data_version() == seen
         other.set_setting("a", "2")
-        assert store.version() != seen
+        assert store.data_version() != seen
 
     def test_a_sound_store_has_no_complaints(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         kit.pending_turn(store, session, turn)
-        assert store.check() == []
+        assert store.problems() == []
 
     def test_a_closed_store_says_so(self, store: Store) -> None:
         store.close()
@@ -94,4 +94,4 @@ class StoreConformance:
         with pytest.raises(StoreError):
             store.create_session(workspace="/w", role="r", persona="p")
         with pytest.raises(StoreError):
-            store.version()
+            store.data_version()

@@ -16,147 +16,147 @@ class LeaseConformance:
     def test_a_session_held_by_a_living_process_is_refused_and_says_by_whom(
         self, store: Store, session: SessionInfo, world: World
     ) -> None:
-        store.hold(session.id, holder(pid=41), ttl_s=30)
+        store.acquire_lease(session.id, holder(pid=41), ttl_s=30)
         world.now += 3600
         with pytest.raises(SessionHeldError) as caught:
-            store.hold(session.id, holder(pid=42))
+            store.acquire_lease(session.id, holder(pid=42))
         assert "host box" in str(caught.value)
         assert "pid 41" in str(caught.value)
         assert "41" in caught.value.advice
-        store.hold(session.id, holder(pid=41))
+        store.acquire_lease(session.id, holder(pid=41))
 
     def test_a_dead_process_of_this_host_holds_nothing(self, store: Store, session: SessionInfo, world: World) -> None:
-        store.hold(session.id, holder(pid=41), ttl_s=1_000)
+        store.acquire_lease(session.id, holder(pid=41), ttl_s=1_000)
         world.dead.add(41)
-        store.hold(session.id, holder(pid=42))
+        store.acquire_lease(session.id, holder(pid=42))
         with pytest.raises(SessionHeldError):
-            store.hold(session.id, holder(pid=43))
+            store.acquire_lease(session.id, holder(pid=43))
 
     def test_another_host_holds_until_its_time_runs_out(self, store: Store, session: SessionInfo, world: World) -> None:
-        store.hold(session.id, holder(host="far", pid=41), ttl_s=30)
+        store.acquire_lease(session.id, holder(host="far", pid=41), ttl_s=30)
         world.dead.add(41)
         world.now += 29
         with pytest.raises(SessionHeldError) as caught:
-            store.hold(session.id, holder(pid=42))
+            store.acquire_lease(session.id, holder(pid=42))
         assert "far" in str(caught.value)
         assert "pid 41" in str(caught.value)
-        store.hold(session.id, holder(host="far", pid=41), ttl_s=30)
+        store.acquire_lease(session.id, holder(host="far", pid=41), ttl_s=30)
         world.now += 30
-        store.hold(session.id, holder(pid=42))
+        store.acquire_lease(session.id, holder(pid=42))
 
     def test_a_process_in_another_container_of_this_host_is_no_dead_one(
         self, store: Store, session: SessionInfo, world: World
     ) -> None:
         """Its number means nothing here, where it is free or another process has it."""
-        store.hold(session.id, holder(pid=41, boot="b1/4026532451"), ttl_s=30)
+        store.acquire_lease(session.id, holder(pid=41, boot="b1/4026532451"), ttl_s=30)
         world.dead.add(41)
-        found = store.held(session.id)
+        found = store.lease(session.id)
         assert found is not None and found.holder.pid == 41
         with pytest.raises(SessionHeldError, match="pid 41"):
-            store.hold(session.id, holder(pid=42))
+            store.acquire_lease(session.id, holder(pid=42))
         world.now += 30
-        store.hold(session.id, holder(pid=42, boot="b1/4026532452"), ttl_s=30)
+        store.acquire_lease(session.id, holder(pid=42, boot="b1/4026532452"), ttl_s=30)
         with pytest.raises(SessionHeldError, match="pid 42"):
-            store.hold(session.id, holder(pid=41, boot="b1/4026532451"))
+            store.acquire_lease(session.id, holder(pid=41, boot="b1/4026532451"))
         # Of an earlier boot none is left, wherever it was.
-        store.release(session.id, holder(pid=42, boot="b1/4026532452"))
-        store.hold(session.id, holder(pid=41, boot="b0/4026532451"), ttl_s=30)
-        store.hold(session.id, holder(pid=42))
+        store.release_lease(session.id, holder(pid=42, boot="b1/4026532452"))
+        store.acquire_lease(session.id, holder(pid=41, boot="b0/4026532451"), ttl_s=30)
+        store.acquire_lease(session.id, holder(pid=42))
 
     def test_a_lease_from_a_clock_far_ahead_does_not_lock_for_ever(
         self, store: Store, session: SessionInfo, world: World
     ) -> None:
-        store.hold(session.id, holder(host="far"), ttl_s=30)
+        store.acquire_lease(session.id, holder(host="far"), ttl_s=30)
         world.now -= 315_360_000
-        store.hold(session.id, holder(pid=42))
+        store.acquire_lease(session.id, holder(pid=42))
 
     def test_release_gives_back_only_ones_own(self, store: Store, session: SessionInfo) -> None:
-        store.hold(session.id, holder(pid=41))
-        store.release(session.id, holder(pid=42))
-        store.release(SessionId("nope"), holder(pid=42))
+        store.acquire_lease(session.id, holder(pid=41))
+        store.release_lease(session.id, holder(pid=42))
+        store.release_lease(SessionId("nope"), holder(pid=42))
         with pytest.raises(SessionHeldError):
-            store.hold(session.id, holder(pid=42))
-        store.release(session.id, holder(pid=41))
-        store.hold(session.id, holder(pid=42))
+            store.acquire_lease(session.id, holder(pid=42))
+        store.release_lease(session.id, holder(pid=41))
+        store.acquire_lease(session.id, holder(pid=42))
         with pytest.raises(NoSuchSessionError):
-            store.hold(SessionId("nope"), holder())
+            store.acquire_lease(SessionId("nope"), holder())
 
     def test_only_a_lease_that_is_there_is_renewed(self, store: Store, session: SessionInfo, world: World) -> None:
-        store.hold(session.id, holder(pid=41), ttl_s=30)
-        store.renew(session.id, holder(pid=41), ttl_s=1_000)
-        found = store.held(session.id)
+        store.acquire_lease(session.id, holder(pid=41), ttl_s=30)
+        store.renew_lease(session.id, holder(pid=41), ttl_s=1_000)
+        found = store.lease(session.id)
         assert found is not None and found.expires_at == world.now + 1_000
-        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
-        store.renew(session.id, holder(pid=41))
+        store.seize_lease(session.id, holder(pid=42), of=holder(pid=41))
+        store.renew_lease(session.id, holder(pid=41))
         assert _held_by(store, session) == holder(pid=42)
         world.dead.add(42)
-        store.renew(session.id, holder(pid=41))
-        assert store.held(session.id) is None
-        store.release(session.id, holder(pid=42))
-        store.renew(session.id, holder(pid=41))
-        store.renew(SessionId("nope"), holder(pid=41))
-        assert store.held(session.id) is None
+        store.renew_lease(session.id, holder(pid=41))
+        assert store.lease(session.id) is None
+        store.release_lease(session.id, holder(pid=42))
+        store.renew_lease(session.id, holder(pid=41))
+        store.renew_lease(SessionId("nope"), holder(pid=41))
+        assert store.lease(session.id) is None
 
     def test_who_holds_a_session_and_since_when_can_be_seen_by_others(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, world: World
     ) -> None:
-        assert opened().held(session.id) is None
-        store.hold(session.id, holder(pid=41), ttl_s=30)
+        assert opened().lease(session.id) is None
+        store.acquire_lease(session.id, holder(pid=41), ttl_s=30)
         taken = world.now
         world.now += 20
-        store.hold(session.id, holder(pid=41), ttl_s=30)
-        found = opened().held(session.id)
+        store.acquire_lease(session.id, holder(pid=41), ttl_s=30)
+        found = opened().lease(session.id)
         assert found is not None
         assert (found.holder, found.since, found.expires_at) == (holder(pid=41), taken, world.now + 30)
         world.dead.add(41)
-        assert opened().held(session.id) is None
+        assert opened().lease(session.id) is None
         with pytest.raises(NoSuchSessionError):
-            store.held(SessionId("nope"))
+            store.lease(SessionId("nope"))
 
     def test_a_request_to_hand_over_lasts_until_it_is_taken_back_or_another_one_holds(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         other = opened()
-        other.want(session.id, holder(pid=42))
-        assert store.held(session.id) is None
-        store.hold(session.id, holder(pid=41))
-        other.want(session.id, holder(pid=42))
-        store.hold(session.id, holder(pid=41))
+        other.request_lease(session.id, holder(pid=42))
+        assert store.lease(session.id) is None
+        store.acquire_lease(session.id, holder(pid=41))
+        other.request_lease(session.id, holder(pid=42))
+        store.acquire_lease(session.id, holder(pid=41))
         assert _asked(store, session) == (holder(pid=42), False)
-        store.heard(session.id, holder(pid=40))
+        store.acknowledge_request(session.id, holder(pid=40))
         assert _asked(other, session) == (holder(pid=42), False)
-        store.heard(session.id, holder(pid=41))
+        store.acknowledge_request(session.id, holder(pid=41))
         assert _asked(other, session) == (holder(pid=42), True)
-        store.want_no_more(session.id, holder(pid=43))
+        store.withdraw_request(session.id, holder(pid=43))
         assert _asked(other, session) == (holder(pid=42), True)
-        other.want_no_more(session.id, holder(pid=42))
+        other.withdraw_request(session.id, holder(pid=42))
         assert _asked(store, session) == (None, False)
-        other.want(session.id, holder(pid=42))
-        store.release(session.id, holder(pid=41))
-        other.hold(session.id, holder(pid=42))
+        other.request_lease(session.id, holder(pid=42))
+        store.release_lease(session.id, holder(pid=41))
+        other.acquire_lease(session.id, holder(pid=42))
         assert _asked(store, session) == (None, False)
 
     def test_a_session_is_taken_over_only_from_the_one_that_was_seen_to_hold_it(
         self, store: Store, session: SessionInfo
     ) -> None:
-        store.hold(session.id, holder(pid=41))
+        store.acquire_lease(session.id, holder(pid=41))
         with pytest.raises(SessionHeldError, match="41"):
-            store.take_over(session.id, holder(pid=42), of=holder(pid=40))
-        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
+            store.seize_lease(session.id, holder(pid=42), of=holder(pid=40))
+        store.seize_lease(session.id, holder(pid=42), of=holder(pid=41))
         with pytest.raises(SessionHeldError, match="42"):
-            store.hold(session.id, holder(pid=41))
-        store.release(session.id, holder(pid=41))
-        store.take_over(session.id, holder(pid=42), of=holder(pid=41))
+            store.acquire_lease(session.id, holder(pid=41))
+        store.release_lease(session.id, holder(pid=41))
+        store.seize_lease(session.id, holder(pid=42), of=holder(pid=41))
         assert _held_by(store, session) == holder(pid=42)
 
     def test_nothing_is_stored_by_a_process_from_which_the_session_was_taken(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         # The world's process is number 77.
-        store.hold(session.id, holder(pid=77))
+        store.acquire_lease(session.id, holder(pid=77))
         call = kit.a_call(turn)
         waiting = kit.pending_turn(store, session, turn)
-        store.take_over(session.id, holder(pid=42), of=holder(pid=77))
+        store.seize_lease(session.id, holder(pid=42), of=holder(pid=77))
         begun = kit.then(waiting, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
         with pytest.raises(ConflictError, match="pid 42"):
             store.commit(begun)
@@ -164,17 +164,17 @@ class LeaseConformance:
             store.append_message(session.id, kit.user("divider"))
         assert store.journal(turn) == []
         assert store.load_turn(turn).seq == waiting.state.seq
-        store.release(session.id, holder(pid=42))
+        store.release_lease(session.id, holder(pid=42))
         store.commit(begun)
         assert [row.attempt for row in store.journal(turn)] == [1]
 
 
 def _asked(store: Store, session: SessionInfo) -> tuple[Holder | None, bool]:
-    hold = store.held(session.id)
+    hold = store.lease(session.id)
     assert hold is not None
-    return hold.wanted_by, hold.heard
+    return hold.requested_by, hold.acknowledged
 
 
 def _held_by(store: Store, session: SessionInfo) -> Holder | None:
-    hold = store.held(session.id)
+    hold = store.lease(session.id)
     return None if hold is None else hold.holder

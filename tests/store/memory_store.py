@@ -18,7 +18,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.base import DecisionRow, Hold, Holder, JournalRow, QueuedCall, SessionInfo
+from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
 from tests.store.memory import decisions, leases, runs, sessions, turns
@@ -151,20 +151,20 @@ class MemoryStore:
         with self._read() as memory:
             return [info for info in sessions.listed(memory, workspace=workspace) if info.run is not None][:limit]
 
-    def post_word(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
-        """See `Store.post_word`."""
+    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+        """See `Store.post_review`."""
         with self._write() as memory:
             return runs.post(memory, sessions.full_id(memory, session_id), word)
 
-    def posted_words(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-        """See `Store.posted_words`."""
+    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
+        """See `Store.posted_reviews`."""
         with self._read() as memory:
             full = sessions.full_id(memory, session_id)
             return [word for owner, word in memory.words if owner == full]
 
     # the queue
-    def queue(self, *, session_id: SessionId | None = None) -> list[QueuedCall]:
-        """See `Store.queue`."""
+    def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
+        """See `Store.pending_calls`."""
         with self._read() as memory:
             return decisions.queue(memory, session_id=session_id)
 
@@ -173,13 +173,13 @@ class MemoryStore:
         with self._write() as memory:
             return decisions.post(memory, decided, now=self._clock())
 
-    def posted(self, turn_id: TurnId) -> list[DecideCall]:
-        """See `Store.posted`."""
+    def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
+        """See `Store.posted_decisions`."""
         with self._read() as memory:
             return [decided for owner, decided, _ in memory.posted.values() if owner == turn_id]
 
-    def version(self) -> int:
-        """See `Store.version`."""
+    def data_version(self) -> int:
+        """See `Store.data_version`."""
         with self._read() as memory:
             return sum(count for writer, count in memory.writes.items() if writer != id(self))
 
@@ -210,19 +210,19 @@ class MemoryStore:
             return rows[max(0, len(rows) - limit) :]
 
     # queued text
-    def queue_text(self, session_id: SessionId, text: str) -> None:
-        """See `Store.queue_text`."""
+    def queue_message(self, session_id: SessionId, text: str) -> None:
+        """See `Store.queue_message`."""
         with self._write() as memory:
             memory.texts.append((sessions.full_id(memory, session_id), text))
 
-    def kept_texts(self, session_id: SessionId) -> tuple[str, ...]:
-        """See `Store.kept_texts`."""
+    def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
+        """See `Store.queued_messages`."""
         with self._read() as memory:
             full = sessions.full_id(memory, session_id)
             return tuple(text for owner, text in memory.texts if owner == full)
 
-    def take_queued_text(self, session_id: SessionId, *, into: str) -> str | None:
-        """See `Store.take_queued_text`."""
+    def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
+        """See `Store.take_queued_message`."""
         with self._write() as memory:
             full = sessions.full_id(memory, session_id)
             kept = [at for at, (owner, _) in enumerate(memory.texts) if owner == full]
@@ -233,46 +233,46 @@ class MemoryStore:
             return taken
 
     # leases
-    def hold(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.hold`."""
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.acquire_lease`."""
         with self._write() as memory:
             full = sessions.full_id(memory, session_id)
-            leases.hold(memory, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
+            leases.acquire(memory, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
 
-    def renew(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.renew`."""
+    def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """See `Store.renew_lease`."""
         with self._write() as memory:
             leases.renew(memory, session_id, holder, ttl_s=ttl_s, now=self._clock())
 
-    def held(self, session_id: SessionId) -> Hold | None:
-        """See `Store.held`."""
+    def lease(self, session_id: SessionId) -> LeaseRow | None:
+        """See `Store.lease`."""
         with self._read() as memory:
             full = sessions.full_id(memory, session_id)
-            return leases.held(memory, full, me=self._process(), now=self._clock(), alive=self._alive)
+            return leases.current(memory, full, me=self._process(), now=self._clock(), alive=self._alive)
 
-    def want(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.want`."""
+    def request_lease(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.request_lease`."""
         with self._write() as memory:
-            leases.want(memory, session_id, asker)
+            leases.request(memory, session_id, asker)
 
-    def want_no_more(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.want_no_more`."""
+    def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
+        """See `Store.withdraw_request`."""
         with self._write() as memory:
-            leases.want_no_more(memory, session_id, asker)
+            leases.withdraw_request(memory, session_id, asker)
 
-    def heard(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.heard`."""
+    def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.acknowledge_request`."""
         with self._write() as memory:
-            leases.heard(memory, session_id, holder)
+            leases.acknowledge(memory, session_id, holder)
 
-    def take_over(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
-        """See `Store.take_over`."""
+    def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """See `Store.seize_lease`."""
         with self._write() as memory:
             full = sessions.full_id(memory, session_id)
-            leases.take(memory, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
+            leases.seize(memory, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
 
-    def release(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.release`."""
+    def release_lease(self, session_id: SessionId, holder: Holder) -> None:
+        """See `Store.release_lease`."""
         with self._write() as memory:
             leases.release(memory, session_id, holder)
 
@@ -287,8 +287,8 @@ class MemoryStore:
         with self._write() as memory:
             memory.settings[key] = value
 
-    def check(self) -> list[str]:
-        """See `Store.check`."""
+    def problems(self) -> list[str]:
+        """See `Store.problems`."""
         with self._read():
             return []
 

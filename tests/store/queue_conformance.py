@@ -22,22 +22,22 @@ class QueueConformance:
         self, store: Store, session: SessionInfo, turn: TurnId, world: World
     ) -> None:
         kit.pending_turn(store, session, turn)
-        queued = store.queue()
+        queued = store.pending_calls()
         assert [row.pending.digest for row in queued] == ["d1", "d2"]
         shown = queued[0].pending
         assert (shown.call, shown.facts, shown.why) == (kit.a_call(turn), kit.facts(), "role coder asks")
         assert (shown.role, shown.model, shown.said) == ("coder", "local", "I list it.")
         assert (queued[0].session_id, queued[0].turn_id, queued[0].requested_at) == (session.id, turn, world.now)
         assert queued[0].decided is None
-        assert store.queue(session_id=session.id) == queued
-        assert store.queue(session_id=SessionId("other")) == []
+        assert store.pending_calls(session_id=session.id) == queued
+        assert store.pending_calls(session_id=SessionId("other")) == []
 
     def test_the_queue_is_oldest_first_over_all_sessions(self, store: Store, world: World) -> None:
         made = [store.create_session(workspace="/w", role="r", persona="p") for _ in range(3)]
         for info in made:
             world.now -= 1000
             kit.pending_turn(store, info, store.next_turn_id(info.id), calls=1)
-        assert [row.session_id for row in store.queue()] == [info.id for info in made]
+        assert [row.session_id for row in store.pending_calls()] == [info.id for info in made]
 
     def test_the_first_decision_wins_from_whatever_door(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId, world: World
@@ -47,12 +47,12 @@ class QueueConformance:
         assert opened().post_decision(kit.decided(call)) is True
         world.now += 9
         assert store.post_decision(replace(kit.decided(call), decision=Rejected(reason="no"), by=kit.BEN)) is False
-        assert store.posted(turn) == [kit.decided(call)]
-        shown = store.queue()[0].decided
+        assert store.posted_decisions(turn) == [kit.decided(call)]
+        shown = store.pending_calls()[0].decided
         assert shown is not None
         assert (shown.decision, shown.by, shown.digest, shown.tool) == (Approved(), kit.ANA, "d1", "shell_exec")
         assert shown.decided_at == world.now - 9
-        assert store.queue()[1].decided is None
+        assert store.pending_calls()[1].decided is None
 
     def test_a_turn_takes_no_other_answer_than_the_one_that_was_left_first(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
@@ -72,7 +72,7 @@ class QueueConformance:
             store.commit(started)
         assert store.journal(turn) == []
         assert store.decisions() == []
-        assert store.posted(turn) == [denied]
+        assert store.posted_decisions(turn) == [denied]
         assert store.load_turn(turn) == ask.state
 
     def test_what_does_not_wait_cannot_be_decided(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
@@ -82,8 +82,8 @@ class QueueConformance:
         assert store.post_decision(kit.decided(call, digest="what was shown before")) is False
         store.commit(kit.then(ask, kit.finished()))
         assert store.post_decision(kit.decided(call)) is False
-        assert store.queue() == []
-        assert store.posted(turn) == []
+        assert store.pending_calls() == []
+        assert store.posted_decisions(turn) == []
 
     def test_a_commit_that_records_the_decision_consumes_it_and_logs_when_it_was_given(
         self, store: Store, session: SessionInfo, turn: TurnId, world: World
@@ -104,8 +104,8 @@ class QueueConformance:
             decisions=(kit.record(one),),
         )
         store.commit(taken)
-        assert store.posted(turn) == [kit.decided(two, digest="d2")]
-        assert [row.pending.call.id for row in store.queue()] == [two.id]
+        assert store.posted_decisions(turn) == [kit.decided(two, digest="d2")]
+        assert [row.pending.call.id for row in store.pending_calls()] == [two.id]
         (row,) = store.decisions()
         assert (row.call_id, row.session_id, row.tool, row.digest) == (one.id, session.id, "shell_exec", "d1")
         assert (row.decision, row.by, row.decided_at) == (Approved(), kit.ANA, given)
@@ -120,11 +120,11 @@ class QueueConformance:
         store.post_decision(kit.decided(call))
         looking = kit.then(ask, kit.in_round(CallState(call=call, status=Inspecting())))
         store.commit(looking)
-        assert store.queue() == []
-        assert store.posted(turn) == [kit.decided(call)]
+        assert store.pending_calls() == []
+        assert store.posted_decisions(turn) == [kit.decided(call)]
         again = kit.then(looking, kit.in_round(CallState(call=call, status=kit.awaiting())))
         store.commit(again)
-        assert store.posted(turn) == [kit.decided(call)]
+        assert store.posted_decisions(turn) == [kit.decided(call)]
         assert store.post_decision(kit.decided(call, by=kit.BEN)) is False
 
     @pytest.mark.parametrize("end", ["settled", "next round", "stopping"])
@@ -143,7 +143,7 @@ class QueueConformance:
             case _:
                 following = kit.then(ask, Stopping(round_id=kit.in_round(*done).round_id, model="m", calls=done))
         store.commit(following)
-        assert store.posted(turn) == []
+        assert store.posted_decisions(turn) == []
 
     def test_a_call_that_asks_anew_takes_a_new_decision_in_the_place_of_the_old(
         self, store: Store, session: SessionInfo, turn: TurnId, world: World
@@ -160,19 +160,19 @@ class QueueConformance:
             ),
         )
         store.commit(changed)
-        queued = store.queue()
+        queued = store.pending_calls()
         assert [(row.pending.digest, row.decided) for row in queued] == [("d9", None), ("d2", None)]
         assert [row.requested_at for row in queued] == [world.now, world.now - 5]
         assert queued[0].pending.reason is AskReason.CHANGED
         assert store.post_decision(kit.decided(one, digest="d1", by=kit.BEN)) is False
         assert store.post_decision(kit.decided(one, digest="d9", by=kit.BEN)) is True
-        assert store.posted(turn) == [kit.decided(one, digest="d9", by=kit.BEN)]
+        assert store.posted_decisions(turn) == [kit.decided(one, digest="d9", by=kit.BEN)]
 
     def test_permitted_calls_do_not_wait(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         ask = kit.pending_turn(store, session, turn, calls=1)
         allowed = Permitted(facts=kit.facts(), digest="d1", verdict=Verdict.ASK, decided_by="x")
         store.commit(kit.then(ask, kit.in_round(CallState(call=kit.a_call(turn), status=allowed))))
-        assert store.queue() == []
+        assert store.pending_calls() == []
         assert store.session(session.id).pending == 0
 
     def test_the_log_keeps_every_kind_of_decision_in_order(

@@ -113,12 +113,12 @@ class RunConformance:
 
     def test_deleting_the_session_deletes_its_run(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.then(run.begun(session.id), run.review(), seq=0))
-        store.post_word(session.id, run.accepted())
+        store.post_review(session.id, run.accepted())
         store.delete_session(session.id)
         assert store.runs() == []
         with pytest.raises(NoSuchSessionError):
             store.load_run(session.id)
-        assert store.check() == []
+        assert store.problems() == []
 
     # turns of a run
 
@@ -207,7 +207,7 @@ class RunConformance:
         store.commit(chat)
         assert store.load_turn(chat.state.turn_id) == chat.state
         store.delete_session(fork.id)
-        assert store.check() == []
+        assert store.problems() == []
 
     # words from elsewhere
 
@@ -216,16 +216,16 @@ class RunConformance:
     ) -> None:
         step = run.begun(session.id)
         store.commit_run(step)
-        assert not store.post_word(session.id, run.accepted())
+        assert not store.post_review(session.id, run.accepted())
         asked = run.then(step, run.review())
         store.commit_run(asked)
-        assert not store.post_word(session.id, run.accepted(attempt=2))
-        assert opened().post_word(session.id, run.accepted())
+        assert not store.post_review(session.id, run.accepted(attempt=2))
+        assert opened().post_review(session.id, run.accepted())
         other = ReviewStep(step=0, attempt=1, review=TryAgain(told="shorter \ud83d"), by=kit.BEN)
-        assert not store.post_word(session.id, other)
-        assert store.posted_words(session.id) == [run.accepted()]
+        assert not store.post_review(session.id, other)
+        assert store.posted_reviews(session.id) == [run.accepted()]
         store.commit_run(run.then(asked, run.running(2, step=1, session_id=session.id)))
-        assert store.posted_words(session.id) == []
+        assert store.posted_reviews(session.id) == []
 
     def test_a_word_from_here_gives_way_to_one_of_its_kind_that_was_left_first(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
@@ -233,58 +233,58 @@ class RunConformance:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
         first = ReviewStep(step=0, attempt=1, review=Stop(), by=kit.BEN)
-        assert opened().post_word(session.id, first)
+        assert opened().post_review(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
         with pytest.raises(AlreadyDecidedError, match=f"by {re.escape(str(kit.BEN))} already"):
             store.commit_run(replace(on, word=run.accepted()))
-        assert (store.load_run(session.id), store.posted_words(session.id)) == (asked.state, [first])
+        assert (store.load_run(session.id), store.posted_reviews(session.id)) == (asked.state, [first])
         over = replace(run.then(asked, run.over(RunResult.FAILED)), word=first)
         store.commit_run(over)
         store.commit_run(over)
-        assert store.posted_words(session.id) == []
+        assert store.posted_reviews(session.id) == []
 
     def test_the_end_of_a_run_does_not_wait_for_a_review(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
-        assert opened().post_word(session.id, run.accepted())
+        assert opened().post_review(session.id, run.accepted())
         store.commit_run(replace(run.then(asked, run.over(RunResult.CANCELLED)), word=run.CANCELLED))
-        assert store.posted_words(session.id) == []
+        assert store.posted_reviews(session.id) == []
 
     def test_a_word_that_leads_nowhere_is_not_left_and_bars_no_other(self, store: Store, session: SessionInfo) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
-        assert not store.post_word(session.id, replace(run.accepted(), review=Skip()))
-        assert store.post_word(session.id, run.accepted())
+        assert not store.post_review(session.id, replace(run.accepted(), review=Skip()))
+        assert store.post_review(session.id, run.accepted())
 
     def test_a_review_that_did_not_lead_on_is_still_there_at_the_next_look(
         self, store: Store, session: SessionInfo
     ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
-        store.post_word(session.id, run.accepted())
-        assert store.posted_words(SessionId(session.id[:12])) == [run.accepted()]
+        store.post_review(session.id, run.accepted())
+        assert store.posted_reviews(SessionId(session.id[:12])) == [run.accepted()]
         again = run.then(asked, run.review())
         store.commit_run(again)
-        assert store.posted_words(session.id) == [run.accepted()]
+        assert store.posted_reviews(session.id) == [run.accepted()]
 
     def test_a_run_is_told_to_end_once_and_not_after_its_end(self, store: Store, session: SessionInfo) -> None:
         step = run.begun(session.id)
         store.commit_run(step)
-        assert store.post_word(session.id, run.CANCELLED)
-        assert not store.post_word(session.id, run.CANCELLED)
-        assert store.posted_words(session.id) == [run.CANCELLED]
+        assert store.post_review(session.id, run.CANCELLED)
+        assert not store.post_review(session.id, run.CANCELLED)
+        assert store.posted_reviews(session.id) == [run.CANCELLED]
         store.commit_run(run.then(step, run.over(RunResult.CANCELLED)))
-        assert store.posted_words(session.id) == []
-        assert not store.post_word(session.id, run.CANCELLED)
+        assert store.posted_reviews(session.id) == []
+        assert not store.post_review(session.id, run.CANCELLED)
 
     def test_a_word_to_no_run_is_refused(self, store: Store, session: SessionInfo) -> None:
         with pytest.raises(NoSuchSessionError):
-            store.post_word(session.id, run.CANCELLED)
-        assert store.posted_words(session.id) == []
+            store.post_review(session.id, run.CANCELLED)
+        assert store.posted_reviews(session.id) == []
         with pytest.raises(StoreError):
-            store.posted_words(SessionId("nope"))
+            store.posted_reviews(SessionId("nope"))
 
     def test_an_unknown_turn_of_a_run_is_unreadable(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.begun(session.id))

@@ -133,12 +133,12 @@ class SessionConformance:
         odd = "/w/\udcff name\ud83d"
         made = store.create_session(workspace=odd, role="r", persona="p", title=odd)
         store.set_setting(odd, odd)
-        store.queue_text(made.id, odd)
+        store.queue_message(made.id, odd)
         store.append_message(made.id, kit.user(made.id))
         assert store.session(made.id).title == odd
         assert [info.id for info in store.sessions(workspace=odd)] == [made.id]
         assert store.setting(odd) == odd
-        assert store.kept_texts(made.id) == (odd,)
+        assert store.queued_messages(made.id) == (odd,)
 
     def test_what_is_read_cannot_be_changed(self, store: Store, session: SessionInfo) -> None:
         store.append_message(session.id, kit.user(session.id, "mine"))
@@ -164,13 +164,13 @@ class SessionConformance:
         step = kit.first(turn, session.id)
         store.commit(step)
         store.commit(kit.then(step, kit.finished(), kit.assistant(turn), grants=(kit.remembered(),)))
-        store.queue_text(session.id, "later")
+        store.queue_message(session.id, "later")
         fork = store.fork_session(session.id)
         assert store.history(fork.id) == store.history(session.id)
         assert (fork.active_turn, fork.last_turn) == (None, None)
         assert store.grants(session.id) == (kit.remembered(),)
         assert store.grants(fork.id) == ()
-        assert store.kept_texts(fork.id) == ()
+        assert store.queued_messages(fork.id) == ()
 
     def test_a_fork_at_a_strange_message_is_refused_and_leaves_nothing(
         self, store: Store, session: SessionInfo
@@ -202,7 +202,7 @@ class SessionConformance:
             store.load_turn(turn)
         assert [info.id for info in store.sessions()] == [fork.id]
         assert store.history(fork.id) == (kit.user(turn),)
-        assert store.queue() == []
+        assert store.pending_calls() == []
         assert [row.call_id for row in store.decisions()] == [call.id]
         store.delete_session(fork.id)
         assert store.sessions() == []
@@ -210,7 +210,7 @@ class SessionConformance:
         again = store.create_session(workspace="/w", role="r", persona="p")
         store.append_message(again.id, kit.user(turn))
         store.append_message(again.id, kit.assistant(turn))
-        assert store.check() == []
+        assert store.problems() == []
 
     def test_deleting_a_fork_leaves_the_original(self, store: Store, session: SessionInfo) -> None:
         store.append_message(session.id, kit.user(session.id))
@@ -228,51 +228,51 @@ class SessionConformance:
         store.append_message(fork.id, kit.user(fork.id, "own"))
         store.delete_session(session.id)
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "own"]
-        assert store.check() == []
+        assert store.problems() == []
 
     def test_texts_are_kept_in_order(self, store: Store, session: SessionInfo) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         for text in ["one", "two", "one"]:
-            store.queue_text(session.id, text)
-        assert store.kept_texts(other.id) == ()
-        assert [store.kept_texts(session.id) for _ in range(2)] == [("one", "two", "one")] * 2
-        for wrong in (store.kept_texts, lambda session_id: store.queue_text(session_id, "x")):
+            store.queue_message(session.id, text)
+        assert store.queued_messages(other.id) == ()
+        assert [store.queued_messages(session.id) for _ in range(2)] == [("one", "two", "one")] * 2
+        for wrong in (store.queued_messages, lambda session_id: store.queue_message(session_id, "x")):
             with pytest.raises(NoSuchSessionError):
                 wrong(SessionId("nope"))
 
     def test_the_newest_text_is_taken_out_and_becomes_a_setting(self, store: Store, session: SessionInfo) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         for text in ["one", "two", "one"]:
-            store.queue_text(session.id, text)
-        store.queue_text(other.id, "theirs")
-        assert store.take_queued_text(session.id, into="draft") == "one"
-        assert store.kept_texts(session.id) == ("one", "two")
+            store.queue_message(session.id, text)
+        store.queue_message(other.id, "theirs")
+        assert store.take_queued_message(session.id, into="draft") == "one"
+        assert store.queued_messages(session.id) == ("one", "two")
         assert store.setting("draft") == "one"
-        assert [store.take_queued_text(session.id, into="draft") for _ in range(3)] == ["two", "one", None]
+        assert [store.take_queued_message(session.id, into="draft") for _ in range(3)] == ["two", "one", None]
         assert store.setting("draft") == "one", "nothing was taken, nothing is stored"
-        assert store.kept_texts(other.id) == ("theirs",)
+        assert store.queued_messages(other.id) == ("theirs",)
         with pytest.raises(NoSuchSessionError):
-            store.take_queued_text(SessionId("nope"), into="draft")
+            store.take_queued_message(SessionId("nope"), into="draft")
 
     def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         for text in ["one", "one"]:
-            store.queue_text(session.id, text)
-        store.queue_text(other.id, "theirs")
+            store.queue_message(session.id, text)
+        store.queue_message(other.id, "theirs")
         step = replace(kit.first(turn, session.id, text="one"), takes_kept=True)
         store.commit(step)
         store.commit(step)
-        assert store.kept_texts(session.id) == ("one",)
+        assert store.queued_messages(session.id) == ("one",)
         step = kit.then(step, kit.finished())
         store.commit(step)
-        assert store.kept_texts(session.id) == ("one",)
+        assert store.queued_messages(session.id) == ("one",)
         second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_kept=True)
         with pytest.raises(ConflictError):
             store.commit(second)
-        assert store.kept_texts(session.id) == ("one",)
-        assert store.kept_texts(other.id) == ("theirs",)
+        assert store.queued_messages(session.id) == ("one",)
+        assert store.queued_messages(other.id) == ("theirs",)
 
     def test_settings_are_kept_and_replaced(self, store: Store, opened: Callable[[], Store]) -> None:
         assert store.setting("default_model") is None

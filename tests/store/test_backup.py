@@ -46,7 +46,7 @@ def test_a_backup_is_one_private_file_with_every_row(path: Path) -> None:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "in the log", 1))
         assert make_backup(path, idle=idle)
-        assert store.check() == []
+        assert store.problems() == []
     copy = backup_of(path)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert {file.name for file in path.parent.iterdir()} == {path.name, copy.name}
@@ -158,8 +158,8 @@ def test_a_repair_takes_what_is_lost_from_the_backup(path: Path) -> None:
             assert DAMAGED not in said
             assert [text.split()[1] for text in said if text.startswith("text")] == [str(n) for n in range(MESSAGES)]
         assert texts(store.history(one))[-1] == "since then"
-        assert [one.pending.call.id for one in store.queue()] == [f"{other}.1.1.1"]
-        assert store.check() == []
+        assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
+        assert store.problems() == []
 
 
 def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_nothing(path: Path) -> None:
@@ -173,9 +173,9 @@ def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_n
             (one, other), ("coder", "/w")
         )
         assert texts(store.history(one))[-1] == "since then"
-        assert (store.session(other).active_turn, store.queue()) == (None, [])
+        assert (store.session(other).active_turn, store.pending_calls()) == (None, [])
         assert waiting(store, other) != f"{other}.1.1.1"
-        assert store.check() == []
+        assert store.problems() == []
 
 
 @pytest.mark.parametrize("lost", ["the first page", "everything"])
@@ -193,10 +193,10 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
         assert f"2 sessions with {2 * MESSAGES + 1} messages" in store.notices[0]
         assert all(len(store.history(session_id)) >= MESSAGES for session_id in (one, other))
         # Nothing that waited can be told from what was done since.
-        assert store.queue() == []
+        assert store.pending_calls() == []
         assert store.setting(f"revoked:{one}") == "shell_exec"
         assert store.setting(copied_key(TurnId(f"{one}.1"))) is None
-        assert store.check() == []
+        assert store.problems() == []
 
 
 def test_a_backup_put_in_place_of_the_store_asks_again(path: Path) -> None:
@@ -209,5 +209,5 @@ def test_a_backup_put_in_place_of_the_store_asks_again(path: Path) -> None:
     assert make_backup(path, idle=idle)
     backup_of(path).replace(path)
     with closing(SqliteStore(path)) as store:
-        assert [one.decided for one in store.queue()] == [None]
+        assert [one.decided for one in store.pending_calls()] == [None]
         assert store.setting(copied_key(turn)) == "1"

@@ -44,7 +44,7 @@ def test_one_damaged_message_is_shown_as_damaged_and_the_rest_is_there(path: Pat
         assert (before, after) == (kit.user(session_id, "text 0", 0), kit.user(session_id, "text 2", 2))
         assert isinstance(notice, NoticeMessage)
         assert (notice.id, notice.text) == (damaged, DAMAGED)
-        assert any("1 message is damaged" in complaint for complaint in store.check())
+        assert any("1 message is damaged" in complaint for complaint in store.problems())
 
 
 def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> 
         notice, *rest = store.history(session_id)
         assert isinstance(notice, NoticeMessage)
         assert rest == [kit.user(session_id, f"text {n}", n) for n in (2, 3)]
-        assert store.check() != []
+        assert store.problems() != []
         sql(path, "DELETE FROM messages")
         assert [message.kind for message in store.history(session_id)] == ["notice"]
 
@@ -112,7 +112,7 @@ def test_a_damaged_or_newer_run_is_unreadable_and_its_conversation_is_not(path: 
         assert caught.value.advice
         assert store.history(session_id) == (kit.user(session_id),)
         assert [info.run.workflow for info in store.runs() if info.run] == ["release"]
-        assert any("run" in problem for problem in store.check())
+        assert any("run" in problem for problem in store.problems())
 
 
 def test_a_damaged_word_to_a_run_says_nothing(path: Path) -> None:
@@ -120,10 +120,10 @@ def test_a_damaged_word_to_a_run_says_nothing(path: Path) -> None:
         session_id = a_session(store)
         step = run.begun(session_id)
         store.commit_run(step)
-        assert store.post_word(session_id, run.CANCELLED)
+        assert store.post_review(session_id, run.CANCELLED)
         sql(path, "UPDATE words SET body = '{}'")
-        assert store.posted_words(session_id) == []
-        assert store.post_word(session_id, run.CANCELLED)
+        assert store.posted_reviews(session_id) == []
+        assert store.post_review(session_id, run.CANCELLED)
 
 
 def test_damaged_answers_and_grants_grant_nothing(path: Path) -> None:
@@ -138,10 +138,10 @@ def test_damaged_answers_and_grants_grant_nothing(path: Path) -> None:
         assert store.post_decision(kit.decided(call))
         sql(path, """UPDATE posted SET decision = '{"kind":"aproved"}'""")
         sql(path, """UPDATE grants SET pattern = '{"kind":"everything"}'""")
-        assert store.posted(turn) == []
+        assert store.posted_decisions(turn) == []
         assert store.grants(session_id) == ()
         sql(path, "UPDATE pending SET body = 'x'")
-        assert store.queue() == []
+        assert store.pending_calls() == []
 
 
 def test_a_message_that_nobody_can_have_said_is_damage_and_none_is_stored(
@@ -187,4 +187,4 @@ def test_a_damaged_decision_is_left_out_of_the_log_and_told(path: Path) -> None:
         store.commit(kit.then(step, phase, decisions=tuple(kit.record(call) for call in calls)))
         sql(path, "UPDATE decisions SET by = '{' WHERE call_id = ?", calls[0].id)
         assert [entry.call_id for entry in store.decisions()] == [calls[1].id]
-        assert any("1 entry of the decision log is damaged" in problem for problem in store.check())
+        assert any("1 entry of the decision log is damaged" in problem for problem in store.problems())

@@ -72,7 +72,7 @@ def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
     answered(path, decision)
     for file, there in ((copy_of(path), kept), (path, True)):
         with closing(SqliteStore(file)) as store:
-            (queued,) = store.queue()
+            (queued,) = store.pending_calls()
             assert (queued.decided is not None) == there
 
 
@@ -92,21 +92,21 @@ def test_of_the_words_left_for_a_run_those_that_let_it_go_on_stay_behind(
         session = store.create_session(workspace="/w", role="coder", persona="p").id
         store.commit_run(step := run.begun(session))
         store.commit_run(run.then(step, run.review()))
-        assert store.post_word(session, word)
+        assert store.post_review(session, word)
     for file, there in ((copy_of(path), kept), (path, True)):
         with closing(SqliteStore(file)) as store:
-            assert store.posted_words(session) == [word] * there
+            assert store.posted_reviews(session) == [word] * there
 
 
 def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
     answered(path, Approved())
     copy = copy_of(path)
     with closing(SqliteStore(copy)) as store:
-        (queued,) = store.queue()
+        (queued,) = store.pending_calls()
         call_id = CallId(queued.pending.call.id)
         assert store.post_decision(DecideCall(call_id=call_id, digest="d1", decision=Approved(), by=kit.BEN))
     with closing(SqliteStore(copy)) as store:
-        assert [one.by for one in store.posted(TurnId(queued.turn_id))] == [kit.BEN]
+        assert [one.by for one in store.posted_decisions(TurnId(queued.turn_id))] == [kit.BEN]
 
 
 def test_a_store_that_never_said_where_it_is_is_where_it_was(path: Path) -> None:

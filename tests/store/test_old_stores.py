@@ -56,7 +56,7 @@ def test_every_field_survives(path: Path) -> None:
     before = contents(path)
     with closing(SqliteStore(path)) as store:
         assert store.notices == ()
-        assert store.check() == []
+        assert store.problems() == []
     assert without_place(contents(path, {name: columns for name, (columns, _) in before.items()})) == before
     with closing(sqlite3.connect(path)) as raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
@@ -72,14 +72,14 @@ def test_everything_can_be_asked_of_it(path: Path) -> None:
             '{"text": "to be approved"}',
             '{"text": "to be denied"}',
         ]
-        assert [one.pending.digest for one in store.queue()] == [one.digest for one in pending_calls(state)]
+        assert [one.pending.digest for one in store.pending_calls()] == [one.digest for one in pending_calls(state)]
         (attempt,) = store.journal(TurnId(f"{info.id}.1"))
         assert (attempt.tool, attempt.outcome) == ("scratch_write", Outcome.SUCCESS)
         (decision,) = store.decisions()
         assert isinstance(decision.decision, Approved)
         assert (decision.by.login, decision.role, decision.model) == ("ana", "coder", "local")
         assert [(grant.role, grant.tool) for grant in store.grants(info.id)] == [("coder", "scratch_write")]
-        assert store.kept_texts(info.id) == ("and then say goodbye",)
+        assert store.queued_messages(info.id) == ("and then say goodbye",)
         assert store.setting("default_model") == "local"
         assert next(one for one in store.sessions() if one.title == "A fork").forked_from == info.id
         for run in store.runs():

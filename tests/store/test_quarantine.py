@@ -61,7 +61,7 @@ def test_a_file_that_is_no_database_is_moved_aside_and_said(path: Path, content:
             assert f"moved to {path}.bad-{number}, and a new one was made" in notice
             assert "Nothing of it could be read" in notice
             store.create_session(workspace="/w", role="coder", persona="p")
-            assert store.check() == []
+            assert store.problems() == []
         assert path.with_name(f"chatops.db.bad-{number}").read_bytes() == content
         path.unlink()
 
@@ -76,7 +76,7 @@ def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) ->
         (notice,) = store.notices
         assert "was damaged; it was moved to" in notice
         assert "could not, and stay as damaged ones" in notice
-        assert store.check() == [] or all("damaged and shown" in problem for problem in store.check())
+        assert store.problems() == [] or all("damaged and shown" in problem for problem in store.problems())
         for session_id in (one, other):
             said = texts(store.history(session_id))
             kept = [text for text in said if text != DAMAGED and text.startswith("text")]
@@ -87,7 +87,7 @@ def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) ->
             assert numbers[0] == 0
             assert numbers[-1] == MESSAGES - 1
             assert len(numbers) >= MESSAGES - 8
-        assert [one.pending.call.id for one in store.queue()] == [f"{other}.1.1.1"]
+        assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
         assert store.load_turn(store.session(other).active_turn or TurnId("")).session_id == other
     assert Path(f"{path}.bad-1").read_bytes() == damaged
 
@@ -118,7 +118,7 @@ def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: 
             assert len(texts(store.history(session_id))) >= MESSAGES
         info = store.session(other)
         if table in ("sessions", "turns"):
-            assert (info.active_turn, info.pending, store.queue()) == (None, 0, [])
+            assert (info.active_turn, info.pending, store.pending_calls()) == (None, 0, [])
         else:
             assert info.active_turn == f"{other}.1"
         # It can be gone on with.
@@ -180,7 +180,7 @@ def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, na
     assert done.returncode == (9 if name_changes < 4 else 0)
     with closing(SqliteStore(path)) as store:
         assert texts(store.history(one))[-1] == "in the log"
-        assert store.check() == []
+        assert store.problems() == []
     assert [file.name for file in path.parent.iterdir() if file.name.endswith(".bad-1")] == ["chatops.db.bad-1"]
     assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
     assert Path(f"{path}.bad-1-wal").stat().st_size
@@ -254,15 +254,15 @@ def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path
         (notice,) = store.notices
         assert "deleted while chatops ran; it was written again" in notice
         store.set_setting("after", "it")
-        assert [one.pending.call.id for one in store.queue()] == [call]
-        assert store.check() == []
+        assert [one.pending.call.id for one in store.pending_calls()] == [call]
+        assert store.problems() == []
         assert path.stat().st_mode & 0o777 == 0o600
     with closing(SqliteStore(path)) as store:
         assert store.notices == ()
         assert store.setting("after") == "it"
         assert texts(store.history(session_id)) == ["before", "List it"]
         assert store.journal(TurnId(f"{session_id}.1")) == []
-        assert [one.pending.call.id for one in store.queue()] == [call]
+        assert [one.pending.call.id for one in store.pending_calls()] == [call]
 
 
 def test_a_log_that_was_moved_aside_by_who_was_killed_then_comes_back_under_who_has_it_open(path: Path) -> None:
@@ -309,10 +309,10 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "stored", 1))
         call = waiting(store, ours)
-        store.hold(ours, this_process())
+        store.acquire_lease(ours, this_process())
         scratch.rename(path)
         assert texts(store.history(ours)) == ["stored", "List it"]
-        assert [one.pending.call.id for one in store.queue()] == [call]
+        assert [one.pending.call.id for one in store.pending_calls()] == [call]
         (notice,) = store.notices
         assert "was replaced while chatops ran" in notice
         assert f"--store {path}.old-1" in notice
@@ -327,7 +327,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
     with closing(SqliteStore(old)) as copy:
         assert texts(copy.history(ours))[:2] == ["stored", "List it"]
     with closing(SqliteStore(path)) as store:
-        assert store.check() == []
+        assert store.problems() == []
         assert [info.id for info in store.sessions()] == [theirs]
         assert store.notices == ()
 
@@ -355,7 +355,7 @@ def test_a_call_that_ran_before_an_earlier_copy_was_put_back_asks_again_there(pa
         assert [row.call_id for row in store.journal(turn)] == [call]
         assert store.unsaved == REPLACED
     with closing(SqliteStore(path)) as store:
-        assert [(one.pending.call.id, one.decided) for one in store.queue()] == [(call, None)]
+        assert [(one.pending.call.id, one.decided) for one in store.pending_calls()] == [(call, None)]
         assert store.setting(copied_key(turn)) == "1"
 
 
@@ -399,7 +399,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
         assert salvage.damaged > 0
         assert not salvage.whole
         # A copy is for reading: nothing in it can be gone on with.
-        assert (copy.session(other).active_turn, copy.queue()) == (None, [])
+        assert (copy.session(other).active_turn, copy.pending_calls()) == (None, [])
         copy.append_message(one, kit.user(one, "only here", 7000))
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()} == before
 

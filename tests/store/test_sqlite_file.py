@@ -36,7 +36,7 @@ def test_file_and_folders_are_closed_to_others_whatever_the_umask(path: Path, um
             names = [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
             assert [mode(name) for name in names] == [0o600] * 3
             assert [mode(folder) for folder in (path.parent, path.parent.parent)] == [0o700] * 2
-            assert store.check() == []
+            assert store.problems() == []
     finally:
         os.umask(before)
 
@@ -55,7 +55,7 @@ def test_what_is_open_to_others_is_a_complaint(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         path.chmod(0o640)
         path.parent.chmod(0o777)
-        complaints = " ".join(store.check())
+        complaints = " ".join(store.problems())
     assert "chmod 600" in complaints
     assert "chmod 700" in complaints
 
@@ -75,7 +75,7 @@ def test_where_there_is_no_write_ahead_log_the_store_works_without(path: Path) -
     with closing(SqliteStore(path, vfs="unix-dotfile")) as store:
         session_id = a_session(store)
         assert "write-ahead" in store.notices[0]
-        assert any("write-ahead" in complaint for complaint in store.check())
+        assert any("write-ahead" in complaint for complaint in store.problems())
     assert sql(path, "PRAGMA journal_mode") == [("delete",)]
     with closing(SqliteStore(path)) as store:
         assert store.session(session_id).id == session_id
@@ -94,7 +94,7 @@ def test_what_was_stored_is_there_after_opening_again(path: Path) -> None:
         assert store.post_decision(kit.decided(call))
     with closing(SqliteStore(path)) as store:
         assert store.load_turn(turn) == ask.state
-        assert store.posted(turn) == [kit.decided(call)]
+        assert store.posted_decisions(turn) == [kit.decided(call)]
         with pytest.raises(ConflictError):
             store.commit(ask)
 
@@ -163,7 +163,7 @@ def test_a_full_disk_is_a_sentence_and_what_was_saved_stays(path: Path) -> None:
         store._rows.pragma("max_page_count = 1000000")
         store.commit(runs)
         assert store.load_turn(turn) == runs.state
-        assert store.check() == []
+        assert store.problems() == []
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence_with_the_way_out(tmp_path: Path) -> None:

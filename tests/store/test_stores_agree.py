@@ -224,7 +224,7 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(pick=picks, end=st.booleans())
     def say_a_word(self, pick: int, end: bool) -> None:
         word = run.CANCELLED if end else run.accepted()
-        self.both(lambda store: store.post_word(self.session_id(pick), word))
+        self.both(lambda store: store.post_review(self.session_id(pick), word))
 
     @rule(pick=picks)
     def revoke(self, pick: int) -> None:
@@ -233,17 +233,17 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(pick=picks, text=st.sampled_from(["a", "b"]))
     def keep_text(self, pick: int, text: str) -> None:
-        self.both(lambda store: store.queue_text(self.session_id(pick), text))
+        self.both(lambda store: store.queue_message(self.session_id(pick), text))
 
     @rule(pick=picks)
     def take_text(self, pick: int) -> None:
-        self.both(lambda store: store.take_queued_text(self.session_id(pick), into="draft"))
+        self.both(lambda store: store.take_queued_message(self.session_id(pick), into="draft"))
 
     @invariant()
     def both_tell_the_same(self) -> None:
         self.both(lambda store: store.sessions())
         self.both(lambda store: store.runs())
-        self.both(lambda store: store.queue())
+        self.both(lambda store: store.pending_calls())
         self.both(lambda store: store.decisions())
         for session_id in self.ids[-3:]:
             self.both(partial(history_and_grants, session_id=session_id))
@@ -258,12 +258,12 @@ def history_and_grants(store: Store, *, session_id: SessionId) -> tuple[object, 
         store.session(session_id),
         store.history(session_id),
         store.grants(session_id),
-        store.kept_texts(session_id),
+        store.queued_messages(session_id),
     )
 
 
 def run_and_words(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
-    return store.load_run(session_id), store.posted_words(session_id)
+    return store.load_run(session_id), store.posted_reviews(session_id)
 
 
 def load(store: Store, *, turn: TurnId) -> TurnState:
@@ -271,7 +271,7 @@ def load(store: Store, *, turn: TurnId) -> TurnState:
 
 
 def journal_and_posted(store: Store, *, turn: TurnId) -> tuple[object, ...]:
-    return store.journal(turn), store.posted(turn)
+    return store.journal(turn), store.posted_decisions(turn)
 
 
 def numbered() -> Callable[[float], SessionId]:

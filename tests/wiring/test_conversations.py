@@ -36,7 +36,7 @@ async def test_a_conversation_that_is_driven_stays_until_the_app_is_closed(bench
     gc.collect()
     assert left() is not None
     await app.aclose()
-    assert bench.app().store.held(name) is None
+    assert bench.app().store.lease(name) is None
 
 
 class Listening:

@@ -8,7 +8,7 @@ from chatops.engine.effects import DecisionRecord, Step
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
-from chatops.store.base import DecisionRow, QueuedCall
+from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.store.rules import already_decided, in_call_order, open_calls
 from tests.store.memory.tables import Memory
 
@@ -30,7 +30,7 @@ def follow(memory: Memory, step: Step, *, now: float) -> None:
         _ask(memory, pending, state, now=now)
 
 
-def queue(memory: Memory, *, session_id: SessionId | None) -> list[QueuedCall]:
+def queue(memory: Memory, *, session_id: SessionId | None) -> list[PendingCallRow]:
     """All pending calls, oldest turn first."""
     rows = [row for row in memory.pending.values() if session_id is None or row.session_id == session_id]
     return in_call_order([replace(row, decided=_posted_row(memory, row)) for row in rows])
@@ -52,7 +52,7 @@ def post(memory: Memory, decided: DecideCall, *, now: float) -> bool:
 def _ask(memory: Memory, pending: PendingCall, state: TurnState, *, now: float) -> None:
     before = memory.pending.get(pending.call.id)
     asked_anew = before is None or before.pending.digest != pending.digest
-    memory.pending[pending.call.id] = QueuedCall(
+    memory.pending[pending.call.id] = PendingCallRow(
         session_id=state.session_id,
         turn_id=state.turn_id,
         pending=pending,
@@ -80,7 +80,7 @@ def _log(memory: Memory, record: DecisionRecord, session_id: SessionId, *, now: 
     )
 
 
-def _posted_row(memory: Memory, row: QueuedCall) -> DecisionRow | None:
+def _posted_row(memory: Memory, row: PendingCallRow) -> DecisionRow | None:
     answer = memory.posted.get(row.pending.call.id)
     if answer is None or answer[1].digest != row.pending.digest:
         return None

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.domain.ids import SessionId
-from chatops.store.base import Hold, Holder
+from chatops.store.base import Holder, LeaseRow
 from chatops.store.rules import keeps_out, may_take, taken_over
 from tests.store.memory.tables import Memory
 
 
-def hold(
+def acquire(
     memory: Memory,
     session_id: SessionId,
     holder: Holder,
@@ -25,7 +25,7 @@ def hold(
     if before is not None and before.holder == holder:
         memory.leases[session_id] = replace(before, expires_at=now + ttl_s)
     else:
-        memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+        memory.leases[session_id] = LeaseRow(holder=holder, since=now, expires_at=now + ttl_s)
 
 
 def renew(memory: Memory, session_id: SessionId, holder: Holder, *, ttl_s: float, now: float) -> None:
@@ -35,42 +35,42 @@ def renew(memory: Memory, session_id: SessionId, holder: Holder, *, ttl_s: float
         memory.leases[session_id] = replace(before, expires_at=now + ttl_s)
 
 
-def held(
+def current(
     memory: Memory, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
-) -> Hold | None:
+) -> LeaseRow | None:
     """The lease of a process that is still there."""
     found = memory.leases.get(session_id)
     return found if found is not None and keeps_out(found, me=me, now=now, alive=alive) else None
 
 
-def want(memory: Memory, session_id: SessionId, asker: Holder) -> None:
+def request(memory: Memory, session_id: SessionId, asker: Holder) -> None:
     """Ask whoever holds the session to hand it over; who asked before does so no more."""
     if session_id in memory.leases:
-        memory.leases[session_id] = replace(memory.leases[session_id], wanted_by=asker, heard=False)
+        memory.leases[session_id] = replace(memory.leases[session_id], requested_by=asker, acknowledged=False)
 
 
-def want_no_more(memory: Memory, session_id: SessionId, asker: Holder) -> None:
+def withdraw_request(memory: Memory, session_id: SessionId, asker: Holder) -> None:
     """Take back what `asker` has asked for; what another one has asked for since stays."""
     found = memory.leases.get(session_id)
-    if found is not None and found.wanted_by == asker:
-        memory.leases[session_id] = replace(found, wanted_by=None, heard=False)
+    if found is not None and found.requested_by == asker:
+        memory.leases[session_id] = replace(found, requested_by=None, acknowledged=False)
 
 
-def heard(memory: Memory, session_id: SessionId, holder: Holder) -> None:
+def acknowledge(memory: Memory, session_id: SessionId, holder: Holder) -> None:
     """Say to whoever asks that this holder knows."""
     found = memory.leases.get(session_id)
     if found is not None and found.holder == holder:
-        memory.leases[session_id] = replace(found, heard=True)
+        memory.leases[session_id] = replace(found, acknowledged=True)
 
 
-def take(memory: Memory, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float, now: float) -> None:
+def seize(memory: Memory, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float, now: float) -> None:
     """Take the lease from `of`, whether or not it lives. Raises SessionHeldError if another one has it by now."""
     before = memory.leases.get(session_id)
     if before is not None and before.holder == holder:
         return
     if before is not None and before.holder != of:
         raise SessionHeldError(f"Session {session_id} has gone on to another chatops (pid {before.holder.pid}).")
-    memory.leases[session_id] = Hold(holder=holder, since=now, expires_at=now + ttl_s)
+    memory.leases[session_id] = LeaseRow(holder=holder, since=now, expires_at=now + ttl_s)
 
 
 def release(memory: Memory, session_id: SessionId, holder: Holder) -> None:

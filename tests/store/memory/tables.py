@@ -10,7 +10,7 @@ from chatops.engine.effects import Step
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.base import DecisionRow, Hold, JournalRow, QueuedCall, SessionInfo
+from chatops.store.base import DecisionRow, JournalRow, LeaseRow, PendingCallRow, SessionInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ class Memory:
     runs: dict[SessionId, StoredRun] = field(default_factory=dict)
     words: list[tuple[SessionId, ReviewStep | CancelRun]] = field(default_factory=list)
     journal: dict[tuple[CallId, int], tuple[TurnId, JournalRow]] = field(default_factory=dict)
-    pending: dict[CallId, QueuedCall] = field(default_factory=dict)
+    pending: dict[CallId, PendingCallRow] = field(default_factory=dict)
     posted: dict[CallId, tuple[TurnId, DecideCall, float]] = field(default_factory=dict)
     decisions: list[DecisionRow] = field(default_factory=list)
     grants: list[tuple[SessionId, RememberedGrant]] = field(default_factory=list)
     texts: list[tuple[SessionId, str]] = field(default_factory=list)
-    leases: dict[SessionId, Hold] = field(default_factory=dict)
+    leases: dict[SessionId, LeaseRow] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock)

@@ -13,7 +13,7 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.runtime.follower import SessionFollower
 from chatops.runtime.ownership import RequestState
 from chatops.runtime.view import SessionView, Snapshot
-from chatops.store.base import Hold, Holder
+from chatops.store.base import Holder, LeaseRow
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.workflow.panel import PanelShape, WorkflowPanel
@@ -22,7 +22,7 @@ from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.scenes import assembly, busy, discovered, to_review
 from tests.tui.app.support_app import Stage, stage
 
-ELSEWHERE = Hold(holder=Holder(host="here", pid=77, boot_id="boot", pid_started="1"), since=0.0, expires_at=1e12)
+ELSEWHERE = LeaseRow(holder=Holder(host="here", pid=77, boot_id="boot", pid_started="1"), since=0.0, expires_at=1e12)
 
 
 class FakeReader(SessionFollower):
@@ -30,7 +30,7 @@ class FakeReader(SessionFollower):
 
     def __init__(self, run: FakeRun) -> None:
         self.led = run
-        self.held: Hold | None = ELSEWHERE
+        self.held: LeaseRow | None = ELSEWHERE
         self.left = False
         self.looks: Callable[[], None] = lambda: None
 
@@ -51,7 +51,7 @@ class FakeReader(SessionFollower):
         return pending_calls(self.state) if self.state is not None else ()
 
     @property
-    def hold(self) -> Hold | None:
+    def hold(self) -> LeaseRow | None:
         return self.held
 
     @property
