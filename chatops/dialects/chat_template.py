@@ -53,6 +53,7 @@ _OWN = {
     "<|im_system|>": "<|im_assistant|>",
     "<|start_of_turn_token|>": "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
 }
+_END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re.IGNORECASE)
 
 
 @cache
@@ -68,9 +69,6 @@ def own_turn(token: str) -> re.Pattern[str]:
     else:
         own = rf"{re.escape(token)}\s?(?:assistant|model)"
     return re.compile(rf"(?={own})", re.IGNORECASE)
-
-
-_END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re.IGNORECASE)
 
 
 def channel_header(state: ParserState, found: re.Match[str]) -> Continuation:

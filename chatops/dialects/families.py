@@ -14,32 +14,9 @@ from chatops.dialects.writing import WRITABLE
 
 DEFAULT_FORMAT = "hermes"
 """Format for unknown models: one JSON object between two tags, the easiest to get right."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """Models that write calls in the same way."""
-
-    name: str
-    format: str
-    """The format it was trained to write; empty if unknown."""
-    prompted: str = DEFAULT_FORMAT
-    """The format of `WRITABLE` to ask for where the tools are described in the prompt."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Built-in tools it was trained with: its name → ours. `read_calls` accepts this mapping as `aliases`."""
-
-    def their_name(self, name: str, offered: Collection[str]) -> str:
-        """Return the name under which to describe our tool `name` to this model; it reads back as `name`."""
-        for theirs, ours in self.aliases.items():
-            if ours == name and name in offered and theirs not in offered:
-                return theirs
-        return name
-
-
 _BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "llama": {"brave_search": "web_search", "code_interpreter": "python_exec"},
 }
-
 _TABLE: tuple[tuple[str, str, str], ...] = (
     # Pattern in the name, family, format. Fine-tunes first: their names contain the name of the base model.
     (r"(deep|open)?hermes", "hermes", "hermes"),
@@ -109,6 +86,26 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (r"plamo-?3", "plamo", "plamo3"),
     (r"claude", "claude", "anthropic_invoke"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Models that write calls in the same way."""
+
+    name: str
+    format: str
+    """The format it was trained to write; empty if unknown."""
+    prompted: str = DEFAULT_FORMAT
+    """The format of `WRITABLE` to ask for where the tools are described in the prompt."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Built-in tools it was trained with: its name → ours. `read_calls` accepts this mapping as `aliases`."""
+
+    def their_name(self, name: str, offered: Collection[str]) -> str:
+        """Return the name under which to describe our tool `name` to this model; it reads back as `name`."""
+        for theirs, ours in self.aliases.items():
+            if ours == name and name in offered and theirs not in offered:
+                return theirs
+        return name
 
 
 def family_of(model_name: str) -> Family:

@@ -19,6 +19,24 @@ from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.dialects.strings import QUOTES, StringContext, from_json_escapes, from_python_escapes, read_quoted
 from chatops.domain.canonical import JsonValue
 
+_JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
+_PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
+KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+[“”])\s*+:"""
+_OVER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
+_VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
+_NAMED = r"[^\W\d][\w-]{0,128}+\s*+=(?!=)"
+_MORE_TEXT = r"""[rRuU]?["'“‘]"""
+MAX_DEPTH = 200
+_WORD = re.compile(r"[^\W\d]\w*+")
+_NUMBER_BEGUN = re.compile(r"[-+.eE0-9]++")
+_BARE_KEY = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
+_AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
+"""Beginnings of marks that formats put after a value. Other text may mean that the end of a string was missed."""
+_MISSING_COMMA = re.compile(KEY)
+_EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
+_RAW_NEWLINE = re.compile(r"(?:[^\\]|^)(?:\\\\)*+\n")
+_PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
+
 
 class Container(Enum):
     """Container of container that a bracket opens."""
@@ -50,13 +68,6 @@ class Spelling:
     is_python: bool
 
 
-_JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-_PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
-KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+[“”])\s*+:"""
-_OVER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
-_VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
-_NAMED = r"[^\W\d][\w-]{0,128}+\s*+=(?!=)"
-
 JSON = Spelling(
     openers={"{": Container.OBJECT, "[": Container.ARRAY},
     words=_JSON_WORDS,
@@ -77,7 +88,6 @@ JSON = Spelling(
     },
     is_python=False,
 )
-_MORE_TEXT = r"""[rRuU]?["'“‘]"""
 PYTHON = Spelling(
     openers={"{": Container.OBJECT, "[": Container.ARRAY, "(": Container.TUPLE},
     words=_PYTHON_WORDS | _JSON_WORDS,
@@ -105,18 +115,6 @@ PYTHON = Spelling(
     },
     is_python=True,
 )
-
-
-MAX_DEPTH = 200
-_WORD = re.compile(r"[^\W\d]\w*+")
-_NUMBER_BEGUN = re.compile(r"[-+.eE0-9]++")
-_BARE_KEY = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
-_AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
-"""Beginnings of marks that formats put after a value. Other text may mean that the end of a string was missed."""
-_MISSING_COMMA = re.compile(KEY)
-_EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
-_RAW_NEWLINE = re.compile(r"(?:[^\\]|^)(?:\\\\)*+\n")
-_PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 
 
 @dataclass(slots=True)

@@ -90,15 +90,7 @@ SQUARE_QUOTING = {
     "[AVAILABLE_TOOLS]": re.compile(r"\[/AVAILABLE_TOOLS\]"),
     "[INST]": re.compile(r"\[/INST\]"),
 }
-
-
-def fence_ends(number: str) -> re.Pattern[str]:
-    """Return the pattern of the end of a result's fence, see `chatops.dialects.writing`."""
-    return re.compile(re.escape(f"[end of result {number}]"))
-
-
 LONGEST_END = 48
-
 _CALL_LANGUAGES = frozenset({"", "json", "xml", "tool_call", "tool_calls", "tool_code", "function_call"})
 PYTHON_LANGUAGES = frozenset({"tool_call", "tool_calls", "tool_code", "function_call"})
 _INFO = re.compile(r"[ \t]*(?P<language>[^\s`{]*)[^\n`]*(?=\n|\Z)")
@@ -125,6 +117,38 @@ _SENTENCE_ENDS = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?。！？][\"'”’)*_]*(?:
 _LONGER = 16
 CUE_REACH = 400
 """Number of characters before a fence that are searched for words that announce documentation."""
+_LONGEST_NAME = 128
+_NAME = rf"[^\s<>/|｜\"'`=!?]{{1,{_LONGEST_NAME}}}"
+_OPENS = re.compile(
+    rf"<[ ]?(?P<name>{_NAME})|\[(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>[\w▁]{{1,80}})[|｜]>"
+)
+_CLOSES = re.compile(
+    rf"<\s?/\s?(?P<name>{_NAME})[^<>]{{0,16}}>|\[/(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>/?[\w▁]{{1,80}})[|｜]>"
+)
+_TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})?\Z|<[|｜]/?[\w▁]{{0,80}}[|｜]?\Z")
+_BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
+"""Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
+_MOST = 1000
+"""Number of tags that are counted. With more of them open, every call is with_low_confidence."""
+_VOID = frozenset("br hr img s wbr".split())
+"""HTML tags in prose that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it.
+
+Others, such as `<input>` and `<meta>`, are words that models put around what they quote.
+"""
+_WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
+"""Names of tokens that wrap everything a model says."""
+_ANSWERS = frozenset({"answer", "response", "output"})
+_ANNOUNCING = frozenset(
+    "tool tools call calls function functions action actions act command commands execute exec invoke invocation"
+    " use run request requests next step block list".split()
+)
+"""Parts of names that announce calls, such as `next_action` or `tool_use`: these may be a misspelled format."""
+_PARTS = re.compile(r"[_:.▁-]")
+
+
+def fence_ends(number: str) -> re.Pattern[str]:
+    """Return the pattern of the end of a result's fence, see `chatops.dialects.writing`."""
+    return re.compile(re.escape(f"[end of result {number}]"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,35 +234,6 @@ def paragraph_end(text: str, at: int) -> int:
     reach = at + _LONGEST_QUOTE
     blank = _BLANK.search(text, at, reach)
     return blank.start() if blank else min(len(text), reach)
-
-
-_LONGEST_NAME = 128
-_NAME = rf"[^\s<>/|｜\"'`=!?]{{1,{_LONGEST_NAME}}}"
-_OPENS = re.compile(
-    rf"<[ ]?(?P<name>{_NAME})|\[(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>[\w▁]{{1,80}})[|｜]>"
-)
-_CLOSES = re.compile(
-    rf"<\s?/\s?(?P<name>{_NAME})[^<>]{{0,16}}>|\[/(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>/?[\w▁]{{1,80}})[|｜]>"
-)
-_TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})?\Z|<[|｜]/?[\w▁]{{0,80}}[|｜]?\Z")
-_BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
-"""Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
-_MOST = 1000
-"""Number of tags that are counted. With more of them open, every call is with_low_confidence."""
-_VOID = frozenset("br hr img s wbr".split())
-"""HTML tags in prose that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it.
-
-Others, such as `<input>` and `<meta>`, are words that models put around what they quote.
-"""
-_WHOLE_MESSAGES = frozenset({"text", "sentence", "turn", "message", "msg", "assistant", ""})
-"""Names of tokens that wrap everything a model says."""
-_ANSWERS = frozenset({"answer", "response", "output"})
-_ANNOUNCING = frozenset(
-    "tool tools call calls function functions action actions act command commands execute exec invoke invocation"
-    " use run request requests next step block list".split()
-)
-"""Parts of names that announce calls, such as `next_action` or `tool_use`: these may be a misspelled format."""
-_PARTS = re.compile(r"[_:.▁-]")
 
 
 class Enclosure(Enum):

@@ -28,6 +28,13 @@ from chatops.dialects.reading import (
 
 _EXCERPT = 200
 _HALF = re.compile("[\ud800-\udfff]")
+Mode = Callable[["ParserState"], bool]
+ANYTHING = None
+NEVER = ""
+"""Argument of `pause`: any text, nothing before the end of the message, or else a string of awaited characters."""
+_LOOK_BEHIND = 2
+_PATIENCE = 8
+_FREE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +243,6 @@ class AnswerMarkup(Enum):
     """A message in a channel: Harmony and Muse."""
     RESPONSE = auto()
     """The response part of Kimi K3."""
-
-
-Mode = Callable[["ParserState"], bool]
-
-ANYTHING = None
-NEVER = ""
-"""Argument of `pause`: any text, nothing before the end of the message, or else a string of awaited characters."""
-_LOOK_BEHIND = 2
-_PATIENCE = 8
-_FREE = 8192
 
 
 class ParserState:

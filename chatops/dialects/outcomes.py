@@ -29,6 +29,9 @@ from chatops.dialects.masks import (
 from chatops.dialects.message import ANYTHING, ParserState
 from chatops.dialects.reading import DiagnosticKind
 
+_ENDS_CALL = ">]})`"
+_ENDS_SPAN = "`\n"
+
 
 class ScanProgress(Enum):
     """Result of one pass of the text mode."""
@@ -41,9 +44,6 @@ class ScanProgress(Enum):
 
 Continuation = int | ScanProgress
 """Result for one position: the index from which to continue because this is text, or the result of the mode."""
-
-_ENDS_CALL = ">]})`"
-_ENDS_SPAN = "`\n"
 
 
 def wait(state: ParserState, start: int, wanted: str | None = ANYTHING) -> ScanProgress:

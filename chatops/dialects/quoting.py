@@ -32,6 +32,13 @@ _WORDS = r"[^<\[\]`~>◁|]{0,200}"
 _NEXT_FENCE = re.compile(rf"{_WORDS}?\n[ \t\r]{{0,16}}(?P<fence>`{{3,40}}|~{{3,40}})[^`\n]*(?=\n)")
 """Another fence after a closed one, with only words between them."""
 _MAY_BE_NEXT = re.compile(rf"{_WORDS}(?:\n[ \t\r]{{0,16}}(?:`{{1,40}}|~{{1,40}})[^`\n]*)?\Z")
+_MAY_BEGIN = re.compile(
+    r"[ \t\r]{0,16}(?:`{1,40}|~{1,40}|>{1,3}|A(?:c(?:t(?:i(?:o(?:n ?)?)?)?)?)?)?\Z|[ \t\r]{0,16}\n {0,3}\Z"
+)
+_LINE_ENDS = re.compile(r"(?=\n)")
+_CONTINUES = re.compile(r"\n(?:[ \t\r]{0,64}\n)?(?: {4}|\t)")
+_MAY_CONTINUE = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
+_LIST_OF_TOOLS = "tools"
 
 
 class Quoting:
@@ -182,14 +189,6 @@ class HeldFence:
         return False
 
 
-_MAY_BEGIN = re.compile(
-    r"[ \t\r]{0,16}(?:`{1,40}|~{1,40}|>{1,3}|A(?:c(?:t(?:i(?:o(?:n ?)?)?)?)?)?)?\Z|[ \t\r]{0,16}\n {0,3}\Z"
-)
-_LINE_ENDS = re.compile(r"(?=\n)")
-_CONTINUES = re.compile(r"\n(?:[ \t\r]{0,64}\n)?(?: {4}|\t)")
-_MAY_CONTINUE = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
-
-
 def line_may_begin(text: str, at: int) -> bool:
     """Return True if all text from `at` on could still become a construct that begins a line."""
     return at < len(text) and _MAY_BEGIN.match(text, at) is not None
@@ -255,9 +254,6 @@ def fence(state: ParserState, found: re.Match[str]) -> Continuation:
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends, state.plain)
     return ScanProgress.ADVANCED
-
-
-_LIST_OF_TOOLS = "tools"
 
 
 def quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:

@@ -101,6 +101,15 @@ _FUNCTION_CALL = "function call<|role_sep|>"
 _LONGEST = max(map(len, (*_HEADERS, _FUNCTION_CALL)))
 _CHANNEL_STARTS = "|start|"
 _CUT_BY_THE_SERVER = "length"
+_STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] = {
+    TagKind.THOUGHT_ENDS: closing_thought_tag,
+    TagKind.CHANNEL_HEADER: channel_header,
+    TagKind.CHANNEL_ENDS: channel_ends,
+    TagKind.END_OF_TEXT: end_of_text,
+    TagKind.TURN: turn_header,
+    TagKind.PART: kimi_part,
+}
+"""The function that handles a tag, by kind."""
 
 
 def read_calls(
@@ -344,14 +353,3 @@ def _line(state: ParserState, found: re.Match[str]) -> Continuation:
     if step is ScanProgress.PAUSED and state.at == start:
         state.at_line_start = True
     return step
-
-
-_STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] = {
-    TagKind.THOUGHT_ENDS: closing_thought_tag,
-    TagKind.CHANNEL_HEADER: channel_header,
-    TagKind.CHANNEL_ENDS: channel_ends,
-    TagKind.END_OF_TEXT: end_of_text,
-    TagKind.TURN: turn_header,
-    TagKind.PART: kimi_part,
-}
-"""The function that handles a tag, by kind."""

@@ -32,6 +32,27 @@ SCAN_IN_SPAN = re.compile(rf"{_TAGS}|\n(?:{_LINES}|(?P<blank>{_SPACES}\n))")
 """The same, plus blank lines, which end a code span."""
 LINE_START = re.compile(rf"(?:{_LINES})")
 """Constructs that begin a line, matched right at its beginning."""
+_SPACED = tuple(f"<{bar}tool {word} begin{bar}>" for bar in "|｜" for word in ("call", "calls"))
+_SQUARES = ("[TOOL_CALLS]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[INST]")
+_LONGEST = 120
+_ENDS_OF_TEXT = (
+    "|im_end|",
+    "|eot_id|",
+    "|eom_id|",
+    "|endoftext|",
+    "|end_of_text|",
+    "|end_of_turn|",
+    "|role_end|",
+    "/s",
+    "end_of_turn",
+    "｜end▁of▁sentence｜",
+    "|end_message|",
+    "|content_model_end_sampling|",
+    "|end_of_msg|",
+    "|end_response|",
+    "seed:eos",
+    "turn|",
+)
 
 
 def _partial(literal: str) -> str:
@@ -42,8 +63,6 @@ def _partial(literal: str) -> str:
     return pattern
 
 
-_SPACED = tuple(f"<{bar}tool {word} begin{bar}>" for bar in "|｜" for word in ("call", "calls"))
-_SQUARES = ("[TOOL_CALLS]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[INST]")
 _HELD = re.compile(
     rf"(?P<tag><[ ]?(?P<word>[/!]?(?:[A-Za-z|｜][\w:|｜▁/-]{{0,63}})?-{{0,2}})?)\Z"
     rf"|(?:{'|'.join(map(_partial, (*_SPACED, *_SQUARES)))}|{_partial('[result ')}"
@@ -52,7 +71,6 @@ _HELD = re.compile(
     r"|\[/?(?:[^\W\d][\w-]{0,40})?\Z"
     rf"|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?\Z"
 )
-_LONGEST = 120
 
 
 def hold_from(text: str, start: int, words: frozenset[str]) -> int:
@@ -86,26 +104,6 @@ class TagKind(Enum):
     """The mark of a part in a message of Kimi K3."""
     TURN = auto()
     """The header of a turn, which may name a role."""
-
-
-_ENDS_OF_TEXT = (
-    "|im_end|",
-    "|eot_id|",
-    "|eom_id|",
-    "|endoftext|",
-    "|end_of_text|",
-    "|end_of_turn|",
-    "|role_end|",
-    "/s",
-    "end_of_turn",
-    "｜end▁of▁sentence｜",
-    "|end_message|",
-    "|content_model_end_sampling|",
-    "|end_of_msg|",
-    "|end_response|",
-    "seed:eos",
-    "turn|",
-)
 
 
 KINDS: Mapping[str, TagKind] = {

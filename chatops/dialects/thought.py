@@ -37,6 +37,23 @@ _LONGEST_TAG = 200
 _TAG_ENDS = re.compile(r"(?:\s[^<>]{0,160})?>")
 _GEMMA_BEGINS = re.compile(r">?\s{0,8}[a-z]{0,8}\Z")
 _GEMMA_THINKS = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n]*\n?")
+CLOSING = frozenset(
+    {
+        *(f"/{tag}" for tag in _TAGS),
+        "|end_thinking|",
+        "|plamo:end_think:plamo|",
+        "|inner_suffix|",
+        "|end_of_thought|",
+        "channel|",
+    }
+)
+"""Words of tags that close thought. The opening tag may be in the prompt."""
+_TAG_OPENS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
+_CLOSINGS = {"<": ">", "[": "]", "◁": "▷"}
+_PARTS = ("<|open|>", "<|close|>")
+_LAST_PART = "<|sep|>"
+_LONGEST_TAG_END = 4
+_CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +88,6 @@ CHANNEL = ThoughtMarks(ends=re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|e
 
 OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
 """Words of tags that open thought."""
-CLOSING = frozenset(
-    {
-        *(f"/{tag}" for tag in _TAGS),
-        "|end_thinking|",
-        "|plamo:end_think:plamo|",
-        "|inner_suffix|",
-        "|end_of_thought|",
-        "channel|",
-    }
-)
-"""Words of tags that close thought. The opening tag may be in the prompt."""
 
 
 def opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Early | None:
@@ -144,12 +150,6 @@ class _Thinking:
         # Pass the tags that were counted, so that they are not counted again.
         state.pass_thought(max(hold, scan))
         return False if state.final else state.pause(ANYTHING)
-
-
-_TAG_OPENS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
-_CLOSINGS = {"<": ">", "[": "]", "◁": "▷"}
-_PARTS = ("<|open|>", "<|close|>")
-_LAST_PART = "<|sep|>"
 
 
 def _tag_begun(text: str, start: int, longest: int) -> int:
@@ -227,9 +227,3 @@ def closing_thought_tag(state: ParserState, found: re.Match[str]) -> Continuatio
         short = len(state.text) - found.end() < _LONGEST_TAG_END and not state.final
         return wait(state, found.start()) if short else found.end()
     return thought_ended(state, found, tag.end())
-
-
-_LONGEST_TAG_END = 4
-
-
-_CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")

@@ -15,6 +15,26 @@ from typing import Protocol
 
 from chatops.domain.canonical import JsonValue
 
+_MARKUP = re.compile(
+    r"""
+      <(?=[|｜])                                            # <|im_end|>, <｜DSML｜…
+    | <(?=/?(?:s|bos|eos|pad|unk)>)                         # </s>
+    | <(?=/?(?:start|end)_)                                 # <start_of_turn>, <end_function_call>
+    | <(?=/?\w*:?(?:tools?|function|parameter|param|invoke|arg|think|thinking|reasoning)\b)
+    | <(?=/?\w*:?(?:tool|function|parameter|arg|longcat|dots)_)  # <tool_call>, </arg_value>
+    | <(?=/?(?:TOOLCALL|ifm\|))
+    | \[(?=/?(?:TOOL_|ARGS\]|CALL_ID\]|INST\]|THINK\]|SYSTEM_|AVAILABLE_|result\b|end\ of\ result\b))
+    | \](?=<\])                                             # ]<]minimax[>[
+    | [\ud800-\udfff]                                       # half a pair: not to be had in UTF-8
+    """,
+    re.VERBOSE,
+)
+MAX_DEPTH = 100
+"""Maximum nesting depth of arguments and schemas, so that no code after this runs out of stack."""
+_PLACE = re.compile(r"%([a-z])")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescription:
@@ -48,26 +68,6 @@ class CallSpelling(Protocol):
     def calls(self, calls: Sequence[WrittenCall]) -> str:
         """Return the calls, in order, as the model would write them. Never raises, whatever their arguments are."""
         ...
-
-
-_MARKUP = re.compile(
-    r"""
-      <(?=[|｜])                                            # <|im_end|>, <｜DSML｜…
-    | <(?=/?(?:s|bos|eos|pad|unk)>)                         # </s>
-    | <(?=/?(?:start|end)_)                                 # <start_of_turn>, <end_function_call>
-    | <(?=/?\w*:?(?:tools?|function|parameter|param|invoke|arg|think|thinking|reasoning)\b)
-    | <(?=/?\w*:?(?:tool|function|parameter|arg|longcat|dots)_)  # <tool_call>, </arg_value>
-    | <(?=/?(?:TOOLCALL|ifm\|))
-    | \[(?=/?(?:TOOL_|ARGS\]|CALL_ID\]|INST\]|THINK\]|SYSTEM_|AVAILABLE_|result\b|end\ of\ result\b))
-    | \](?=<\])                                             # ]<]minimax[>[
-    | [\ud800-\udfff]                                       # half a pair: not to be had in UTF-8
-    """,
-    re.VERBOSE,
-)
-MAX_DEPTH = 100
-"""Maximum nesting depth of arguments and schemas, so that no code after this runs out of stack."""
-_PLACE = re.compile(r"%([a-z])")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 
 def inert(value: JsonValue) -> str:
@@ -166,9 +166,6 @@ HERMES = JsonItems(item='<tool_call>\n{"name": %s, "arguments": %a}\n</tool_call
 
 LLAMA_TAGGED = JsonItems(item='{"name": %s, "parameters": %a}', before="<|python_tag|>", between="; ")
 """Fallback of the Llama formats."""
-
-
-_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,19 @@ from chatops.models.calls import NO_TEXT_TOOLS, CallCollector, TextReader, TextT
 from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, text_parts, usage_of
 from chatops.models.wire import IN_CONTENT, scrub
 
+LONGEST_UNIT = 50
+"""Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
+MOST_REPEATED = 50_000
+"""Maximum number of characters that may be only repetition."""
+LONGEST_PIECE = 256
+"""Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
+_LOOK_EVERY = 1_000
+_LOOK_AT = 4 * LONGEST_UNIT
+SIZE_LIMIT = 32 * 1024 * 1024
+"""Maximum length of one reply in characters; beyond it a server is broken or hostile."""
+KEPT_OF_REPETITION = 200
+"""Number of characters to keep of an endless repetition."""
+
 
 class SurrogateJoiner:
     """Buffer for the first half of a surrogate pair until the second half has come."""
@@ -35,16 +48,6 @@ class SurrogateJoiner:
         """Return the text that was held back, with a lone half replaced."""
         half, self._half = self._half, ""
         return scrub(half)
-
-
-LONGEST_UNIT = 50
-"""Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
-MOST_REPEATED = 50_000
-"""Maximum number of characters that may be only repetition."""
-LONGEST_PIECE = 256
-"""Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
-_LOOK_EVERY = 1_000
-_LOOK_AT = 4 * LONGEST_UNIT
 
 
 class Repetition:
@@ -110,12 +113,6 @@ class Repetition:
             if tail[size:] == tail[:-size]:
                 self.unit, self.length = tail[-size:], len(tail)
                 return
-
-
-SIZE_LIMIT = 32 * 1024 * 1024
-"""Maximum length of one reply in characters; beyond it a server is broken or hostile."""
-KEPT_OF_REPETITION = 200
-"""Number of characters to keep of an endless repetition."""
 
 
 class ReplyTooLargeError(Exception):

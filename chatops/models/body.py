@@ -45,6 +45,11 @@ from chatops.policy.registry import ModelSpec
 
 _SECRET = secrets.token_hex(16)
 """Secret for the fences of results. It lasts as long as the process, so that a server's prompt cache stays valid."""
+RESERVED = frozenset(
+    {"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n"}
+)
+"""Fields that `extra_body` cannot set: they decide the request, the tools on offer and how the answer is read."""
+_TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 class PromptedEncoder:
@@ -111,14 +116,6 @@ class PromptedEncoder:
         if result is None:
             return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
         return WrittenResult(name=name, content=result_content(result), outcome=result.outcome.value)
-
-
-RESERVED = frozenset(
-    {"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n"}
-)
-"""Fields that `extra_body` cannot set: they decide the request, the tools on offer and how the answer is read."""
-
-_TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]]:

@@ -26,6 +26,8 @@ CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
 TWO_IN_ONE = "its arguments hold two JSON values one after the other"
 IN_A_FENCE = "the arguments were in a code fence"
+UNSURE = "it may have been meant as an example and not as a call"
+"""Sentence for the user about a call with low confidence; such a call always asks."""
 
 
 class TooManyCallsError(Exception):
@@ -194,10 +196,6 @@ def _holds_two(arguments: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return text[end:].lstrip().startswith("{")
-
-
-UNSURE = "it may have been meant as an example and not as a call"
-"""Sentence for the user about a call with low confidence; such a call always asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

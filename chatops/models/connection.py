@@ -23,6 +23,14 @@ from chatops.models.keys import Secret
 from chatops.models.wire import encode
 from chatops.policy.registry import ModelSpec
 
+ERROR_BODY_LIMIT = 64 * 1024
+LISTING_LIMIT = 8 * 1024 * 1024
+_PASSED_ON = frozenset(
+    {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "transfer-encoding"}
+)
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+"""Headers that a registry cannot set: they decide how the request is read."""
+
 
 def proxy_for(url: str) -> str:
     """Return the proxy that the environment sets for `url`; empty for addresses of this machine."""
@@ -33,15 +41,6 @@ def proxy_for(url: str) -> str:
     proxies = urllib.request.getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all") or ""
     return found if "://" in found or not found else f"http://{found}"
-
-
-ERROR_BODY_LIMIT = 64 * 1024
-LISTING_LIMIT = 8 * 1024 * 1024
-_PASSED_ON = frozenset(
-    {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "transfer-encoding"}
-)
-_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
-"""Headers that a registry cannot set: they decide how the request is read."""
 
 
 class StatusError(Exception):

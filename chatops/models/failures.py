@@ -39,6 +39,8 @@ _CHECKS = {
     62: ("it is for another host", _OTHER_NAME),
     64: ("it is for another address", _OTHER_NAME),
 }
+QUICK_S = 3.0
+SHOWN = 8
 
 
 def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -> AttemptFailure:
@@ -173,10 +175,6 @@ def _configuration(message: str) -> AttemptFailure:
 def _broken(message: str, *, again: bool) -> AttemptFailure:
     failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=AGAIN)
     return AttemptFailure(failure=failure, again=again)
-
-
-QUICK_S = 3.0
-SHOWN = 8
 
 
 def model_ids(body: bytes) -> list[str]:

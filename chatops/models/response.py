@@ -65,6 +65,10 @@ from chatops.policy.registry import Timeouts
 BUFFER_LIMIT = 1024 * 1024
 """Number of bytes to read ahead of the consumer; beyond it the server has to wait."""
 CLOSE_WITHIN_S = 1.0
+BODY_LIMIT = 64 * 1024 * 1024
+DRAIN_S = 0.1
+"""Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
+Chunk = TextChunk | ReasoningChunk
 
 
 class FeedState(Enum):
@@ -131,13 +135,6 @@ class ByteFeed:
         """Stop reading and close the connection; wait for that one second at most."""
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=CLOSE_WITHIN_S)
-
-
-BODY_LIMIT = 64 * 1024 * 1024
-DRAIN_S = 0.1
-"""Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
-
-Chunk = TextChunk | ReasoningChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

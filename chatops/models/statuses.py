@@ -67,6 +67,29 @@ _WANTS_REASONING = re.compile(
     r"missing .{0,20}reasoning_content|"
     r"reasoning_content\b.{0,80}\b(?:must be (?:passed|sent|provided)|missing|required)"
 )
+_TOO_LONG = re.compile(
+    r"context[_ ]length|maximum context|n_ctx|context (size|window)|too many (input )?tokens|prompt is too long|"
+    r"input is too long|reduce the length|exceeds? the (available|maximum) (context|input)|max_model_len|"
+    r"too many total text bytes|request too large for"
+)
+_LIMITS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # OpenAI, vLLM; llama.cpp, its Python server; LM Studio; Anthropic; Google; Mistral.
+        r"context (?:length|size|window)(?: is| of)?(?: only)?[ (:]{1,3}(\d[\d,]{2,11})",
+        r"\d tokens > (\d[\d,]{2,11}) maximum",
+        r"maximum number of tokens allowed \((\d[\d,]{2,11})\)",
+        r"model with (\d[\d,]{2,11}) maximum context",
+        r"\bn_ctx\W{1,4}(\d[\d,]{2,11})",
+    )
+)
+_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|insufficient (credits|balance|funds)|billing")
+_NO_DATABASE = "no_db_connection"
+"""Error code of LiteLLM without a database for any key but its master key."""
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model (?:name|id)\b|model_not_found|\bmodel not found|\bmodel \S{1,200} (?:not found|does not exist)"
+)
+_TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
 def remedy_for(status: int, error: ServerError) -> Remedy | None:
@@ -100,31 +123,6 @@ def _mentioned(field: str) -> re.Pattern[str]:
         # Only in quotes, because it is also a plain word: "reasoning models do not support temperature".
         return re.compile(r"[`'\"]reasoning[`'\"]")
     return re.compile(rf"(?<![\w.]){field}{_ALONE}")
-
-
-_TOO_LONG = re.compile(
-    r"context[_ ]length|maximum context|n_ctx|context (size|window)|too many (input )?tokens|prompt is too long|"
-    r"input is too long|reduce the length|exceeds? the (available|maximum) (context|input)|max_model_len|"
-    r"too many total text bytes|request too large for"
-)
-_LIMITS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # OpenAI, vLLM; llama.cpp, its Python server; LM Studio; Anthropic; Google; Mistral.
-        r"context (?:length|size|window)(?: is| of)?(?: only)?[ (:]{1,3}(\d[\d,]{2,11})",
-        r"\d tokens > (\d[\d,]{2,11}) maximum",
-        r"maximum number of tokens allowed \((\d[\d,]{2,11})\)",
-        r"model with (\d[\d,]{2,11}) maximum context",
-        r"\bn_ctx\W{1,4}(\d[\d,]{2,11})",
-    )
-)
-_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|insufficient (credits|balance|funds)|billing")
-_NO_DATABASE = "no_db_connection"
-"""Error code of LiteLLM without a database for any key but its master key."""
-_UNKNOWN_MODEL = re.compile(
-    r"invalid model (?:name|id)\b|model_not_found|\bmodel not found|\bmodel \S{1,200} (?:not found|does not exist)"
-)
-_TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,15 @@ FIELDS = ("reasoning_content", "reasoning")
 """Fields in which servers send reasoning and accept it, the most common one first."""
 _NOTHING_THOUGHT = " "
 """Content of a field that must be present: some servers treat an empty one as missing."""
+DONE_WITHOUT_OUTPUT = "Tool executed successfully"
+CUT_OFF = "[This reply was cut off here.]"
+EMPTY_MESSAGE = "(empty message)"
+UNREADABLE = "arguments_that_were_not_a_json_object"
+"""Key under which a model sees its unreadable arguments."""
+_ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class ReplayScope(StrEnum):
@@ -85,17 +94,6 @@ class ReasoningReplay:
 
 
 NO_REPLAY = ReasoningReplay()
-
-
-DONE_WITHOUT_OUTPUT = "Tool executed successfully"
-CUT_OFF = "[This reply was cut off here.]"
-EMPTY_MESSAGE = "(empty message)"
-UNREADABLE = "arguments_that_were_not_a_json_object"
-"""Key under which a model sees its unreadable arguments."""
-_ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
-_PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def scrub(text: str) -> str:

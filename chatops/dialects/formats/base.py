@@ -12,6 +12,59 @@ from enum import Enum, auto
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
+_NAMES_IN_A_MESSAGE = 12
+MAX_CALL = 8_000_000
+"""Maximum length of one call in characters."""
+MAX_DEPTH = 100
+"""Maximum nesting depth for recursive readers: each level takes several frames of the stack left to them."""
+NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
+"""A name as models write it without quotes: anything but characters that could end it."""
+_SPACE = re.compile(r"\s*+")
+_TAG_NAMES = (
+    r"tool_?calls?|tool-calls?|function_?calls?|functions?|invoke|tools?|tool_code|longcat_tool_call|minimax:tool_call"
+    r"|seed:tool_call|dots_function_call|ifm\|tool_calls?|(?:atem|antml|steptml):(?:function_calls|invoke)"
+    r"|｜DSML｜\s?(?:function_calls|tool_calls|calls|invoke)|arguments"
+)
+_TOKENS = (
+    r"\|(?:tool_call_end|tool_calls_section_end|end_action|tools_suffix|python_end|action_end|end_message"
+    r"|content_model_end_sampling|/tool_call|tool_calls_end|end_tool_calls)\|"
+    r"|[|｜]tool[▁_ ]calls?[▁_ ]end[|｜]|tool_call\||end_function_call|end_of_tool_call"
+    r"|\|plamo:end_tool_(?:requests?|arguments|name):plamo\||\|plamo:tag\|"
+)
+CLOSER = re.compile(
+    rf"<\s?/\s?(?:{_TAG_NAMES})(?::\w{{1,20}})?\s*>|<(?:{_TOKENS})>|<\|close\|>\s?\w{{1,20}}\s?<\|sep\|>"
+    r"|\]<\]minimax\[>\[</\w{1,40}>|\[/TOOL_CALLS\]",
+    re.IGNORECASE,
+)
+"""Any tag or token that ends a call or a list of calls, in any format."""
+END_OF_TEXT = re.compile(
+    r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
+    r"|END_OF_TURN_TOKEN|END_RESPONSE|assistant_end|ifm\|im_end|turn_end|endofprompt)\|>"
+    r"|</s>|<end_of_turn>|<turn\|>|<eos>|<[|｜]end[▁_]of[▁_]sentence[|｜]>|<\[e~\[>|\[e~\[|\[EOS\]|<seed:eos>",
+    re.IGNORECASE,
+)
+"""Tokens that end a message or a turn."""
+_LONGEST = 80
+JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
+"""Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
+_NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
+"""Tokens at which servers stop as well: another role would write what follows."""
+CLOSER_BEGINS = re.compile(
+    r"(?:<[/|｜ ]?[^<>]{0,40}|<\|close\|>[^<>]{0,24}(?:<[^<>]{0,8})?|\][<\]minax\[>]{0,12}(?:<(?:/\w{0,40})?)?"
+    r"|\[[^\]\s]{0,16}|>{1,2})\Z"
+)
+"""The beginning of a possible closing tag, at the end of a text."""
+_TAIL = re.compile(rf"(?:\s++|{_NEXT_TURN}|(?:{END_OF_TEXT.pattern})|(?:{CLOSER.pattern}))*+", re.IGNORECASE)
+QUOTED_CALL = (
+    r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
+)
+"""Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
+_RUN = re.compile(rf"(?:\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern}))++\s*+", re.IGNORECASE)
+_NEXT = re.compile(
+    r"<\s?(?:[\w:|]{0,20}tool_calls?\b|(?:\w+:)?(?:function|invoke)[\s=])|<[|｜]DSML[|｜]|\]<\]minimax\[>\[<[^/]",
+    re.IGNORECASE,
+)
+
 
 class Early(Enum):
     """Answer for a position that cannot be decided before more text has come."""
@@ -20,8 +73,6 @@ class Early(Enum):
 
 
 TOO_EARLY = Early.TOO_EARLY
-
-_NAMES_IN_A_MESSAGE = 12
 
 
 class OfferedTools:
@@ -66,14 +117,6 @@ class OfferedTools:
         shown = ", ".join(names[:_NAMES_IN_A_MESSAGE])
         more = len(names) - _NAMES_IN_A_MESSAGE
         return f"on offer are {shown}" + (f" and {more} more" if more > 0 else "")
-
-
-MAX_CALL = 8_000_000
-"""Maximum length of one call in characters."""
-MAX_DEPTH = 100
-"""Maximum nesting depth for recursive readers: each level takes several frames of the stack left to them."""
-NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
-"""A name as models write it without quotes: anything but characters that could end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +194,6 @@ class Opening:
 ReadCalls = Callable[[Opening], ParseOutcome]
 
 
-_SPACE = re.compile(r"\s*+")
-
-
 def skip_space(text: str, at: int) -> int:
     """Return the index of the first character at or after `at` that is not white space."""
     found = _SPACE.match(text, at)
@@ -218,56 +258,6 @@ def unclosed(item: FoundCall) -> FoundCall:
 def with_low_confidence(item: FoundCall) -> FoundCall:
     """Return `item` with low confidence, as it may be an example, if it is a call."""
     return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
-
-
-_TAG_NAMES = (
-    r"tool_?calls?|tool-calls?|function_?calls?|functions?|invoke|tools?|tool_code|longcat_tool_call|minimax:tool_call"
-    r"|seed:tool_call|dots_function_call|ifm\|tool_calls?|(?:atem|antml|steptml):(?:function_calls|invoke)"
-    r"|｜DSML｜\s?(?:function_calls|tool_calls|calls|invoke)|arguments"
-)
-_TOKENS = (
-    r"\|(?:tool_call_end|tool_calls_section_end|end_action|tools_suffix|python_end|action_end|end_message"
-    r"|content_model_end_sampling|/tool_call|tool_calls_end|end_tool_calls)\|"
-    r"|[|｜]tool[▁_ ]calls?[▁_ ]end[|｜]|tool_call\||end_function_call|end_of_tool_call"
-    r"|\|plamo:end_tool_(?:requests?|arguments|name):plamo\||\|plamo:tag\|"
-)
-CLOSER = re.compile(
-    rf"<\s?/\s?(?:{_TAG_NAMES})(?::\w{{1,20}})?\s*>|<(?:{_TOKENS})>|<\|close\|>\s?\w{{1,20}}\s?<\|sep\|>"
-    r"|\]<\]minimax\[>\[</\w{1,40}>|\[/TOOL_CALLS\]",
-    re.IGNORECASE,
-)
-"""Any tag or token that ends a call or a list of calls, in any format."""
-
-END_OF_TEXT = re.compile(
-    r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
-    r"|END_OF_TURN_TOKEN|END_RESPONSE|assistant_end|ifm\|im_end|turn_end|endofprompt)\|>"
-    r"|</s>|<end_of_turn>|<turn\|>|<eos>|<[|｜]end[▁_]of[▁_]sentence[|｜]>|<\[e~\[>|\[e~\[|\[EOS\]|<seed:eos>",
-    re.IGNORECASE,
-)
-"""Tokens that end a message or a turn."""
-
-_LONGEST = 80
-JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
-"""Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
-_NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
-"""Tokens at which servers stop as well: another role would write what follows."""
-CLOSER_BEGINS = re.compile(
-    r"(?:<[/|｜ ]?[^<>]{0,40}|<\|close\|>[^<>]{0,24}(?:<[^<>]{0,8})?|\][<\]minax\[>]{0,12}(?:<(?:/\w{0,40})?)?"
-    r"|\[[^\]\s]{0,16}|>{1,2})\Z"
-)
-"""The beginning of a possible closing tag, at the end of a text."""
-_TAIL = re.compile(rf"(?:\s++|{_NEXT_TURN}|(?:{END_OF_TEXT.pattern})|(?:{CLOSER.pattern}))*+", re.IGNORECASE)
-
-
-QUOTED_CALL = (
-    r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
-)
-"""Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
-_RUN = re.compile(rf"(?:\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern}))++\s*+", re.IGNORECASE)
-_NEXT = re.compile(
-    r"<\s?(?:[\w:|]{0,20}tool_calls?\b|(?:\w+:)?(?:function|invoke)[\s=])|<[|｜]DSML[|｜]|\]<\]minimax\[>\[<[^/]",
-    re.IGNORECASE,
-)
 
 
 def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:

@@ -53,6 +53,16 @@ CHANNEL_ENDS = frozenset({"|end|", "|return|", "|call|", "|eom|", "|eot|"})
 """Words of the tokens that end a message in a channel."""
 _PEOPLE = frozenset({"user", "final"})
 _ITSELF = frozenset({"self", "analysis"})
+_PART_MARK = re.compile(
+    r"<\|(?P<side>open|close)\|>\s?(?P<name>response|think|tools|call|message)\b(?P<more>[^<]{0,400})<\|sep\|>"
+)
+_PART_BEGINS = re.compile(r"<\|(?:open|close)\|>\s?\w{0,12}[^<]{0,400}(?:<(?:\|(?:s(?:e(?:p\|?)?)?)?)?)?\Z")
+_TOOL = re.compile(r'\btool="([^"]{1,256})"')
+_ARGUMENT = re.compile(r"<\|open\|>\s?(?P<what>argument|json)\b(?P<more>[^<]{0,600})<\|sep\|>")
+_KEY = re.compile(r'\bkey="([^"]{1,256})"')
+_TYPE = re.compile(r'\btype="(\w{1,16})"')
+_INSIDE = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
+_CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
 
 
 class ChannelPurpose(Enum):
@@ -118,18 +128,6 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
     if ended := _ENDS.match(text, end):
         return CallBlock(end=ended.end(), format="harmony", items=(item,), sure=sure)
     return CallBlock(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
-
-
-_PART_MARK = re.compile(
-    r"<\|(?P<side>open|close)\|>\s?(?P<name>response|think|tools|call|message)\b(?P<more>[^<]{0,400})<\|sep\|>"
-)
-_PART_BEGINS = re.compile(r"<\|(?:open|close)\|>\s?\w{0,12}[^<]{0,400}(?:<(?:\|(?:s(?:e(?:p\|?)?)?)?)?)?\Z")
-_TOOL = re.compile(r'\btool="([^"]{1,256})"')
-_ARGUMENT = re.compile(r"<\|open\|>\s?(?P<what>argument|json)\b(?P<more>[^<]{0,600})<\|sep\|>")
-_KEY = re.compile(r'\bkey="([^"]{1,256})"')
-_TYPE = re.compile(r'\btype="(\w{1,16})"')
-_INSIDE = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
-_CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

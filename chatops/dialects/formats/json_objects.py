@@ -53,6 +53,29 @@ NO_CALL = 'holds no call: an object with "name" and "arguments" is needed'
 
 Closed = Callable[[JsonValue], bool]
 """Function that returns True if the model itself closed a part of a value."""
+NO_CLOSER = "the closing tag is missing"
+_FENCE_OPENS = re.compile(r"\s*+(?:`{3,}|~{3,})[ \t]*[\w-]{0,20}\s*")
+_FENCE_ENDS = re.compile(r"\s*(?:`{3,}|~{3,})")
+_MORE = re.compile(r"\{|\[\s*\{")
+_BETWEEN = re.compile(r"[\s,;]*+")
+_OPEN_ENDED = frozenset(
+    {
+        "commandr_action",
+        "functools",
+        "gigachat3",
+        "gigachat31",
+        "granite20b_fc",
+        "granite3",
+        "llama3_python_tag",
+        "llama4_pythonic",
+        "mistral_json",
+        "mistral_v11",
+    }
+)
+"""Formats whose calls end where their JSON or Python ends: they have no closing tag."""
+_KEYED = frozenset({"apertus"})
+"""Formats in which `{NAME: {arguments}}` is a call."""
+_NAMED = re.compile(r"""[\[{\s]*["']?(?:name|tool_name|tool)["']?\s*:\s*["']([^"'\n]{1,80})["']""")
 
 
 def all_closed(_value: JsonValue) -> bool:
@@ -246,13 +269,6 @@ def _means_a_call(trouble: UnusableCall) -> bool:
     return trouble.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)
 
 
-NO_CLOSER = "the closing tag is missing"
-_FENCE_OPENS = re.compile(r"\s*+(?:`{3,}|~{3,})[ \t]*[\w-]{0,20}\s*")
-_FENCE_ENDS = re.compile(r"\s*(?:`{3,}|~{3,})")
-_MORE = re.compile(r"\{|\[\s*\{")
-_BETWEEN = re.compile(r"[\s,;]*+")
-
-
 def skip_fence(text: str, at: int) -> int:
     """Return the index after the opening line of a fence, if one opens here; otherwise after the white space."""
     found = _FENCE_OPENS.match(text, at)
@@ -292,25 +308,6 @@ def is_sure(text: str, read: JsonRead) -> bool:
     return not read.repairs and skip_space(text, read.end) < len(text)
 
 
-_OPEN_ENDED = frozenset(
-    {
-        "commandr_action",
-        "functools",
-        "gigachat3",
-        "gigachat31",
-        "granite20b_fc",
-        "granite3",
-        "llama3_python_tag",
-        "llama4_pythonic",
-        "mistral_json",
-        "mistral_v11",
-    }
-)
-"""Formats whose calls end where their JSON or Python ends: they have no closing tag."""
-_KEYED = frozenset({"apertus"})
-"""Formats in which `{NAME: {arguments}}` is a call."""
-
-
 def closed_block(
     text: str,
     end: int,
@@ -346,9 +343,6 @@ def broken(
         items=(*before, unreadable(error, name, start)),
         sure=False,
     )
-
-
-_NAMED = re.compile(r"""[\[{\s]*["']?(?:name|tool_name|tool)["']?\s*:\s*["']([^"'\n]{1,80})["']""")
 
 
 def name_in(text: str, at: int) -> str:

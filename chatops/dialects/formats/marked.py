@@ -45,6 +45,35 @@ _TAG_BEGINS = re.compile(r"(?:<\s?[\w:|｜▁]+(?:[\s=][^<>]*)?|\]<?[\]minax\[>]
 _BEGINS = re.compile(r"[\w.:/-]+\s*\Z")
 _PROSE = 240
 _LONGEST_NAME = 300
+_LONGEST_TAG_END = 26
+_DOUBLED = "0,3"
+"""How often an opening tag may be repeated, at most: a row of them is read again from each of its tags."""
+_PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|python_start|": "llama4_pythonic"}
+_PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
+_LONGEST_REST = 64
+_DSML = re.compile(r"<[|｜]DSML[|｜](\s?)(function_calls|tool_calls|calls|invoke)\b", re.IGNORECASE)
+_DSML_WRAPPER = re.compile(r"\s*>\s*(?=<)")
+_DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls": "dsml_v41"}
+_CODE_ENDS = re.compile(r"<\|action_end\|>|<\|im_end\|>")
+_PLUGIN = re.compile(r">\s*<\|(plugin|interpreter)\|>\s*", re.IGNORECASE)
+_BARS = ("｜", "|")
+_JOINTS = ("▁", "_")
+_DSML_WORDS = ("", "function_calls", "tool_calls", "calls", "invoke")
+_SHARED = (
+    "deepseek_v31",
+    "dsml_v4",
+    "dsml_v41",
+    "glm_argkey",
+    "hy_v3",
+    "llama3_builtin",
+    "llama3_function_tag",
+    "olmo3",
+)
+"""Formats that open in the same way as another one; the text after the tag tells them apart."""
+_OF_LINES = ("commandr_action", "functionary_v32", "react")
+_OF_MARKS = ("functools", "minimax_m3", "mistral_json", "mistral_v11")
+_OF_HEADERS = ("harmony", "kimi_k3")
+_UNMARKED = ("bare_json_alt", "json_array", "json_fenced", "llama3_json", "openai_tool_calls_obj", "pythonic")
 
 
 def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
@@ -59,11 +88,6 @@ def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
     if at == len(text):
         return CallBlock(end=len(text), format=format, items=(empty_call(opening.start),), sure=False)
     return read_body(opening, at, format=format, word=word)
-
-
-_LONGEST_TAG_END = 26
-_DOUBLED = "0,3"
-"""How often an opening tag may be repeated, at most: a row of them is read again from each of its tags."""
 
 
 def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> ParseOutcome:
@@ -99,10 +123,6 @@ def _named(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
         if len(begun[0]) < _LONGEST_NAME:
             return NOT_YET
     return _prose(opening, at, format, word)
-
-
-_PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|python_start|": "llama4_pythonic"}
-_PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
 
 
 def _after_a_word(opening: Opening, at: int, format: str) -> CallBlock | None:
@@ -162,9 +182,6 @@ def _after(name: str, word: str, rest: str) -> dict[str, ReadCalls]:
     return {word: partial(_read_after, format=name, rest=re.compile(rf">\s*{rest}\s*"))}
 
 
-_LONGEST_REST = 64
-
-
 def _read_after(opening: Opening, *, format: str, rest: re.Pattern[str]) -> ParseOutcome:
     found = rest.match(opening.text, opening.after)
     if found is None:
@@ -172,11 +189,6 @@ def _read_after(opening: Opening, *, format: str, rest: re.Pattern[str]) -> Pars
     if found.end() == len(opening.text):
         return NOT_YET
     return read_body(opening, found.end(), format=format)
-
-
-_DSML = re.compile(r"<[|｜]DSML[|｜](\s?)(function_calls|tool_calls|calls|invoke)\b", re.IGNORECASE)
-_DSML_WRAPPER = re.compile(r"\s*>\s*(?=<)")
-_DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls": "dsml_v41"}
 
 
 def _read_dsml(opening: Opening) -> ParseOutcome:
@@ -194,10 +206,6 @@ def _read_dsml(opening: Opening) -> ParseOutcome:
     return CallBlock(end=inner.end(), format=_DSML_FORMATS[kind], wraps=True)
 
 
-_CODE_ENDS = re.compile(r"<\|action_end\|>|<\|im_end\|>")
-_PLUGIN = re.compile(r">\s*<\|(plugin|interpreter)\|>\s*", re.IGNORECASE)
-
-
 def _read_action(opening: Opening) -> ParseOutcome:
     """Read `<|action_start|>` of InternLM: a call of a plugin, or code for its interpreter."""
     text = opening.text
@@ -213,10 +221,6 @@ def _read_action(opening: Opening) -> ParseOutcome:
     item = code_call(code, opening.offered, opening.start, len(text))
     return CallBlock(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
 
-
-_BARS = ("｜", "|")
-_JOINTS = ("▁", "_")
-_DSML_WORDS = ("", "function_calls", "tool_calls", "calls", "invoke")
 
 _ROWS: Mapping[str, Mapping[str, ReadCalls]] = {
     "hermes": _between("hermes", "tool_call", "tool-call"),
@@ -253,21 +257,6 @@ _ROWS: Mapping[str, Mapping[str, ReadCalls]] = {
     "functiongemma": {"start_function_call": partial(read_gemma, format="functiongemma")},
 }
 """By format: the words of its opening tags, in lower case without `<` and `>`, each with the reader of what follows."""
-_SHARED = (
-    "deepseek_v31",
-    "dsml_v4",
-    "dsml_v41",
-    "glm_argkey",
-    "hy_v3",
-    "llama3_builtin",
-    "llama3_function_tag",
-    "olmo3",
-)
-"""Formats that open in the same way as another one; the text after the tag tells them apart."""
-_OF_LINES = ("commandr_action", "functionary_v32", "react")
-_OF_MARKS = ("functools", "minimax_m3", "mistral_json", "mistral_v11")
-_OF_HEADERS = ("harmony", "kimi_k3")
-_UNMARKED = ("bare_json_alt", "json_array", "json_fenced", "llama3_json", "openai_tool_calls_obj", "pythonic")
 FORMATS = frozenset({*_ROWS, *_SHARED, *_OF_LINES, *_OF_MARKS, *_OF_HEADERS, *_UNMARKED})
 """The names of the formats that can be read."""
 OPENS: Mapping[str, ReadCalls] = {word: read for row in _ROWS.values() for word, read in row.items()}

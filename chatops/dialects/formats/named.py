@@ -43,6 +43,18 @@ _PLAMO = re.compile(
     r"(?:<\|plamo:constrain\|>\s*\w{0,16}\s*)?(?:<\|plamo:msg\|>)?\s*"
 )
 _PLAMO_LONGEST = 600
+_REACT = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
+_REACT_BEGINS = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
+_INPUT = "Action Input :"
+_FENCED = re.compile(r"[ \t]*\r?\n?\s{0,8}```[ \t]*(?:json)?\s*(?=[\[{])", re.IGNORECASE)
+_FENCED_BEGINS = re.compile(r"[ \t]*\r?\n?\s{0,8}`{0,3}[ \t]*j?s?o?n?\s*\Z", re.IGNORECASE)
+_OBSERVATION = re.compile(r"\s*Observation ?:")
+_OBSERVATION_BEGINS = re.compile(r"\s*[Observation: ]{0,12}\Z")
+_PROMPT = re.compile(r"(?P<name>[^\W\d][\w.:/-]{0,255})[ \t]*\r?\n\s*")
+_PROMPT_BEGINS = re.compile(r"(?:[^\W\d][\w.:/-]{0,255}[ \t]*\r?(?:\n\s*)?)?\Z")
+_FENCE_BEGINS = re.compile(r"[ \t]*`{0,3}\w{0,8}\s*\Z")
+_FENCE_ENDS = re.compile(r"\s*`{3,}")
+_TO_EVERYONE = "all"
 
 
 def read_token_call(opening: Opening) -> ParseOutcome:
@@ -121,20 +133,6 @@ def read_plamo(opening: Opening) -> ParseOutcome:
     if len(text) - opening.start < _PLAMO_LONGEST:
         return CallBlock(end=len(text), format="plamo3", items=(cut_off("", opening.start),), sure=False)
     return NOT_HERE
-
-
-_REACT = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
-_REACT_BEGINS = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
-_INPUT = "Action Input :"
-_FENCED = re.compile(r"[ \t]*\r?\n?\s{0,8}```[ \t]*(?:json)?\s*(?=[\[{])", re.IGNORECASE)
-_FENCED_BEGINS = re.compile(r"[ \t]*\r?\n?\s{0,8}`{0,3}[ \t]*j?s?o?n?\s*\Z", re.IGNORECASE)
-_OBSERVATION = re.compile(r"\s*Observation ?:")
-_OBSERVATION_BEGINS = re.compile(r"\s*[Observation: ]{0,12}\Z")
-_PROMPT = re.compile(r"(?P<name>[^\W\d][\w.:/-]{0,255})[ \t]*\r?\n\s*")
-_PROMPT_BEGINS = re.compile(r"(?:[^\W\d][\w.:/-]{0,255}[ \t]*\r?(?:\n\s*)?)?\Z")
-_FENCE_BEGINS = re.compile(r"[ \t]*`{0,3}\w{0,8}\s*\Z")
-_FENCE_ENDS = re.compile(r"\s*`{3,}")
-_TO_EVERYONE = "all"
 
 
 def read_action(opening: Opening) -> ParseOutcome:

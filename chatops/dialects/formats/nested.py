@@ -43,6 +43,20 @@ _KEY = re.compile(rf"(?:{_DELIMITER})?\s*[\"']?(?P<key>[^\s:{{}}\[\],<>\"']{{1,2
 _BARE = re.compile(r"[^,{}\[\]<\n]{1,4000}")
 _BARE_TEXT = "text without delimiters was read as text"
 _LOST_BRACE = "the closing brace of the arguments is missing"
+_PROSE = 240
+_LONGEST_MARK = 24
+_MARK = "]<]minimax[>["
+_M = re.escape(_MARK)
+_WRAPPER = re.compile(rf"\s*<tool_call>\s*(?=(?:{_M})?<invoke)")
+_WRAPPER_BEGINS = re.compile(r"\s*(?:<[\w]{0,10}>?\s*[^\s]{0,24})?\Z")
+_CALL = re.compile(r"""\s*<invoke\s+name\s*=\s*["']?(?P<name>[^"'<>\s]{1,256})["']?\s*>""")
+_CALL_BEGINS = re.compile(r"\s*<(?:i[^<>]{0,280})?\Z")
+_CALL_ENDS = re.compile(rf"(?:{_M})?</invoke>")
+_OPENS = re.compile(rf"(?:{_M})?<(?P<tag>[^\s<>/\"']{{1,256}})>")
+_NEXT_CALL = re.compile(rf"(?:{_M})(?:<invoke\s|</tool_call>)")
+_LOST_MARK = "the mark before a closing tag is missing"
+_LOST_CALL_END = "the closing tag of the call is missing"
+_LONGEST_TAG = 280
 
 
 def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
@@ -78,9 +92,6 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
     else:
         item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
     return closed_block(text, end, [item], format=format)
-
-
-_PROSE = 240
 
 
 class _GemmaReader:
@@ -190,22 +201,6 @@ class _GemmaReader:
         if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _LONGEST_MARK):
             return UnreadableValueError("the text ends in the middle of it", at, cut=True)
         return UnreadableValueError(message, at)
-
-
-_LONGEST_MARK = 24
-
-
-_MARK = "]<]minimax[>["
-_M = re.escape(_MARK)
-_WRAPPER = re.compile(rf"\s*<tool_call>\s*(?=(?:{_M})?<invoke)")
-_WRAPPER_BEGINS = re.compile(r"\s*(?:<[\w]{0,10}>?\s*[^\s]{0,24})?\Z")
-_CALL = re.compile(r"""\s*<invoke\s+name\s*=\s*["']?(?P<name>[^"'<>\s]{1,256})["']?\s*>""")
-_CALL_BEGINS = re.compile(r"\s*<(?:i[^<>]{0,280})?\Z")
-_CALL_ENDS = re.compile(rf"(?:{_M})?</invoke>")
-_OPENS = re.compile(rf"(?:{_M})?<(?P<tag>[^\s<>/\"']{{1,256}})>")
-_NEXT_CALL = re.compile(rf"(?:{_M})(?:<invoke\s|</tool_call>)")
-_LOST_MARK = "the mark before a closing tag is missing"
-_LOST_CALL_END = "the closing tag of the call is missing"
 
 
 def read_minimax(opening: Opening) -> ParseOutcome:
@@ -333,6 +328,3 @@ class _MinimaxReader:
                 return at, after
             at = after
         raise UnreadableValueError("the text ends before its closing tag", begin, cut=True)
-
-
-_LONGEST_TAG = 280

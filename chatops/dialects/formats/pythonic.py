@@ -32,6 +32,13 @@ _SPACE = re.compile(r"\s*+")
 _BLANKS = re.compile(r"[ \t]*+")
 _BETWEEN = re.compile(r"\s*+[;,]?\s*+")
 _NEXT = re.compile(r"[^\W\d][\w.-]{0,255}+[ \t]*+\(")
+_CODE_ENDS = re.compile(
+    rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
+)
+_TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
+_BUILT_IN = ".call"
+_CODE_TOOLS = ("python_exec", "code_interpreter")
+_CODE = "code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +115,6 @@ def _bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicC
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-_CODE_ENDS = re.compile(
-    rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
-)
-_TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
-_BUILT_IN = ".call"
-_CODE_TOOLS = ("python_exec", "code_interpreter")
-_CODE = "code"
 
 
 def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:

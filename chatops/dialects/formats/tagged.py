@@ -49,6 +49,57 @@ from chatops.domain.canonical import JsonValue
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
 """Function from the schema of an argument to its value and repairs. Raises UnreadableValueError."""
 _INDENT = 64
+_PREFIX = r"(?:[|｜]DSML[|｜]\s?|steptml:|atem:|antml:)?"
+_KEY = r"""(?:"(?P<{0}1>[^"<>\n]{{1,256}})"|'(?P<{0}2>[^'<>\n]{{1,256}})'|(?P<{0}3>[^\s"'<>=]{{1,256}}))"""
+_IS = r"(?:\s*=\s*|[\sĠ]*name\s*=\s*)"
+_CALLED = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
+_CALL = rf"<\s?{_PREFIX}(?:function|invoke){_CALLED}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
+_PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_IS}{_KEY.format('key')}(?P<more>[\sĠ][^<>]{{0,200}})?>"
+CALL_OPENS = re.compile(_CALL, re.IGNORECASE)
+_GLUED = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
+"""`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed after the arguments or not at all."""
+_GLUED_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
+_PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
+_PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
+_CALL_CLOSES = rf"<\s?/\s?{_PREFIX}(?:function|invoke)\s*>"
+_CLOSES_CALL = re.compile(_CALL_CLOSES, re.IGNORECASE)
+_CLOSES_PARAMETER = re.compile(_PARAMETER_CLOSES, re.IGNORECASE)
+_OUTER_CLOSES = r"</(?:[\w:|]{0,20}tool_calls?|[\w:]{0,20}function_calls?|[|｜]DSML[|｜][\s\w]{0,16})>"
+_INSIDE = re.compile(
+    rf"(?P<end>{_PARAMETER_CLOSES})|(?P<call_end>{_CALL_CLOSES})|(?P<call>{_CALL})|(?P<parameter>{_PARAMETER})"
+    rf"|(?P<outer>{_OUTER_CLOSES})|(?P<quoted>{QUOTED_CALL})",
+    re.IGNORECASE,
+)
+_NEXT_CALL = re.compile(rf"{_CALL}|<\s?[\w:|]{{0,20}}tool_call\s*>", re.IGNORECASE)
+_ARGUMENTS_TAG = re.compile(r"</?arguments>")
+_CDATA = re.compile(r"\s*<!\[CDATA\[")
+_IS_TEXT = re.compile(r"""string\s*=\s*["']?(true|false)""")
+_MAY_STILL_OPEN = 700
+_BEFORE_A_TAG = re.compile(r"\r?\n[ \t]*\Z")
+_LOST_PARAMETER_END = "the closing tag of a parameter is missing"
+_LOST_CALL_END = "the closing tag of the function is missing"
+_ONE_PARAMETER = "all arguments were in one parameter"
+_P = r"(?:ifm\|)?"
+_S = r"(?::\w{1,20})?"
+NAMED = re.compile(
+    rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_P}(?:arg_key|tool_sep){_S}>|</{_P}tool_calls?{_S}>|\{{))", re.IGNORECASE
+)
+"""The name of a call, if the text after it proves that it is one."""
+_SEPARATOR = re.compile(rf"\s*<{_P}tool_sep{_S}>")
+_KEY_TAG = re.compile(rf"<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</{_P}arg_key{_S}>\s*")
+_TYPE = re.compile(rf"<{_P}arg_type{_S}>[^<>]{{0,64}}</{_P}arg_type{_S}>\s*")
+_VALUE = re.compile(rf"<{_P}arg_value{_S}>")
+_INSIDE_A_VALUE = re.compile(
+    rf"(?P<end></{_P}arg_value{_S}>)|(?P<value><{_P}arg_value{_S}>)|<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</"
+    rf"|(?P<quoted>{QUOTED_CALL})|</{_P}tool_call{_S}>"
+)
+_CALL_ENDS = re.compile(rf"</{_P}tool_call{_S}>", re.IGNORECASE)
+_NEXT = re.compile(rf"<{_P}tool_call{_S}>|</{_P}tool_calls{_S}>", re.IGNORECASE)
+_BEFORE_A_PAIR_TAG = re.compile(r"\r?\n[ \t]*\Z")
+_UNOPENED = re.compile(rf"(?=[^<>]{{0,4000}}</{_P}arg_value{_S}>)")
+_LOST_VALUE_START = "the opening tag of a value is missing"
+_LOST_VALUE_END = "the closing tag of a value is missing"
+_LOST_PAIRS_END = "the closing tag of the call is missing"
 
 
 class ArgumentCollector:
@@ -106,39 +157,6 @@ class ArgumentCollector:
             return False
         properties = self.schema.get("properties")
         return not isinstance(properties, dict) or key in properties
-
-
-_PREFIX = r"(?:[|｜]DSML[|｜]\s?|steptml:|atem:|antml:)?"
-_KEY = r"""(?:"(?P<{0}1>[^"<>\n]{{1,256}})"|'(?P<{0}2>[^'<>\n]{{1,256}})'|(?P<{0}3>[^\s"'<>=]{{1,256}}))"""
-_IS = r"(?:\s*=\s*|[\sĠ]*name\s*=\s*)"
-_CALLED = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
-_CALL = rf"<\s?{_PREFIX}(?:function|invoke){_CALLED}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
-_PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_IS}{_KEY.format('key')}(?P<more>[\sĠ][^<>]{{0,200}})?>"
-CALL_OPENS = re.compile(_CALL, re.IGNORECASE)
-_GLUED = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
-"""`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed after the arguments or not at all."""
-_GLUED_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
-_PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
-_PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
-_CALL_CLOSES = rf"<\s?/\s?{_PREFIX}(?:function|invoke)\s*>"
-_CLOSES_CALL = re.compile(_CALL_CLOSES, re.IGNORECASE)
-_CLOSES_PARAMETER = re.compile(_PARAMETER_CLOSES, re.IGNORECASE)
-_OUTER_CLOSES = r"</(?:[\w:|]{0,20}tool_calls?|[\w:]{0,20}function_calls?|[|｜]DSML[|｜][\s\w]{0,16})>"
-_INSIDE = re.compile(
-    rf"(?P<end>{_PARAMETER_CLOSES})|(?P<call_end>{_CALL_CLOSES})|(?P<call>{_CALL})|(?P<parameter>{_PARAMETER})"
-    rf"|(?P<outer>{_OUTER_CLOSES})|(?P<quoted>{QUOTED_CALL})",
-    re.IGNORECASE,
-)
-_NEXT_CALL = re.compile(rf"{_CALL}|<\s?[\w:|]{{0,20}}tool_call\s*>", re.IGNORECASE)
-_ARGUMENTS_TAG = re.compile(r"</?arguments>")
-_CDATA = re.compile(r"\s*<!\[CDATA\[")
-_IS_TEXT = re.compile(r"""string\s*=\s*["']?(true|false)""")
-_MAY_STILL_OPEN = 700
-_BEFORE_A_TAG = re.compile(r"\r?\n[ \t]*\Z")
-
-_LOST_PARAMETER_END = "the closing tag of a parameter is missing"
-_LOST_CALL_END = "the closing tag of the function is missing"
-_ONE_PARAMETER = "all arguments were in one parameter"
 
 
 class _Reading:
@@ -309,29 +327,6 @@ def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
                 reading.sure = reading.sure and at < len(text)
                 return tag.start(), tag.start()
     return None
-
-
-_P = r"(?:ifm\|)?"
-_S = r"(?::\w{1,20})?"
-NAMED = re.compile(
-    rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_P}(?:arg_key|tool_sep){_S}>|</{_P}tool_calls?{_S}>|\{{))", re.IGNORECASE
-)
-"""The name of a call, if the text after it proves that it is one."""
-_SEPARATOR = re.compile(rf"\s*<{_P}tool_sep{_S}>")
-_KEY_TAG = re.compile(rf"<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</{_P}arg_key{_S}>\s*")
-_TYPE = re.compile(rf"<{_P}arg_type{_S}>[^<>]{{0,64}}</{_P}arg_type{_S}>\s*")
-_VALUE = re.compile(rf"<{_P}arg_value{_S}>")
-_INSIDE_A_VALUE = re.compile(
-    rf"(?P<end></{_P}arg_value{_S}>)|(?P<value><{_P}arg_value{_S}>)|<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</"
-    rf"|(?P<quoted>{QUOTED_CALL})|</{_P}tool_call{_S}>"
-)
-_CALL_ENDS = re.compile(rf"</{_P}tool_call{_S}>", re.IGNORECASE)
-_NEXT = re.compile(rf"<{_P}tool_call{_S}>|</{_P}tool_calls{_S}>", re.IGNORECASE)
-_BEFORE_A_PAIR_TAG = re.compile(r"\r?\n[ \t]*\Z")
-_UNOPENED = re.compile(rf"(?=[^<>]{{0,4000}}</{_P}arg_value{_S}>)")
-_LOST_VALUE_START = "the opening tag of a value is missing"
-_LOST_VALUE_END = "the closing tag of a value is missing"
-_LOST_PAIRS_END = "the closing tag of the call is missing"
 
 
 def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:

@@ -49,6 +49,11 @@ _DATA = re.compile(r"""\{\s*["'“]|\[\s*(?:["'“\[{]|\])""")
 _CALLED = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]{0,255})\s*\(")
 _NEXT = re.compile(r"\s*;?\s*")
 _NEXT_NAME = re.compile(r"\s*>>>\s*")
+_TAGGED = re.compile(r"<\s?(tool_call|function_calls?|tool_calls)\s*>|<\s?(function|invoke)[\s=]", re.IGNORECASE)
+_PRINT = re.compile(r"\s*+(?P<print>print\s*+\()")
+_PRINT_ENDS = re.compile(r"\s*+\)[ \t]*;?")
+_OWN_MODULE = "default_api."
+_PYTHON = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
 def begins(text: str, at: int, offered: OfferedTools) -> bool | None:
@@ -174,13 +179,6 @@ def _python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
 def _looks_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
     """Return True if calls of unknown tools were still meant as calls, so that the model must learn of it."""
     return bracketed and all(call.arguments for call in calls)
-
-
-_TAGGED = re.compile(r"<\s?(tool_call|function_calls?|tool_calls)\s*>|<\s?(function|invoke)[\s=]", re.IGNORECASE)
-_PRINT = re.compile(r"\s*+(?P<print>print\s*+\()")
-_PRINT_ENDS = re.compile(r"\s*+\)[ \t]*;?")
-_OWN_MODULE = "default_api."
-_PYTHON = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
 def begins_like_a_call(text: str, fence: Fence) -> bool | None:
