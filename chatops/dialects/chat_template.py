@@ -15,7 +15,7 @@ from chatops.dialects.formats.channels import (
 from chatops.dialects.message import AnswerMarkup, ParserState
 from chatops.dialects.outcomes import Continuation, ScanProgress, apply_outcome, in_code_span, mentioned, wait
 from chatops.dialects.quoting import Quoting
-from chatops.dialects.thought import CHANNEL, XTML, after_thought, restart, think, thinking, thought_ended
+from chatops.dialects.thought import CHANNEL, XTML, InThought, after_thought, restart, think, thought_ended
 
 LONGEST_TURN = 120
 """Maximum length of such a header in characters."""
@@ -101,7 +101,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     if header.purpose is ChannelPurpose.OTHER_ROLE:
         state.mode = Quoting(own_turn(CHANNELS), state.plain)
     elif header.purpose is ChannelPurpose.THOUGHT:
-        state.mode = thinking(CHANNEL, after_thought)
+        state.mode = InThought(CHANNEL, after_thought)
     else:
         state.mode = state.plain
     return ScanProgress.ADVANCED

@@ -90,7 +90,7 @@ OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
 """Words of tags that open thought."""
 
 
-def opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Early | None:
+def _opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Early | None:
     """Return the thought that the tag with `word` opens, and the index where it begins.
 
     `after` is the end of the word. Return None if the tag opens no thought.
@@ -109,22 +109,19 @@ def opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Ea
     return thought, tag.end()
 
 
-def thinking(thought: ThoughtMarks, then: Mode) -> Mode:
-    """Return the mode inside `thought`; `then` is the mode after it."""
-    return _Thinking(thought, then)
-
-
-class _Thinking:
+class InThought:
     """Mode that passes thought until its closing tag, counting nested opening tags."""
 
     __slots__ = ("_depth", "_then", "_thought")
 
     def __init__(self, thought: ThoughtMarks, then: Mode) -> None:
+        """Set the thought whose opening tag was passed, and the mode after it."""
         self._thought = thought
         self._then = then
         self._depth = 1
 
     def __call__(self, state: ParserState) -> bool:
+        """Pass thought up to its closing tag."""
         text = state.text
         hold = len(text) if state.final else _tag_begun(text, state.at, self._thought.longest)
         scan = state.at
@@ -178,7 +175,7 @@ def think(state: ParserState, found: re.Match[str], thought: ThoughtMarks, begin
     state.pass_content(found.start())
     state.skip(begin)
     state.backtick_runs.clear()
-    state.mode = thinking(thought, after_thought)
+    state.mode = InThought(thought, after_thought)
     return ScanProgress.ADVANCED
 
 
@@ -214,7 +211,7 @@ def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continu
 
 def thought_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
-    opened = opened_by(word, state.text, found.end())
+    opened = _opened_by(word, state.text, found.end())
     if isinstance(opened, Early):
         return found.end() if state.final else wait(state, found.start())
     return found.end() if opened is None else think(state, found, opened[0], opened[1])

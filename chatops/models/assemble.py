@@ -20,7 +20,7 @@ LONGEST_UNIT = 50
 """Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
 MOST_REPEATED = 50_000
 """Maximum number of characters that may be only repetition."""
-LONGEST_PIECE = 256
+LONGEST_CHUNK = 256
 """Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
 _LOOK_EVERY = 1_000
 _LOOK_AT = 4 * LONGEST_UNIT
@@ -77,7 +77,7 @@ class Repetition:
 
     def feed(self, text: str) -> None:
         """Add the next piece of the text, in the size in which it came."""
-        if len(text) > LONGEST_PIECE:
+        if len(text) > LONGEST_CHUNK:
             self.unit, self.length, self._tail, self._unread = "", 0, "", 0
             return
         if self.unit and self._goes_on(text):

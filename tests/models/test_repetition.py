@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.model import FailureKind
-from chatops.models.assemble import LONGEST_PIECE, LONGEST_UNIT, MOST_REPEATED, Repetition
+from chatops.models.assemble import LONGEST_CHUNK, LONGEST_UNIT, MOST_REPEATED, Repetition
 from tests.models.asking import ask
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, sse, stream
 
@@ -24,7 +24,7 @@ def watched(text: str, *, piece: int = 7) -> Repetition:
 
 
 @pytest.mark.parametrize("unit", ["!", "the ", "\n", "no. ", "0, ", "█", "x" * (LONGEST_UNIT - 1) + "y"])
-@pytest.mark.parametrize("piece", [1, 3, LONGEST_PIECE])
+@pytest.mark.parametrize("piece", [1, 3, LONGEST_CHUNK])
 @pytest.mark.parametrize("before", ["", "An answer that begins well, then "])
 def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) -> None:
     again = watched(before + unit * (2 * MOST_REPEATED // len(unit)), piece=piece)
@@ -49,12 +49,12 @@ def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) 
     ],
 )
 def test_repetition_that_may_be_wanted_is_left_alone(text: str) -> None:
-    for piece in (1, 13, LONGEST_PIECE):
+    for piece in (1, 13, LONGEST_CHUNK):
         assert not watched(text, piece=piece).is_endless
 
 
 def test_what_a_server_had_ready_is_no_model_that_goes_round_in_circles() -> None:
-    assert not watched("the " * 1_000_000, piece=LONGEST_PIECE + 1).is_endless
+    assert not watched("the " * 1_000_000, piece=LONGEST_CHUNK + 1).is_endless
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_only_the_beginning_of_a_repetition_is_kept(text: str, left: str) -> Non
 @given(
     before=st.text(max_size=300),
     unit=st.text(min_size=1, max_size=LONGEST_UNIT),
-    sizes=st.lists(st.integers(1, LONGEST_PIECE), min_size=1, max_size=40),
+    sizes=st.lists(st.integers(1, LONGEST_CHUNK), min_size=1, max_size=40),
 )
 def test_what_is_counted_is_at_the_end_of_the_text(before: str, unit: str, sizes: list[int]) -> None:
     text = before + unit * (sum(sizes) // len(unit) + 1)
