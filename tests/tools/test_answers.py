@@ -53,7 +53,7 @@ def test_a_preamble_with_braces_hides_no_envelope(before: str) -> None:
     assert read_answer(before + envelope, schema="").value == envelope
 
 
-def test_an_object_within_a_broken_one_is_no_answer() -> None:
+def test_an_object_inside_a_broken_object_is_not_the_answer() -> None:
     for text in ('{"success": true, "result": {"n": 1}, "reas', 'So {x}: {"a" {"success": true, "result": 1}'):
         assert read_answer(text, schema="").value == ""
 
@@ -84,7 +84,7 @@ def test_what_is_no_object_is_a_problem_in_words_and_never_a_crash(text: str, wh
     assert [why in problem.message for problem in facts.problems] == [True]
 
 
-def test_an_empty_object_is_found_and_left_to_whoever_judges_it() -> None:
+def test_an_empty_object_is_read_as_an_answer() -> None:
     assert read_answer("{}", schema="") == AnswerFacts(value="{}")
 
 
@@ -107,7 +107,7 @@ def test_problems_name_the_place_below_result() -> None:
     assert "argument" not in paths["result.nmae"]
 
 
-def test_a_result_of_another_type_is_named_as_a_whole() -> None:
+def test_a_result_of_the_wrong_type_is_one_problem() -> None:
     facts = read_answer('{"success": true, "result": 5}', schema=SCHEMA)
     assert facts.result_problems == (Problem(path="result", message="must be object", given="5"),)
     listed = read_answer('{"success": true, "result": ["x"]}', schema='{"type":"array","items":{"type":"integer"}}')
@@ -169,7 +169,7 @@ def test_patterns_are_tried_on_the_bare_object_too() -> None:
 
 
 @pytest.mark.parametrize(("schema", "quoted"), [("", False), ('{"type": "string"}', True)])
-def test_a_text_is_tried_as_it_is_kept(schema: str, quoted: bool) -> None:
+def test_a_pattern_is_matched_against_the_stored_text(schema: str, quoted: bool) -> None:
     whole = PatternGate(name="whole", pattern='^"' if quoted else "^a")
     assert read_answer(enveloped("abc"), schema=schema, patterns=(whole,)).result_unmatched == ()
 
@@ -182,7 +182,7 @@ def test_a_text_is_tried_as_it_is_kept(schema: str, quoted: bool) -> None:
         PatternGate(name="g", pattern="zzz", pointer="/long", negated=True),
     ],
 )
-def test_a_gate_that_cannot_be_checked_does_not_let_pass(gate: PatternGate) -> None:
+def test_a_gate_that_cannot_be_checked_fails(gate: PatternGate) -> None:
     facts = read_answer(enveloped({"a": 1, "long": "y" * 30_000}), schema="", patterns=(gate,))
     assert facts.result_unmatched[0].startswith("g: ")
 
@@ -202,7 +202,7 @@ LONG = pytest.mark.kill
         pytest.param(json.dumps({"properties": {"many": {"uniqueItems": True}}}), (), id="uniqueItems", marks=LONG),
     ],
 )
-def test_what_would_be_tried_for_years_is_stopped_and_does_not_pass(
+def test_an_exponential_pattern_is_stopped_and_fails(
     schema: str, patterns: tuple[PatternGate, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated, "SECONDS", 1)
@@ -215,7 +215,7 @@ def test_what_would_be_tried_for_years_is_stopped_and_does_not_pass(
 
 
 @pytest.mark.more
-def test_what_is_done_apart_says_what_it_would_say_here() -> None:
+def test_isolated_checks_give_the_same_result_as_direct_ones() -> None:
     schema = json.dumps({"properties": {"name": {"pattern": "^[a-z]+$"}}, "required": ["name", "ports"]})
     facts = read_answer(enveloped({"name": "DB"}), schema=schema)
     assert {problem.path for problem in facts.result_problems} == {"result.name", "result.ports"}

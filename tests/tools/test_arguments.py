@@ -79,16 +79,14 @@ def test_what_is_no_object_is_a_problem(text: str, says: str) -> None:
         ('{"a": "\\d+"}', {"a": "\\d+"}, "backslash"),
     ],
 )
-def test_what_has_one_meaning_left_is_read_and_every_assumption_is_said(
-    text: str, value: dict[str, object], says: str
-) -> None:
+def test_unambiguous_repairs_are_made_and_reported(text: str, value: dict[str, object], says: str) -> None:
     result = read(text)
     assert (result.value, result.problems) == (value, ())
     assert any(says in repair for repair in result.repairs)
     assert json.loads(result.text) == value
 
 
-def test_repairs_of_whoever_read_the_call_are_kept_and_each_said_once() -> None:
+def test_repairs_of_the_call_reader_are_kept_without_duplicates() -> None:
     trailing = read("{'a': 1,}").repairs
     first = ToolCall(id=CallId("c"), name="any", arguments="{'a': 1,}", repairs=("a fence was opened", trailing[0]))
     assert parse(first).repairs == ("a fence was opened", *trailing)
@@ -104,7 +102,7 @@ def test_a_call_that_was_cut_off_is_a_problem_before_its_text_is_read() -> None:
     assert [problem.message for problem in parse(cut).problems] == ["the reply was cut off"]
 
 
-def test_what_was_given_is_shown_short_and_without_control_characters() -> None:
+def test_given_values_are_shown_short_and_without_control_characters() -> None:
     given_text = read("\x1b[2J" + "x" * 500).problems[0].given
     assert given_text.startswith("<U+001B>[2J")
     assert len(given_text) < 120
@@ -128,7 +126,7 @@ def _loads(text: str) -> object:
 
 @pytest.mark.more
 @given(st.data())
-def test_what_was_cut_off_anywhere_is_never_read(data: st.DataObject) -> None:
+def test_truncated_arguments_are_never_read(data: st.DataObject) -> None:
     text = json.dumps(data.draw(st.dictionaries(st.text(max_size=5), st.text(max_size=20), min_size=1)))
     cut = data.draw(st.integers(1, len(text) - 1))
     assert read(text[:cut]).problems
@@ -154,7 +152,7 @@ def problems(text: str, *, strict: bool = True) -> list[tuple[str, str, str]]:
     return [(problem.path, problem.message, problem.given) for problem in fitted.problems]
 
 
-def test_problems_name_the_field_the_value_and_the_nearest_right_word() -> None:
+def test_problems_name_the_field_the_value_and_the_nearest_valid_name() -> None:
     assert problems("{}") == [("command", "is required but missing", "")]
     assert ("Command", "is not an argument of this tool; did you mean 'command'?", "x") in problems('{"Command":"x"}')
     assert ("mode", "must be one of fast, slow; did you mean 'slow'?", "slwo") in problems(
@@ -168,7 +166,7 @@ def test_problems_name_the_field_the_value_and_the_nearest_right_word() -> None:
     ]
 
 
-def test_what_was_tried_of_a_union_is_no_part_of_the_place() -> None:
+def test_the_path_of_a_problem_leaves_out_union_members() -> None:
     class Either(BaseModel):
         where: int | list[int] | Edit
 

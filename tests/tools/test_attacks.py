@@ -62,7 +62,7 @@ async def test_a_swap_while_the_dialog_is_open_harms_nothing(world: World, case_
 
 
 @pytest.mark.parametrize("case", ARGUMENTS, ids=lambda case: case["id"])
-async def test_no_argument_is_taken_for_what_it_is_not(world: World, case: dict[str, object]) -> None:
+async def test_forged_arguments_get_the_expected_outcome(world: World, case: dict[str, object]) -> None:
     world.set_up(case["setup"])  # type: ignore[arg-type]
     tool = catalog(world).get(str(case["tool"]))
     assert tool is not None

@@ -38,7 +38,7 @@ OUTSIDE += ["dlink/new", "../wsevil/x", "sub/../../out", "missing/../../out/secr
 
 @pytest.mark.parametrize("raw", OUTSIDE)
 @pytest.mark.parametrize("write", [False, True])
-def test_what_leads_out_is_refused(ws: Path, raw: str, write: bool) -> None:
+def test_paths_out_of_the_workspace_are_refused(ws: Path, raw: str, write: bool) -> None:
     place = locate(raw, context=context_for(ws), write=write)
     assert "outside the workspace" in place.refusal
     assert not place.usable
@@ -47,14 +47,14 @@ def test_what_leads_out_is_refused(ws: Path, raw: str, write: bool) -> None:
 @pytest.mark.parametrize(
     "raw", ["", "a\0b", "x\n\x1b[2Jy", "file:///etc/passwd", "n" * 300, "a/" * 3000, "a\udc00", "loop"]
 )
-def test_what_is_no_path_is_a_problem(ws: Path, raw: str) -> None:
+def test_malformed_paths_are_problems(ws: Path, raw: str) -> None:
     place = locate(raw, context=context_for(ws))
     assert place.problem is not None
     assert not place.usable
 
 
 @pytest.mark.parametrize("raw", ["a.txt", "./a.txt", "in", "sub/../a.txt", "new/deep/x.txt", "日本.txt", "~$doc", "."])
-def test_what_stays_inside_is_located(ws: Path, raw: str) -> None:
+def test_paths_inside_the_workspace_are_resolved(ws: Path, raw: str) -> None:
     place = locate(raw, context=context_for(ws), write=raw != ".")
     assert place.usable, place
     assert place.path.is_relative_to(ws)
@@ -92,7 +92,7 @@ def test_credentials_of_the_home_are_refused_when_it_is_the_workspace(
 @pytest.mark.parametrize(
     "raw", [".git/hooks/pre-commit", ".git/config", ".GIT/config", "sub/.git/x", ".git", ".g\u200bit/config", "git~1/x"]
 )
-def test_git_is_not_written_to(ws: Path, raw: str) -> None:
+def test_writes_to_git_are_refused(ws: Path, raw: str) -> None:
     assert ".git decide" in locate(raw, context=context_for(ws), write=True).refusal
 
 
@@ -176,7 +176,7 @@ PART = st.sampled_from(
 @pytest.mark.more
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PART | st.text(max_size=4), max_size=8), absolute=st.booleans())
-def test_whatever_is_usable_is_inside_and_opens_nothing_else(ws: Path, parts: list[str], absolute: bool) -> None:
+def test_usable_paths_are_inside_and_open_the_checked_file(ws: Path, parts: list[str], absolute: bool) -> None:
     context = context_for(ws)
     place = locate(("/" if absolute else "") + "/".join(parts), context=context)
     if not place.usable:

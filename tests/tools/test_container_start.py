@@ -30,7 +30,7 @@ def touching(workspace: Path) -> Command:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "the app is dead"])
-def test_it_waits_to_be_told_and_ends_itself_if_nobody_is_there(tmp_path: Path, told: bool) -> None:
+def test_a_command_waits_for_go_and_exits_without_it(tmp_path: Path, told: bool) -> None:
     command = touching(tmp_path)
     ours, theirs = socket.socketpair()
     with (
@@ -47,7 +47,7 @@ def test_it_waits_to_be_told_and_ends_itself_if_nobody_is_there(tmp_path: Path, 
     assert (code == 0, (tmp_path / "made").exists()) == (told, told)
 
 
-async def test_what_it_could_not_begin_is_told_from_what_failed(tmp_path: Path) -> None:
+async def test_a_container_that_did_not_start_differs_from_a_failed_command(tmp_path: Path) -> None:
     whole = touching(tmp_path)
     ended = await run_command(whole, timeout_s=30, keep=1_000)
     assert (ended.started, ended.code) == (True, 0)

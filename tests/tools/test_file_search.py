@@ -51,7 +51,7 @@ async def test_a_folder_a_file_and_case(ws: Path) -> None:
     assert await found(ws, pattern="nowhere", path="sub") == ["[no matches]"]
 
 
-async def test_what_is_no_expression_is_searched_as_it_is(ws: Path) -> None:
+async def test_an_invalid_expression_is_searched_as_plain_text(ws: Path) -> None:
     lines = await found(ws, pattern="b(c")
     assert lines[0] == "we[ird].txt:1: a+b(c"
     assert "not a valid regular expression" in lines[-1]

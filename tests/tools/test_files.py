@@ -23,12 +23,12 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-async def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_is_read_unchanged(tmp_path: Path) -> None:
     put(tmp_path / "a.txt", "one\r\ntwo\n")
     assert (await done(file_read, context_for(tmp_path), {"path": "a.txt"})).content == "one\r\ntwo\n"
 
 
-async def test_a_long_file_is_read_in_pages_that_say_how_to_go_on(tmp_path: Path) -> None:
+async def test_a_long_file_is_read_in_pages_that_name_the_next_offset(tmp_path: Path) -> None:
     put(tmp_path / "long.txt", "".join(f"line {number}\n" for number in range(1, 5_001)))
     context = context_for(tmp_path, max_output_chars=100_000)
     first = (await done(file_read, context, {"path": "long.txt"})).content
@@ -52,7 +52,7 @@ async def test_one_endless_line_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "says"), [(b"", "empty"), (b"\x7fELF\0\0", "binary file, 6 bytes")])
-async def test_what_has_no_text_is_described(tmp_path: Path, data: bytes, says: str) -> None:
+async def test_binary_and_empty_files_are_described(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "f").write_bytes(data)
     assert says in (await done(file_read, context_for(tmp_path), {"path": "f"})).content
 
@@ -69,7 +69,7 @@ async def test_a_missing_file_is_a_problem_that_an_earlier_call_may_heal(tmp_pat
         assert [problem.path for problem in facts.problems] == ["path"]
 
 
-async def test_a_file_that_went_away_after_the_check_is_a_failure(tmp_path: Path) -> None:
+async def test_a_file_removed_after_the_check_is_a_failure(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt", "x")
     facts = await inspected(file_read, context_for(tmp_path), {"path": "a.txt"})
     path.unlink()
@@ -167,7 +167,7 @@ async def test_nothing_is_written_when_the_file_changed_after_the_check(tmp_path
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-async def test_after_a_crash_the_content_tells_what_happened(tmp_path: Path) -> None:
+async def test_after_a_crash_the_content_shows_the_outcome(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt", "old")
     context = context_for(tmp_path)
     facts = await inspected(file_edit, context, {"path": "a.txt", "old": "old", "new": "new"})
@@ -187,7 +187,7 @@ async def test_after_a_crash_the_content_tells_what_happened(tmp_path: Path) -> 
     assert "no longer exists" in gone.found
 
 
-async def test_what_a_crash_left_half_written_is_removed_and_nothing_else(
+async def test_after_a_crash_only_the_temporary_file_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "a.txt", "old")
@@ -222,7 +222,7 @@ async def test_a_file_with_the_longest_name_can_be_written(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == [name]
 
 
-async def test_a_file_whose_name_is_no_text_can_be_written_through_a_link(tmp_path: Path) -> None:
+async def test_a_file_whose_name_is_not_utf8_can_be_written_through_a_link(tmp_path: Path) -> None:
     target = tmp_path / os.fsdecode(b"\xff.txt")
     target.write_text("old")
     (tmp_path / "link.txt").symlink_to(target.name)
@@ -230,7 +230,7 @@ async def test_a_file_whose_name_is_no_text_can_be_written_through_a_link(tmp_pa
     assert target.read_text() == "new"
 
 
-async def test_a_write_that_never_began_may_be_repeated(tmp_path: Path) -> None:
+async def test_a_write_that_did_not_start_may_be_repeated(tmp_path: Path) -> None:
     context = context_for(tmp_path)
     facts = await inspected(file_write, context, {"path": "deep/a.txt", "content": "new"})
     assert (await file_write.reconcile(facts, context)).repeat

@@ -49,7 +49,7 @@ def test_the_signature_is_the_schema_and_the_first_paragraph_the_description() -
     }
 
 
-def test_a_tool_that_says_nothing_about_rights_gets_the_careful_ones() -> None:
+def test_a_tool_without_rights_gets_the_cautious_defaults() -> None:
     spec = repeat.spec
     assert (spec.min_access, spec.verdict) == (AccessLevel.OPERATOR, Verdict.ASK)
     assert not (spec.read_only or spec.idempotent or spec.reconcilable)
@@ -113,7 +113,7 @@ ENDS = {"exit": SystemExit(3), "outcry": Outcry("no"), "cancelled": asyncio.Canc
 
 
 @pytest.mark.parametrize("kind", ENDS)
-async def test_what_would_end_more_than_the_call_is_a_failure_of_the_call(tmp_path: Path, kind: str) -> None:
+async def test_exits_and_interrupts_in_a_function_fail_only_the_call(tmp_path: Path, kind: str) -> None:
     @tool()
     def leave(kind: str) -> str:
         """Leave."""
@@ -130,7 +130,7 @@ async def test_what_would_end_more_than_the_call_is_a_failure_of_the_call(tmp_pa
             await done(one, context_for(tmp_path), {"kind": kind})
 
 
-def test_a_function_that_never_returns_does_not_hold_the_end_of_the_program(tmp_path: Path) -> None:
+def test_a_function_that_never_returns_does_not_delay_the_exit(tmp_path: Path) -> None:
     program = """
 import asyncio, sys, threading
 from pathlib import Path
@@ -166,9 +166,7 @@ print("over")
     assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
 
 
-async def test_values_that_do_not_fit_are_told_of_but_not_shown(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_errors_about_values_do_not_show_the_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     secret = "sk-secret-1234"
 
     class Account(BaseModel):
@@ -185,9 +183,7 @@ async def test_values_that_do_not_fit_are_told_of_but_not_shown(
     assert "sk-secret" not in caplog.text + str(caught.value)
 
 
-async def test_all_that_is_wrong_with_arguments_is_in_the_log_without_their_values(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_lists_all_problems_without_the_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     wrong: dict[str, object] = {"text": 1, **{f"extra{number}": "sk-secret-1234" for number in range(50)}}
     facts = await inspected(repeat, context_for(tmp_path), wrong)

@@ -53,14 +53,14 @@ def start() -> Iterator[Start]:
         yield begin
 
 
-def test_what_is_left_of_an_attempt_is_stopped_and_counted(call: CallId, start: Start) -> None:
+def test_orphans_of_an_attempt_are_stopped_and_counted(call: CallId, start: Start) -> None:
     left = [start(SLEEP, f"{attempt_name(call, 2)}/{number}") for number in "ab"]
     assert stop_orphans(call, 2) == StoppedProcesses(count=2)
     assert [process.wait() for process in left] == [-9, -9]
     assert stop_orphans(call, 2) == StoppedProcesses()
 
 
-def test_what_is_below_it_goes_with_it_whatever_its_environment_says(call: CallId, start: Start) -> None:
+def test_descendants_are_stopped_whatever_their_environment(call: CallId, start: Start) -> None:
     parent = start(FORKS, f"{attempt_name(call, 1)}/x", ups=2)
     with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as handle:
         children = [int(word) for word in handle.read().split()]
@@ -69,7 +69,7 @@ def test_what_is_below_it_goes_with_it_whatever_its_environment_says(call: CallI
     assert not any(map(running, children))
 
 
-def test_nobody_elses_processes_are_touched(call: CallId, start: Start) -> None:
+def test_other_processes_are_not_touched(call: CallId, start: Start) -> None:
     others = [
         start(SLEEP, ""),
         start(SLEEP, f"{attempt_name(call, 11)}/x"),
@@ -80,7 +80,7 @@ def test_nobody_elses_processes_are_touched(call: CallId, start: Start) -> None:
     assert all(process.poll() is None for process in others)
 
 
-def test_a_number_that_no_longer_means_what_was_found_is_not_signalled(start: Start) -> None:
+def test_a_reused_process_id_is_not_signalled(start: Start) -> None:
     other = start(SLEEP, "")
     looks = iter([{other.pid}, set[int]()])
     assert signal_all(lambda: next(looks), signal.SIGKILL) == set()

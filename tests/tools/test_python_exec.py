@@ -35,7 +35,7 @@ def mark() -> Iterator[str]:
     yield from marked()
 
 
-async def test_code_gives_what_it_prints_in_the_order_it_printed_it(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_output_comes_in_the_order_it_was_printed(tool: FunctionTool, tmp_path: Path) -> None:
     shown: list[str] = []
     code = "import sys\nprint('höre')\nprint('err', file=sys.stderr)\nprint(6 * 7)"
     result = await done(tool, context_for(tmp_path, output=shown.append), {"code": code})
@@ -61,13 +61,13 @@ async def test_the_code_reaches_the_interpreter_letter_for_letter(tool: Function
     assert os.listdir(tmp_path) == []
 
 
-async def test_it_works_in_the_workspace_and_cannot_be_typed_into(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_code_runs_in_the_workspace_with_empty_stdin(tool: FunctionTool, tmp_path: Path) -> None:
     code = "import os, sys\nopen('made.txt', 'w').write('x')\nprint(os.getcwd())\nprint(repr(sys.stdin.read()))"
     assert (await done(tool, context_for(tmp_path), {"code": code})).content == f"{tmp_path}\n''"
     assert (tmp_path / "made.txt").read_text(encoding="utf-8") == "x"
 
 
-async def test_neither_workspace_nor_environment_decides_what_is_imported(
+async def test_workspace_and_environment_do_not_affect_imports(
     tool: FunctionTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "json.py").write_text("print('HIJACKED')", encoding="utf-8")
@@ -82,9 +82,7 @@ async def test_each_call_is_a_fresh_interpreter(tool: FunctionTool, tmp_path: Pa
     assert "NameError" in (await done(tool, context_for(tmp_path), {"code": "print(kept)"})).content
 
 
-async def test_all_that_runs_is_in_the_facts_and_nothing_of_it_is_words_of_a_command(
-    tool: FunctionTool, tmp_path: Path
-) -> None:
+async def test_the_facts_hold_the_whole_program_and_no_argv(tool: FunctionTool, tmp_path: Path) -> None:
     code = "print(1)\nprint(2)"
     facts = await inspected(tool, context_for(tmp_path), {"code": code})
     assert (facts.command, facts.cwd, facts.argv, facts.paths) == (code, str(tmp_path), (), ())
@@ -122,9 +120,7 @@ async def test_keys_do_not_reach_the_code(tool: FunctionTool, tmp_path: Path, mo
 
 @pytest.mark.more
 @needs_sandbox
-async def test_what_leaks_no_secret_from_a_command_leaks_none_from_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_code_gets_no_secrets_like_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, ws = tmp_path / "home", tmp_path / "ws"
     (home / ".config" / "chatops").mkdir(parents=True)
     (home / ".config" / "chatops" / "credentials.json").write_text(SECRET, encoding="utf-8")
@@ -168,7 +164,7 @@ async def test_the_sandbox_hides_home_protected_files_and_the_network(
     assert sorted(path.name for path in ws.iterdir()) == [".git", "state"]
 
 
-async def test_a_required_sandbox_that_is_not_there_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     off = await inspected(python(SandboxMode.OFF), context_for(tmp_path), {"code": "pass"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     sandboxed = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "open('made', 'w')"})
@@ -185,9 +181,7 @@ async def test_a_required_sandbox_that_is_not_there_refuses(tmp_path: Path, monk
     assert not (tmp_path / "made").exists()
 
 
-async def test_a_python_that_cannot_be_seen_inside_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_python_that_the_sandbox_hides_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = tmp_path / "bin"
     hidden.mkdir()
     (hidden / "python3").symlink_to(sys.executable)
@@ -213,7 +207,7 @@ async def test_without_a_python_the_call_is_refused_and_not_asked_about(
         await python(SandboxMode.AUTO).run(facts, context_for(tmp_path))
 
 
-async def test_a_python_of_the_workspace_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_python_in_the_workspace_is_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")

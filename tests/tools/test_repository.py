@@ -241,9 +241,7 @@ async def test_a_search_by_rule_does_not_follow_a_link_in_place_of_a_folder(
     assert "token" not in (await done(shell, context, {"command": "git grep token"})).content
 
 
-async def test_a_reader_that_the_workspace_brings_is_not_the_one_that_was_meant(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_in_the_workspace_is_a_caution(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = repository / "bin"
     folder.mkdir()
     for name in ("cat", "pytest"):

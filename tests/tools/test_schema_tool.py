@@ -123,6 +123,6 @@ def test_a_result_of_any_kind_becomes_text_and_an_error_a_failure(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, "a\n"])
-def test_a_name_that_no_server_takes_is_said_to_be_none(name: str) -> None:
+def test_a_name_that_model_servers_refuse_is_invalid(name: str) -> None:
     assert "not a valid tool name" in tool_name_fault(name)
     assert tool_name_fault("get_weather-2") == ""

@@ -41,7 +41,7 @@ async def test_a_command_cannot_make_or_change_it(tmp_path: Path, present: bool)
 
 
 @pytest.mark.skipif(bool(probe()[1]), reason="there is no sandbox here")
-async def test_what_a_killed_app_has_left_is_mounted_on_and_removed(tmp_path: Path) -> None:
+async def test_a_mount_point_of_a_killed_app_is_reused_and_removed(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE))
     result = await done(shell, context_for(tmp_path), {"command": WRITE})
@@ -49,7 +49,7 @@ async def test_what_a_killed_app_has_left_is_mounted_on_and_removed(tmp_path: Pa
     assert not os.listdir(tmp_path)
 
 
-def test_it_stays_for_as_long_as_a_command_needs_it(tmp_path: Path) -> None:
+def test_the_mount_point_stays_while_a_command_needs_it(tmp_path: Path) -> None:
     with mount_point(tmp_path):
         with mount_point(tmp_path):
             pass

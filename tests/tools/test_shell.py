@@ -68,7 +68,7 @@ async def test_a_simple_command_runs_without_a_shell_and_with_exactly_its_words(
     assert (await tool.run(facts, context)).content == "a b||"
 
 
-async def test_a_glob_is_judged_and_run_as_the_names_it_stands_for(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_a_glob_is_judged_and_run_as_the_names_it_expands_to(tool: FunctionTool, tmp_path: Path) -> None:
     for name in ("b.txt", "a b.txt", "--output=x.txt", ".hidden.txt"):
         (tmp_path / name).touch()
     context = context_for(tmp_path)
@@ -78,7 +78,7 @@ async def test_a_glob_is_judged_and_run_as_the_names_it_stands_for(tool: Functio
 
 
 @pytest.mark.parametrize("command", ["echo a; echo b", "cd .", "echo $HOME", "no-such-program x", "a=1", "echo x > f"])
-async def test_what_is_no_simple_command_has_no_words(tool: FunctionTool, tmp_path: Path, command: str) -> None:
+async def test_only_simple_commands_have_argv(tool: FunctionTool, tmp_path: Path, command: str) -> None:
     facts = await inspected(tool, context_for(tmp_path), {"command": command})
     assert (facts.argv, facts.command) == ((), command)
 
@@ -115,7 +115,7 @@ async def test_a_script_is_bound_by_its_content(tool: FunctionTool, tmp_path: Pa
         "perl -I lib task; bash --rcfile none task",
     ],
 )
-async def test_what_an_interpreter_runs_is_a_script_whatever_its_name(
+async def test_a_file_run_by_an_interpreter_is_a_script_whatever_its_name(
     tool: FunctionTool, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "task").write_text("safe", encoding="utf-8")
@@ -125,7 +125,7 @@ async def test_what_an_interpreter_runs_is_a_script_whatever_its_name(
     assert before.hashes != (await inspected(tool, context, {"command": command})).hashes
 
 
-async def test_what_a_command_only_reads_may_grow_meanwhile(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_files_that_a_command_only_reads_may_change(tool: FunctionTool, tmp_path: Path) -> None:
     (tmp_path / "app.log").write_text("one", encoding="utf-8")
     facts = await inspected(
         tool, context_for(tmp_path), {"command": "tail app.log; python3 -c pass app.log; awk 1 app.log"}
@@ -139,7 +139,7 @@ async def test_what_cannot_run_is_a_problem(tool: FunctionTool, tmp_path: Path, 
     assert [problem.path for problem in facts.problems] == ["command"]
 
 
-async def test_nobody_can_type_into_a_command_or_reach_the_terminal(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_a_command_has_empty_stdin_and_no_terminal(tool: FunctionTool, tmp_path: Path) -> None:
     assert (await done(tool, context_for(tmp_path), {"command": "cat"})).outcome is Outcome.SUCCESS
     result = await done(tool, context_for(tmp_path), {"command": "echo x > /dev/tty"})
     assert result.outcome is Outcome.FAILED
@@ -188,7 +188,9 @@ async def test_the_sandbox_hides_home_other_processes_and_the_network(
     assert sorted(path.name for path in ws.iterdir()) == [".git", "made", "state"]
 
 
-async def test_the_level_is_said_and_demanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sandbox_level_is_described_and_can_be_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     off = await inspected(shell(SandboxMode.OFF), context_for(tmp_path), {"command": "true"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     probe.cache_clear()
@@ -203,7 +205,7 @@ async def test_the_level_is_said_and_demanded(tmp_path: Path, monkeypatch: pytes
 
 
 @needs_sandbox
-async def test_a_repository_behind_a_link_is_not_said_to_be_read_only(tmp_path: Path) -> None:
+async def test_a_repository_behind_a_link_is_not_called_read_only(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     tool, context = shell(SandboxMode.AUTO), context_for(tmp_path)
     assert "its .git read-only" in (await inspected(tool, context, {"command": "true"})).sandbox
@@ -214,7 +216,7 @@ async def test_a_repository_behind_a_link_is_not_said_to_be_read_only(tmp_path: 
 
 
 @needs_sandbox
-async def test_a_sandbox_that_went_away_after_the_approval_stops_the_command(
+async def test_a_sandbox_lost_after_the_approval_stops_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = shell(SandboxMode.AUTO)
@@ -267,7 +269,7 @@ async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path,
 
 
 @pytest.mark.parametrize("command", ["sleep {mark} & disown; echo done", "setsid sleep {mark} & echo done"])
-async def test_a_child_that_holds_the_pipe_does_not_hold_the_answer(
+async def test_a_child_that_holds_the_pipe_does_not_delay_the_result(
     tool: FunctionTool, tmp_path: Path, mark: str, command: str
 ) -> None:
     result = await done(tool, context_for(tmp_path), {"command": command.format(mark=mark)})
@@ -297,7 +299,9 @@ def test_nothing_survives_the_death_of_the_app(tmp_path: Path, mark: str, mode: 
     assert asyncio.run(none_left(mark))
 
 
-async def test_what_ends_right_after_the_command_was_not_stopped(tool: FunctionTool, tmp_path: Path) -> None:
+async def test_processes_that_end_right_after_the_command_do_not_count_as_stopped(
+    tool: FunctionTool, tmp_path: Path
+) -> None:
     # On a busy machine it may end later than that.
     result, _ = await until_good(
         lambda limit: done(tool, context_for(tmp_path, timeout_s=limit), {"command": "(sleep 0.02 &) ; echo hi"}),

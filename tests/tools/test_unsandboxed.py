@@ -31,7 +31,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("name", TOUCH)
-async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permits(tmp_path: Path, name: str) -> None:
+async def test_nothing_runs_and_the_next_try_is_unsandboxed_and_asks(tmp_path: Path, name: str) -> None:
     tool, context = tools(SandboxMode.AUTO)[name], context_for(tmp_path)
     with pytest.raises(
         ToolFailedError, match=r"The command was not run, because its sandbox could not be set up: bwrap: .*user"
@@ -48,7 +48,7 @@ async def test_nothing_is_run_and_the_next_try_is_one_outside_that_no_rule_permi
 
 
 @pytest.mark.usefixtures("broken")
-async def test_it_is_about_that_command_in_that_conversation_alone(tmp_path: Path) -> None:
+async def test_a_failure_counts_for_that_command_and_session_only(tmp_path: Path) -> None:
     tool = tools(SandboxMode.AUTO)["shell_exec"]
     with pytest.raises(ToolFailedError):
         await done(tool, context_for(tmp_path), {"command": "touch made"})
@@ -58,7 +58,7 @@ async def test_it_is_about_that_command_in_that_conversation_alone(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("broken")
-async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: Path) -> None:
+async def test_an_unsandboxed_run_needs_the_recorded_failure(tmp_path: Path) -> None:
     tool, context = tools(SandboxMode.AUTO)["shell_exec"], context_for(tmp_path)
     with pytest.raises(ToolFailedError):
         await done(tool, context, {"command": "touch made"})
@@ -70,7 +70,7 @@ async def test_what_was_to_run_outside_does_not_once_the_note_is_gone(tmp_path: 
 
 
 @pytest.mark.usefixtures("broken")
-async def test_where_a_sandbox_is_required_it_is_not_offered(tmp_path: Path) -> None:
+async def test_a_required_sandbox_offers_no_unsandboxed_run(tmp_path: Path) -> None:
     tool, context = tools(SandboxMode.REQUIRE)["shell_exec"], context_for(tmp_path)
     with pytest.raises(ToolFailedError, match="cannot run without one"):
         await done(tool, context, {"command": "touch made"})

@@ -88,7 +88,7 @@ async def test_a_page_becomes_markdown_with_the_extra(server: Server, tmp_path: 
     )
 
 
-async def test_a_page_that_is_no_markdown_is_read_as_text(server: Server, tmp_path: Path) -> None:
+async def test_a_page_that_markdownify_fails_on_is_read_as_text(server: Server, tmp_path: Path) -> None:
     pytest.importorskip("markdownify")
     server.answers["/p"] = answer("<!doctype html>" + "<div>" * 5_000 + "deep")
     result = await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
@@ -170,7 +170,7 @@ async def test_a_port_is_judged_again_when_a_page_is_fetched(server: Server, tmp
 @pytest.mark.parametrize(
     "url", ["http://stub.test:0/", "http://u:p@stub.test/", "ftp://stub.test/", "stub.test", "http://"]
 )
-async def test_what_is_no_web_address_is_a_problem(tmp_path: Path, url: str) -> None:
+async def test_malformed_urls_are_problems(tmp_path: Path, url: str) -> None:
     facts = await inspected(fetcher(stub()), context_for(tmp_path), {"url": url})
     assert [problem.path for problem in facts.problems] == ["url"]
 
@@ -196,7 +196,7 @@ async def test_another_host_needs_another_call(server: Server, tmp_path: Path) -
     assert [asked.path for asked in server.asked] == ["/away"]
 
 
-async def test_a_grant_for_the_host_is_none_for_its_other_services(server: Server, tmp_path: Path) -> None:
+async def test_a_grant_for_a_host_does_not_cover_its_other_ports(server: Server, tmp_path: Path) -> None:
     context = context_for(tmp_path)
     assert (await inspected(fetcher(stub()), context, {"url": "https://stub.test/"})).hosts == ("stub.test",)
     assert (await inspected(fetcher(stub()), context, {"url": "http://stub.test:80/"})).hosts == ("stub.test",)
@@ -240,7 +240,7 @@ async def test_an_endless_page_is_cut(server: Server, tmp_path: Path) -> None:
     assert "only the first 2,000,000 bytes" in result.content
 
 
-async def test_a_server_that_says_nothing_is_not_waited_for(server: Server, tmp_path: Path) -> None:
+async def test_a_silent_server_times_out(server: Server, tmp_path: Path) -> None:
     server.answers["/slow"] = lambda writer: None
     context = context_for(tmp_path, timeout_s=0.3)
     with pytest.raises(ToolFailedError):
@@ -257,7 +257,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(server: Server, tmp_
         (b"not http at all\r\n\r\n", "could not be fetched"),
     ],
 )
-async def test_what_cannot_be_read_is_one_sentence(server: Server, tmp_path: Path, reply: bytes, says: str) -> None:
+async def test_unreadable_pages_are_one_sentence(server: Server, tmp_path: Path, reply: bytes, says: str) -> None:
     server.answers["/x"] = reply
     with pytest.raises(ToolFailedError, match=says):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/x"})
@@ -281,7 +281,7 @@ async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path
 
 
 @pytest.mark.more
-async def test_a_page_that_is_made_to_be_read_for_hours_holds_up_nothing(
+async def test_a_page_that_is_slow_to_parse_is_stopped(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated, "SECONDS", 1)
@@ -348,7 +348,7 @@ def test_charsets(data: bytes, charset: str, text: str) -> None:
     assert decoded(data, charset=charset) == text
 
 
-def test_what_reads_a_page_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_reader_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     assert isolated.run_isolated(os.getenv, key="OPENAI_API_KEY") is None
     assert isolated.run_isolated(os.getenv, key="PATH")

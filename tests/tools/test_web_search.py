@@ -102,7 +102,7 @@ async def test_the_query_is_bounded_and_the_host_is_a_fact(tmp_path: Path) -> No
         assert (await inspected(tool, context_for(tmp_path), {"query": query})).problems
 
 
-def test_what_the_person_set_up_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"CHATOPS_SEARXNG_URL": "http://127.0.0.1:8080", "BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t"}
     assert choose_backend(keys) == SearxngBackend(url="http://127.0.0.1:8080")
     del keys["CHATOPS_SEARXNG_URL"]
