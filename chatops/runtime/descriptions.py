@@ -102,7 +102,7 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
         case Processes.GONE | Processes.UNSEEN if not facts.command:
             return ""
         case Processes.GONE:
-            return "none is still running"
+            return "stopped: none is still running"
         case Processes.STOPPED:
             return f"stopped now: {number} still running"
         case Processes.RUNNING:
