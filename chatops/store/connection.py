@@ -58,6 +58,18 @@ class Connection:
         """Execute one statement."""
         return self._raw.execute(sql, tuple(map(bound, values)))
 
+    def insert(self, table: str, /, **values: Value) -> None:
+        """Insert a row. The names are columns."""
+        marks = ", ".join("?" * len(values))
+        self.run(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", *values.values())
+
+    def upsert(self, table: str, key: str, /, **values: Value) -> None:
+        """Insert a row, or change these columns of the row with the same `key`."""
+        marks = ", ".join("?" * len(values))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in values if name != key)
+        sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
+        self.run(sql, *values.values())
+
     def pragma(self, name: str) -> Row | None:
         """Return the value of a pragma, outside of any transaction."""
         with self._lock, translated(self.path):

@@ -98,18 +98,18 @@ def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now
         record.digest,
         encode_principal(record.by),
     )
-    rows.run(
-        "INSERT INTO decisions (call_id, session_id, tool, digest, role, model, decision, by_uid, by, decided_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        record.call_id,
-        session_id,
-        record.tool,
-        record.digest,
-        *asked,
-        encode_decision(record.decision),
-        record.by.uid,
-        encode_principal(record.by),
-        now if answered is None else answered[0],
+    rows.insert(
+        "decisions",
+        call_id=record.call_id,
+        session_id=session_id,
+        tool=record.tool,
+        digest=record.digest,
+        role=asked[0],
+        model=asked[1],
+        decision=encode_decision(record.decision),
+        by_uid=record.by.uid,
+        by=encode_principal(record.by),
+        decided_at=now if answered is None else answered[0],
     )
 
 
@@ -164,14 +164,14 @@ def post(rows: Connection, decided: DecideCall, *, now: float) -> bool:
     if first is not None and first[0] == decided.digest:
         return False
     rows.run("DELETE FROM posted WHERE call_id = ?", decided.call_id)
-    rows.run(
-        "INSERT INTO posted (call_id, turn_id, digest, decision, by, decided_at) VALUES (?, ?, ?, ?, ?, ?)",
-        decided.call_id,
-        waiting[0],
-        decided.digest,
-        encode_decision(decided.decision),
-        encode_principal(decided.by),
-        now,
+    rows.insert(
+        "posted",
+        call_id=decided.call_id,
+        turn_id=waiting[0],
+        digest=decided.digest,
+        decision=encode_decision(decided.decision),
+        by=encode_principal(decided.by),
+        decided_at=now,
     )
     reach("in_posting")
     return True

@@ -1,4 +1,4 @@
-"""Remembered grants, application settings, and queued messages."""
+"""Remembered grants: approvals of a user for the rest of a session, in one role."""
 
 import logging
 
@@ -45,48 +45,6 @@ def remembered(rows: Connection, session_id: SessionId) -> tuple[RememberedGrant
         except UnreadableError as error:
             log.warning("a remembered grant is left out: %s", error)
     return tuple(kept)
-
-
-def setting(rows: Connection, key: str) -> str | None:
-    """Return a stored setting, or None."""
-    row = rows.one("SELECT value FROM settings WHERE key = ?", key)
-    return None if row is None else text(row[0])
-
-
-def set_setting(rows: Connection, key: str, value: str) -> None:
-    """Store a setting, replacing the one before."""
-    rows.run(
-        "INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key,
-        value,
-    )
-
-
-def queue_message(rows: Connection, session_id: SessionId, message: str) -> None:
-    """Queue a message at the end of the session's queue."""
-    rows.run("INSERT INTO queued_texts (session_id, text) VALUES (?, ?)", session_id, message)
-
-
-def queued_messages(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
-    """Return the queued messages of a session, oldest first."""
-    found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
-    return tuple(text(row[0]) for row in found)
-
-
-def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
-    """Remove the oldest queued message."""
-    rows.run(
-        "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
-    )
-
-
-def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
-    """Remove the newest queued message and return it."""
-    newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
-    if newest is None:
-        return None
-    rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
-    return text(newest[1])
 
 
 def _key(session_id: SessionId, grant: RememberedGrant) -> tuple[Value, ...]:

@@ -148,15 +148,18 @@ def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> No
 
 
 def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float) -> None:
-    rows.run(
-        f"INSERT OR REPLACE INTO leases (session_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, '', 0)",
-        session_id,
-        holder.host,
-        holder.pid,
-        holder.boot_id,
-        holder.pid_started,
-        expires_at,
-        now,
+    rows.upsert(
+        "leases",
+        "session_id",
+        session_id=session_id,
+        host=holder.host,
+        pid=holder.pid,
+        boot_id=holder.boot_id,
+        pid_started=holder.pid_started,
+        expires_at=expires_at,
+        since=now,
+        wanted_by="",
+        heard=0,
     )
 
 

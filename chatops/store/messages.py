@@ -43,16 +43,15 @@ def append(
         body = encode_message(message)
         if len(body) > LARGEST:
             raise StoreError("A message is too large to be saved.", advice="Send it in parts, or name a file instead.")
-        rows.run(
-            "INSERT INTO messages (id, parent_id, session_id, turn_id, kind, body, created_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            message.id,
-            parent,
-            session_id,
-            turn_id,
-            message.kind,
-            body,
-            now,
+        rows.insert(
+            "messages",
+            id=message.id,
+            parent_id=parent,
+            session_id=session_id,
+            turn_id=turn_id,
+            kind=message.kind,
+            body=body,
+            created_at=now,
         )
         parent = message.id
     return parent

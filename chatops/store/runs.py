@@ -43,21 +43,19 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
     if step.word is not None and (left := posted(rows, state.session_id)):
         must_be_first(step, load(rows, state.session_id), left)
     mark = mark_of(state)
-    rows.run(
-        "INSERT INTO runs (session_id, seq, version, workflow, phase, step, result, turn_id, state, writer) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, "
-        "version = excluded.version, workflow = excluded.workflow, phase = excluded.phase, step = excluded.step, "
-        "result = excluded.result, turn_id = excluded.turn_id, state = excluded.state, writer = excluded.writer",
-        state.session_id,
-        state.seq,
-        RUN_VERSION,
-        mark.workflow,
-        mark.phase,
-        mark.step,
-        mark.result,
-        turn_of(state),
-        body,
-        writer,
+    rows.upsert(
+        "runs",
+        "session_id",
+        session_id=state.session_id,
+        seq=state.seq,
+        version=RUN_VERSION,
+        workflow=mark.workflow,
+        phase=mark.phase,
+        step=mark.step,
+        result=mark.result,
+        turn_id=turn_of(state),
+        state=body,
+        writer=writer,
     )
     # No later turn of this session may get the id of one that the run has asked for.
     rows.run(
@@ -107,7 +105,7 @@ def post(rows: Connection, session_id: SessionId, word: ReviewStep | CancelRun) 
         return False
     if any(type(earlier) is type(word) for earlier in posted(rows, session_id)):
         return False
-    rows.run("INSERT INTO words (session_id, body) VALUES (?, ?)", session_id, encode_review(word))
+    rows.insert("words", session_id=session_id, body=encode_review(word))
     return True
 
 

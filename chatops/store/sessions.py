@@ -1,4 +1,4 @@
-"""Sessions: each is a head in the message tree, with its settings."""
+"""Sessions: each is a head in the message tree, with its settings and its queued messages."""
 
 from collections.abc import Callable
 
@@ -171,6 +171,33 @@ def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
         number += 1
     rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, session_id)
     return TurnId(f"{session_id}.{number}")
+
+
+def queue_message(rows: Connection, session_id: SessionId, message: str) -> None:
+    """Queue a message at the end of the session's queue."""
+    rows.insert("queued_texts", session_id=session_id, text=message)
+
+
+def queued_messages(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
+    """Return the queued messages of a session, oldest first."""
+    found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
+    return tuple(text(row[0]) for row in found)
+
+
+def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
+    """Remove the oldest queued message."""
+    rows.run(
+        "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
+    )
+
+
+def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
+    """Remove the newest queued message and return it."""
+    newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
+    if newest is None:
+        return None
+    rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
+    return text(newest[1])
 
 
 def _session(row: Row) -> SessionInfo:

@@ -20,14 +20,14 @@ from chatops.store import decisions, health, leases, messages, runs, sessions, t
 from chatops.store import grants as remembered
 from chatops.store.backup import delete_from_backup
 from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
-from chatops.store.connection import Connection, integer
+from chatops.store.connection import Connection, integer, text
 from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
 
 
 class SqliteStore:
-    """Implements `Store`. It may be used from several threads, which take turns.
+    """Implements `Store`, which documents the methods. It may be used from several threads, which take turns.
 
     `notices` holds messages for the user about its file (damaged, quarantined, deleted, replaced).
     """
@@ -60,17 +60,14 @@ class SqliteStore:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """See `Store.notices`."""
         return tuple(self._rows.notices)
 
     @property
     def unsaved(self) -> str:
-        """See `Store.unsaved`."""
         return self._rows.unsaved
 
     # sessions
     def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
-        """See `Store.create_session`."""
         now = self._clock()
         with self._rows.write():
             return sessions.create(
@@ -78,12 +75,10 @@ class SqliteStore:
             )
 
     def session(self, session_id: SessionId) -> SessionInfo:
-        """See `Store.session`."""
         with self._rows.read():
             return sessions.info(self._rows, sessions.full_id(self._rows, session_id))
 
     def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """See `Store.sessions`."""
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit)
 
@@ -96,13 +91,11 @@ class SqliteStore:
         persona: str | None = None,
         title: str | None = None,
     ) -> None:
-        """See `Store.update_session`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             sessions.update(self._rows, full, role=role, model_pin=model_pin, persona=persona, title=title)
 
     def delete_session(self, session_id: SessionId) -> None:
-        """See `Store.delete_session`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             sessions.delete(self._rows, full)
@@ -110,199 +103,165 @@ class SqliteStore:
             delete_from_backup(self.path, full)
 
     def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
-        """See `Store.fork_session`."""
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             return sessions.fork(self._rows, full, at=at, now=now, new_id=lambda: self._free_id(now))
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
-        """See `Store.append_message`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             leases.must_not_be_taken(self._rows, full, self._process())
             sessions.append_message(self._rows, full, message, now=self._clock())
 
     def history(self, session_id: SessionId) -> tuple[Message, ...]:
-        """See `Store.history`."""
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
             return messages.chain(self._rows, sessions.info(self._rows, full).head)
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:
-        """See `Store.next_turn_id`."""
         with self._rows.write():
             return sessions.next_turn_id(self._rows, sessions.full_id(self._rows, session_id))
 
     # turns
     def commit(self, step: Step) -> None:
-        """See `Store.commit`."""
         with self._rows.write():
             process = self._process()
             leases.must_not_be_taken(self._rows, step.state.session_id, process)
             turns.commit(self._rows, step, now=self._clock(), writer=self._writer, process=process)
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
-        """See `Store.load_turn`."""
         with self._rows.read():
             return turns.load(self._rows, turn_id)
 
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
-        """See `Store.usage`."""
         with self._rows.read():
             return turns.usage(self._rows, session_id, besides=besides)
 
     # runs
     def commit_run(self, step: WorkflowStep) -> None:
-        """See `Store.commit_run`."""
         with self._rows.write():
             leases.must_not_be_taken(self._rows, step.state.session_id, self._process())
             runs.commit(self._rows, step, now=self._clock(), writer=self._writer)
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
-        """See `Store.load_run`."""
         with self._rows.read():
             return runs.load(self._rows, sessions.full_id(self._rows, session_id))
 
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """See `Store.runs`."""
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
 
     def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
-        """See `Store.post_review`."""
         with self._rows.write():
             return runs.post(self._rows, sessions.full_id(self._rows, session_id), word)
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-        """See `Store.posted_reviews`."""
         with self._rows.read():
             return runs.posted(self._rows, sessions.full_id(self._rows, session_id))
 
     # the queue
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
-        """See `Store.pending_calls`."""
         with self._rows.read():
             return decisions.queue(self._rows, session_id=session_id)
 
     def post_decision(self, decided: DecideCall) -> bool:
-        """See `Store.post_decision`."""
         with self._rows.write():
             return decisions.post(self._rows, decided, now=self._clock())
 
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
-        """See `Store.posted_decisions`."""
         with self._rows.read():
             return decisions.posted(self._rows, turn_id)
 
     def data_version(self) -> int:
-        """See `Store.data_version`."""
         row = self._rows.pragma("data_version")
         return 0 if row is None else integer(row[0])
 
     # grants, journal, log
     def grants(self, session_id: SessionId) -> tuple[RememberedGrant, ...]:
-        """See `Store.grants`."""
         with self._rows.read():
             return remembered.remembered(self._rows, sessions.full_id(self._rows, session_id))
 
     def revoke_grants(self, session_id: SessionId, grants: Sequence[RememberedGrant]) -> int:
-        """See `Store.revoke_grants`."""
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             return sum(remembered.revoke(self._rows, full, grant, now=now) for grant in grants)
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
-        """See `Store.journal`."""
         with self._rows.read():
             return turns.journal(self._rows, turn_id)
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
-        """See `Store.decisions`: the newest `limit` of them, oldest first."""
         with self._rows.read():
             return decisions.decisions(self._rows, session_id=session_id, limit=limit)
 
     # queued text
     def queue_message(self, session_id: SessionId, text: str) -> None:
-        """See `Store.queue_message`."""
         with self._rows.write():
-            remembered.queue_message(self._rows, sessions.full_id(self._rows, session_id), text)
+            sessions.queue_message(self._rows, sessions.full_id(self._rows, session_id), text)
 
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
-        """See `Store.queued_messages`."""
         with self._rows.read():
-            return remembered.queued_messages(self._rows, sessions.full_id(self._rows, session_id))
+            return sessions.queued_messages(self._rows, sessions.full_id(self._rows, session_id))
 
     def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
-        """See `Store.take_queued_message`."""
         with self._rows.write():
-            taken = remembered.take_newest_queued(self._rows, sessions.full_id(self._rows, session_id))
+            taken = sessions.take_newest_queued(self._rows, sessions.full_id(self._rows, session_id))
             if taken is not None:
-                remembered.set_setting(self._rows, into, taken)
+                self._rows.upsert("settings", "key", key=into, value=taken)
             return taken
 
     # leases
     def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.acquire_lease`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             leases.acquire(self._rows, full, holder, ttl_s=ttl_s, now=self._clock(), alive=self._alive)
 
     def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """See `Store.renew_lease`."""
         with self._rows.write():
             leases.renew(self._rows, session_id, holder, ttl_s=ttl_s, now=self._clock())
 
     def lease(self, session_id: SessionId) -> LeaseRow | None:
-        """See `Store.lease`."""
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
             return leases.current(self._rows, full, me=self._process(), now=self._clock(), alive=self._alive)
 
     def request_lease(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.request_lease`."""
         with self._rows.write():
             leases.request(self._rows, session_id, asker)
 
     def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
-        """See `Store.withdraw_request`."""
         with self._rows.write():
             leases.withdraw_request(self._rows, session_id, asker)
 
     def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.acknowledge_request`."""
         with self._rows.write():
             leases.acknowledge(self._rows, session_id, holder)
 
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
-        """See `Store.seize_lease`."""
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             leases.seize(self._rows, full, holder, of=of, ttl_s=ttl_s, now=self._clock())
 
     def release_lease(self, session_id: SessionId, holder: Holder) -> None:
-        """See `Store.release_lease`."""
         with self._rows.write():
             leases.release(self._rows, session_id, holder)
 
     # application settings
     def setting(self, key: str) -> str | None:
-        """See `Store.setting`."""
         with self._rows.read():
-            return remembered.setting(self._rows, key)
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
+        return None if row is None else text(row[0])
 
     def set_setting(self, key: str, value: str) -> None:
-        """See `Store.set_setting`."""
         with self._rows.write():
-            remembered.set_setting(self._rows, key, value)
+            self._rows.upsert("settings", "key", key=key, value=value)
 
     def problems(self) -> list[str]:
-        """See `Store.problems`."""
         return health.problems(self._rows)
 
     def close(self) -> None:
-        """See `Store.close`."""
         self._rows.close()
 
     def _free_id(self, now: float) -> SessionId:

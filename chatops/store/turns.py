@@ -38,7 +38,7 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
 from chatops.engine.effects import AttemptResult, RunTool, Step
 from chatops.engine.state import Finished, TurnState
-from chatops.store import decisions, grants, messages, runs
+from chatops.store import decisions, grants, messages, runs, sessions
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
 from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
@@ -84,7 +84,7 @@ def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Ho
     for grant in step.grants:
         grants.add(rows, state.session_id, grant, now=now)
     if step.takes_kept:
-        grants.remove_oldest_queued(rows, state.session_id)
+        sessions.remove_oldest_queued(rows, state.session_id)
     decisions.follow(rows, step, now=now)
     rows.run(
         "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "
@@ -198,20 +198,18 @@ def journal(rows: Connection, turn_id: TurnId) -> list[JournalRow]:
 
 def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) -> None:
     state = checkpoint.state
-    rows.run(
-        "INSERT INTO turns (turn_id, session_id, seq, version, phase, state, writer, fingerprint, updated_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO UPDATE SET seq = excluded.seq, "
-        "version = excluded.version, phase = excluded.phase, state = excluded.state, writer = excluded.writer, "
-        "fingerprint = excluded.fingerprint, updated_at = excluded.updated_at",
-        state.turn_id,
-        state.session_id,
-        state.seq,
-        STATE_VERSION,
-        state.phase.kind,
-        checkpoint.body,
-        checkpoint.writer,
-        checkpoint.mark,
-        now,
+    rows.upsert(
+        "turns",
+        "turn_id",
+        turn_id=state.turn_id,
+        session_id=state.session_id,
+        seq=state.seq,
+        version=STATE_VERSION,
+        phase=state.phase.kind,
+        state=checkpoint.body,
+        writer=checkpoint.writer,
+        fingerprint=checkpoint.mark,
+        updated_at=now,
     )
 
 
@@ -219,19 +217,18 @@ def _put_intent(rows: Connection, run: RunTool, *, turn_id: TurnId, now: float, 
     taken = rows.one("SELECT 1 FROM journal WHERE call_id = ? AND attempt = ?", run.call.id, run.attempt)
     if taken is not None:
         raise ConflictError(f"Attempt {run.attempt} of call {run.call.id} was started already.", advice=_RELOAD)
-    rows.run(
-        "INSERT INTO journal (call_id, attempt, turn_id, tool, arguments, digest, boot_id, pid, pid_started, "
-        "started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        run.call.id,
-        run.attempt,
-        turn_id,
-        run.call.name,
-        run.facts.arguments,
-        run.digest,
-        process.boot_id,
-        process.pid,
-        process.pid_started,
-        now,
+    rows.insert(
+        "journal",
+        call_id=run.call.id,
+        attempt=run.attempt,
+        turn_id=turn_id,
+        tool=run.call.name,
+        arguments=run.facts.arguments,
+        digest=run.digest,
+        boot_id=process.boot_id,
+        pid=process.pid,
+        pid_started=process.pid_started,
+        started_at=now,
     )
 
 
