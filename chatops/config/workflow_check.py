@@ -10,6 +10,7 @@ from typing import Any
 
 from chatops.config.document import MAX_DEPTH, Path, key_of
 from chatops.domain.errors import ConfigError
+from chatops.domain.wording import cut
 from chatops.policy.workflow import Definition
 from chatops.policy.workflow_checks import Known, Severity, WorkflowProblem, check_workflow
 
@@ -132,4 +133,4 @@ def _parts(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return cut(text, most=200)

@@ -23,6 +23,11 @@ class ChatopsError(Exception):
         super().__init__(message)
         self.advice = advice
 
+    @property
+    def full(self) -> str:
+        """The message with the next step, for one line."""
+        return f"{self} {self.advice}".strip()
+
 
 class ConfigError(ChatopsError):
     """A file, flag or setting is wrong."""

@@ -16,6 +16,7 @@ from chatops.domain.ids import RoundId
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Problem
+from chatops.domain.wording import one_line
 from chatops.engine import findings, rounds, tracker
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
@@ -200,7 +201,7 @@ def _reason(read: Mapping[str, JsonValue]) -> str:
         said = read.get(member)
         if said:
             text = said if isinstance(said, str) else canonical(said)
-            return findings.one_line(text, most=_MOST_OF_A_REASON)
+            return one_line(text, most=_MOST_OF_A_REASON)
     return _NO_REASON
 
 
@@ -222,19 +223,19 @@ def _unproven(missing: Sequence[Standing], grant: Grant) -> Refused:
 
 
 def _told(head: str, lines: Sequence[str], end: str) -> str:
-    listed = [f"- {findings.one_line(line, most=_MOST_OF_A_LINE)}" for line in lines]
+    listed = [f"- {one_line(line, most=_MOST_OF_A_LINE)}" for line in lines]
     return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
 
 
 def _why(what: str, details: Sequence[str]) -> str:
-    said = "; ".join(findings.one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
+    said = "; ".join(one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
     return f"{what}: {said}{'' if said.endswith(('.', '!', '?')) else '.'}"
 
 
 def _problem(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
-    return findings.one_line(f"{where}{problem.message}{given}", most=_MOST_OF_A_LINE)
+    return one_line(f"{where}{problem.message}{given}", most=_MOST_OF_A_LINE)
 
 
 _MOST_OF_A_DETAIL = 2_000
@@ -287,7 +288,7 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
             id=number, parent_id=draft.state.turn_id, reason=refused.told, why=refused.why, unproven=refused.unproven
         )
     )
-    why = findings.one_line(refused.why, most=_MOST_OF_A_DETAIL)
+    why = one_line(refused.why, most=_MOST_OF_A_DETAIL)
     if refused.hopeless:
         rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
     elif purpose is Purpose.CLOSE:

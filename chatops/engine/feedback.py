@@ -21,6 +21,7 @@ from chatops.domain.tools import (
     ToolResult,
     ToolSpec,
 )
+from chatops.domain.wording import cut
 from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
@@ -163,7 +164,7 @@ def _nearest(name: str, offered: Sequence[str]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}…"
+    return cut(name, most=_MOST_OF_A_NAME)
 
 
 def _because(reason: str) -> str:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
+from chatops.domain.wording import one_line
 
 HEADING = "Validation Errors Found:"
 MAX_ERRORS = 20
@@ -30,14 +30,6 @@ _WENT_WRONG = frozenset(
     | {"not ok", "not passed", "unsuccessful", "ko", "false", "no"}
 )
 _NO_WORDS = frozenset({"", "false", "no", "0", "none", "null"})
-
-
-def one_line(text: str, *, most: int) -> str:
-    """Return `text` on one line of at most `most` characters, with control characters made visible."""
-    # Split only a prefix: the text is untrusted and may be very long.
-    head = " ".join(text[: 4 * most].split())
-    cut = head if len(head) <= most and len(text) <= 4 * most else f"{head[:most]}…"
-    return sanitize(cut, newlines=False)
 
 
 def reported(content: str) -> tuple[Problem, ...]:

@@ -13,7 +13,8 @@ from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
-from chatops.engine import calls, feedback, findings, pairing
+from chatops.domain.wording import one_line
+from chatops.engine import calls, feedback, pairing
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -349,7 +350,7 @@ def limit_text(draft: Draft) -> str:
     """Return a sentence that names the limit that the turn has reached."""
     counters = draft.state.counters
     if repeated := _repeated_call(draft):
-        made = findings.one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
+        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
         return f"The model made the same call {counters.same_call} times in a row: {made}."
     if counters.rounds >= draft.state.grant.max_rounds:
         return f"Reached the tool iteration limit ({counters.rounds} rounds)."

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource, ToolCall, ToolResult
+from chatops.domain.wording import cut
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.state import Settled, TurnState
@@ -144,4 +145,4 @@ def _has_effects(state: TurnState, tool: str) -> bool:
 
 
 def _cut(content: str) -> str:
-    return content if len(content) <= MOST_OF_A_RESULT else f"{content[:MOST_OF_A_RESULT]}…"
+    return cut(content, most=MOST_OF_A_RESULT)

@@ -17,6 +17,7 @@ from math import prod
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
+from chatops.domain.wording import one_line
 from chatops.engine import findings
 from chatops.engine.contract import StepContract
 from chatops.policy.grant import Grant
@@ -81,7 +82,7 @@ class Standing:
         return f" with {self._arguments()}" if self.subject else ""
 
     def _arguments(self) -> str:
-        return ", ".join(f"{name}={findings.one_line(value, most=_MOST_SHOWN)}" for name, value in self.subject)
+        return ", ".join(f"{name}={one_line(value, most=_MOST_SHOWN)}" for name, value in self.subject)
 
 
 def as_verdict(

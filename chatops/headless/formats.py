@@ -30,6 +30,7 @@ from chatops.domain.events import (
 from chatops.domain.fields import as_fields
 from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
+from chatops.domain.wording import cut
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.tracker import Stand, standings
 from chatops.engine.workflow.state import RunFinished, WorkflowState
@@ -250,7 +251,7 @@ def _tool_line(event: Event) -> str:
     """Return the line about an event that a user at the terminal wants to see; empty if there is none."""
     match event:
         case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox):
-            shown = arguments if len(arguments) <= SHOWN else f"{arguments[:SHOWN]}…"
+            shown = cut(arguments, most=SHOWN)
             unconfined = f"; sandbox: {sandbox}" if sandbox.startswith("off") else ""
             return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
@@ -278,7 +279,7 @@ def tokens(usage: Usage | None) -> str:
 def one_line(text: str) -> str:
     """Return the beginning of a text, on one line."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= SHOWN else f"{flat[:SHOWN]}…"
+    return cut(flat, most=SHOWN)
 
 
 def readable(answer: str) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.wording import plural
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import shown
 from chatops.models.keys import read_key
@@ -80,5 +81,5 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         text = f"the server answers, but does not list {spec.model_name}."
         advice = f"Name one that it has: chatops connect {shown(spec.api_url)}"
         return Reach(spec=spec, standing=Standing.UNLISTED, text=text, advice=advice, available=names)
-    text = f"the server answers and has {len(names)} model{'' if len(names) == 1 else 's'}"
+    text = f"the server answers and has {plural(len(names), 'model')}"
     return Reach(spec=spec, standing=Standing.THERE, text=text, available=names)

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from chatops.domain.wording import cut
 from chatops.models.server_json import NOTHING, JsonObject, as_count, as_list, as_object, as_text
 from chatops.models.wire import scrub
 
@@ -40,7 +41,7 @@ def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
     for line in text.splitlines():
         visible = " ".join("".join(char if char.isprintable() else " " for char in line).split())
         if visible:
-            return visible if len(visible) <= limit else f"{visible[:limit]}…"
+            return cut(visible, most=limit)
     return ""
 
 

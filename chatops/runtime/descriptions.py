@@ -11,6 +11,7 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
+from chatops.domain.wording import cut
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
@@ -202,4 +203,4 @@ def _named(call: ToolCall, facts: CallFacts | None) -> str:
 
 
 def _shown(text: str) -> str:
-    return reveal(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", newlines=False)
+    return reveal(cut(text, most=_LONGEST), newlines=False)

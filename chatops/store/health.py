@@ -81,7 +81,7 @@ def problems(rows: Connection) -> list[str]:
             found.append(warning("The file is on a drive without write-ahead logging; saving is slower there."))
         found += rights(rows.path) if not rows.unsaved else []
     except StoreError as error:
-        return [f"{error} {error.advice}".strip()]
+        return [error.full]
     except OSError as error:
         return [f"{rows.path} cannot be read ({error.strerror})."]
     return [f"{one.text} {one.advice}".strip() for one in found if one.severity is not Severity.OK]

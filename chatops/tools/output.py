@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from chatops.domain.wording import cut
+
 EMPTY = "Tool executed successfully"
 """Result for the model if a tool succeeded without output."""
 
@@ -48,9 +50,9 @@ def is_binary(data: bytes) -> bool:
 
 def visible(text: str, *, limit: int = 80) -> str:
     """Return `text` on one line, cut to `limit` characters before invisible ones are spelled out."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    short = cut(text, most=limit)
     return "".join(
-        char if char == " " or (char.isprintable() and not char.isspace()) else _spelled(char) for char in cut
+        char if char == " " or (char.isprintable() and not char.isspace()) else _spelled(char) for char in short
     )
 
 

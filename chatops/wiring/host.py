@@ -12,6 +12,7 @@ from chatops.config.settings import store_theme
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import SessionId
+from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import MISSING_TYPES
 from chatops.runtime.descriptions import resume_summary
@@ -273,7 +274,7 @@ class TuiHost(HostRuns, HostTexts):
             return reviews_left(self.to_review())
         first, state = left[0]
         title = first.title or first.id
-        shown = title if len(title) <= TITLE_AT_START else f"{title[: TITLE_AT_START - 1]}…"
+        shown = cut(title, most=TITLE_AT_START)
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
         return f'Unfinished: "{shown}": {state}{more} – ctrl+g'
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chatops.domain.ids import SessionId
+from chatops.domain.wording import plural
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import SessionInfo
@@ -94,5 +95,5 @@ def reviews_left(runs: Sequence[SessionInfo]) -> str:
     if not runs:
         return ""
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
-    many = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    many = plural(len(runs), "run")
     return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names}) – ctrl+g"

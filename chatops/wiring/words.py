@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.wording import plural
 
 if TYPE_CHECKING:
     from chatops.store.base import SessionInfo
@@ -28,5 +29,5 @@ def run_state(info: "SessionInfo") -> str:
     if run is None or run.result:
         return run.result if run is not None else ""
     if info.pending:
-        return f"{run.step}: {info.pending} call{'s' if info.pending > 1 else ''} to approve"
+        return f"{run.step}: {plural(info.pending, 'call')} to approve"
     return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"

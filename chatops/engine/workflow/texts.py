@@ -10,8 +10,8 @@ from itertools import count
 
 from chatops.domain.canonical import digest
 from chatops.domain.tools import Outcome
+from chatops.domain.wording import one_line
 from chatops.engine.contract import DoneCall
-from chatops.engine.findings import one_line
 from chatops.engine.workflow.state import StepOutput, WorkflowState
 from chatops.policy.workflow import StepSpec, Subject, Validation, WorkflowSpec
 

@@ -124,4 +124,4 @@ Handler = Callable[[Context, str], Awaitable[Replies]]
 
 def sentence(error: ChatopsError) -> str:
     """Return an error with its advice, for a notice."""
-    return f"{error} {error.advice}".strip()
+    return error.full

@@ -12,6 +12,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
+from chatops.domain.wording import plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
 
 PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
@@ -36,7 +37,7 @@ class Folds:
             return text
         self._count += 1
         self._texts[self._count] = text
-        return f"[pasted {lines} line{'s' if lines != 1 else ''}, {_size(text)} #{self._count}]"
+        return f"[pasted {plural(lines, 'line')}, {_size(text)} #{self._count}]"
 
     def unfold(self, text: str) -> str:
         """Return `text` with each known item replaced by its paste. Anything else stays as typed."""

@@ -20,6 +20,7 @@ from chatops.domain.events import (
     TurnFinished,
 )
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.composer.composer import Composer
@@ -231,7 +232,7 @@ class ApprovalScreen(GuardedDialog):
         if unseen:
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
-            self._note = f"{count} call{'s' if count > 1 else ''} not yet on screen to the end: look first."
+            self._note = f"{plural(count, 'call')} not yet on screen to the end: look first."
             self._show()
             return
         for item in self._calls.approvable():
@@ -251,7 +252,7 @@ class ApprovalScreen(GuardedDialog):
         except ChatopsError as error:
             if item.pending is asked:
                 item.mark = CallMark.UNDECIDED
-            self.show_note_or_notice(sanitize(f"{error} {error.advice}".strip()))
+            self.show_note_or_notice(sanitize(error.full))
             return
         if item.pending.digest == asked.digest and item.mark is CallMark.SENDING:
             item.mark = mark_of(decision) if taken else CallMark.UNDECIDED

@@ -16,6 +16,7 @@ from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, De
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
+from chatops.domain.wording import plural
 from chatops.policy.patterns import Tools, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
@@ -207,7 +208,7 @@ def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) 
 
 
 def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
-    more = f"{left} more line{'s' if left != 1 else ''} below"
+    more = f"{plural(left, 'more line')} below"
     deny = "d deny   D deny with a reason   Esc later"
     if item.pending.in_doubt and item.pending.denial is not None:
         return "u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import ModelRow, RoleRow, SessionRow
 from chatops.tui.status.status_line import count
@@ -80,7 +81,7 @@ def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
             text=columns(
                 (row.title or "(untitled)", 30),
                 (row.when, 15),
-                (f"{row.messages} message{'s' if row.messages != 1 else ''}", 12),
+                (plural(row.messages, "message"), 12),
                 (f"{row.pending} pending" if row.pending else "unfinished" if row.state else "", 10),
             ),
             find=f"{row.title} {row.id} {'pending' if row.pending else ''} {row.state} {row.run}",

@@ -115,7 +115,7 @@ class ReviewScreen(GuardedDialog):
             return
         except ChatopsError as error:
             self._sending = False
-            self.show_note_or_notice(sanitize(f"{error} {error.advice}".strip()))
+            self.show_note_or_notice(sanitize(error.full))
             return
         if self._run.pending_review == wanted and not taken:
             self._sending = False

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from chatops.domain.wording import plural
 from chatops.engine.workflow.inputs import Review, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.dialogs.payload import Description, Row, line
@@ -37,7 +38,7 @@ def review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow
     if wanted.reason is ReviewReason.REVIEW:
         if narrow:
             return f"a{f' +{left} lines ' if left else ''} r X Esc"
-        accept = f"a scrolls, {left} more line{'s' if left != 1 else ''} below" if left else "a accept"
+        accept = f"a scrolls, {plural(left, 'more line')} below" if left else "a accept"
         return f"{accept}   r try again, with a reason\nX stop the run   Esc later"
     if narrow:
         return f"r e {'s ' if skips else ''}X Esc"

@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.tui.commands.dispatch import is_command, run_command
 from chatops.tui.commands.replies import (
     Choose,
@@ -514,7 +515,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         context = self.context
         rows = await context.host.pending()
         if others := sum(1 for row in rows if row.id != context.session.session_id):
-            self.show_notice(f"{others} more session{'s' if others > 1 else ''} with something pending: /pending")
+            self.show_notice(f"{plural(others, 'more session')} with something pending: /pending")
 
     async def _open_pending_elsewhere(self) -> None:
         """Go to the session of this workspace that has something to decide."""

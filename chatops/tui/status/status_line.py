@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.tui.error_boundary import ErrorBoundary
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _percent(used: int, window: int) -> str:
 
 def approvals_pending(number: int) -> str:
     """Return the number of pending approvals in words."""
-    return f"{number} approval{'s' if number != 1 else ''} pending"
+    return f"{plural(number, 'approval')} pending"
 
 
 def count(tokens: int) -> str:

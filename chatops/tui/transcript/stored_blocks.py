@@ -18,6 +18,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ResultSource
+from chatops.domain.wording import plural
 from chatops.engine import feedback
 from chatops.engine.pairing import Results, is_held, results_of
 from chatops.tui.transcript.blocks import (
@@ -142,7 +143,7 @@ def surplus_card(round_id: str, count: int) -> ToolCardBlock:
     """Return the shared card of `count` calls that were too many for a reply and were not looked at."""
     return finished_card(
         f"{round_id}.surplus",
-        tool=f"{count} more call{'s' if count > 1 else ''}",
+        tool=plural(count, "more call"),
         arguments="",
         outcome=Outcome.INVALID,
         content=feedback.TOO_MANY,

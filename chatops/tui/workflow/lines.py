@@ -7,6 +7,7 @@ from typing import Literal
 
 from rich.cells import cell_len
 
+from chatops.domain.wording import plural
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
@@ -104,7 +105,7 @@ def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int
     hidden = len(steps) - len(shown)
     lines = [line for index in sorted(shown) for line in shown[index]]
     if hidden and left:
-        text = f"{signs.ellipsis} {hidden} more step{'s' if hidden > 1 else ''}"
+        text = f"{signs.ellipsis} {plural(hidden, 'more step')}"
         lines.append((Span(truncated(text, width=width, ellipsis=signs.ellipsis), "muted"),))
     return lines
 

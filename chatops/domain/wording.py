@@ -1,0 +1,21 @@
+"""Small parts of sentences and of lines, worded and cut in one way everywhere."""
+
+from chatops.domain.sanitize import sanitize
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Return the count with its noun: ``1 call``, ``3 calls``, ``2 processes`` (`many` where an s is not enough)."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def cut(text: str, *, most: int) -> str:
+    """Return `text` if it has at most `most` characters, else its beginning with an ellipsis, `most` in all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_line(text: str, *, most: int) -> str:
+    """Return `text` on one line of about `most` characters, with control characters made visible."""
+    # Split only a prefix: the text is untrusted and may be very long.
+    head = " ".join(text[: 4 * most].split())
+    cut_short = head if len(head) <= most and len(text) <= 4 * most else f"{head[:most]}…"
+    return sanitize(cut_short, newlines=False)
