@@ -8,12 +8,12 @@ ignored, which harms nothing: these rules save time and protect no file.
 Only the standard library is imported before there is a ``.gitignore``: the search's own process uses this module.
 """
 
-import functools
 import os
 import re
 import stat
 import time
 import warnings
+from collections.abc import Callable
 
 _MOST_STARS = 2
 """Most stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
@@ -24,8 +24,9 @@ _MOST_PATH = 1_000
 _SECONDS = 2.0
 _STARS = re.compile(r"\*+")
 
-_Rule = tuple[bool, bool, re.Pattern[str]]
-"""True if it ignores and False if it excepts; True if it is matched against the name alone; the expression."""
+_Rule = tuple[bool, bool, bool, Callable[[str], object]]
+"""True if it ignores and False if it excepts; True if it is matched against the name alone; True if that may take
+milliseconds; the match."""
 
 
 class GitIgnore:
@@ -38,7 +39,7 @@ class GitIgnore:
         """
         self._root = os.fspath(root)
         self._until = time.monotonic() + _SECONDS
-        self._read = functools.cache(_rules)
+        self._read: dict[str, tuple[_Rule, ...]] = {}
         self._top = ""
         parts = [part for part in start.split("/") if part not in ("", ".")]
         folders = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
@@ -52,11 +53,14 @@ class GitIgnore:
         folder, _, name = path.rstrip("/").rpartition("/")
         name += "/" if path.endswith("/") else ""
         while True:
+            rules = self._read.get(folder)
+            if rules is None:
+                rules = self._read[folder] = _rules(os.path.join(self._root, folder))
             below = path[len(folder) + 1 :] if folder else path
-            for ignored, by_name, expression in self._read(os.path.join(self._root, folder)):
-                if time.monotonic() > self._until:
+            for ignored, by_name, slow, matches in rules:
+                if slow and time.monotonic() > self._until:
                     return False
-                if expression.match(name if by_name else below):
+                if matches(name if by_name else below):
                     return ignored
             if folder == self._top:
                 return False
@@ -77,7 +81,8 @@ def _rules(folder: str) -> tuple[_Rule, ...]:
         warnings.simplefilter("ignore")
         for line in text.splitlines()[:_MOST_RULES]:
             written = line.lstrip("!")
-            if len(_STARS.findall(written.removeprefix("**/"))) > _MOST_STARS:
+            stars = len(_STARS.findall(written.removeprefix("**/")))
+            if stars > _MOST_STARS:
                 continue
             # A walk from the top down does not enter what a/* ignores, so it is the same and spares the folder itself.
             line = line.rstrip().removesuffix("*") if line.rstrip().endswith("/**") else line
@@ -87,7 +92,8 @@ def _rules(folder: str) -> tuple[_Rule, ...]:
                 continue
             expression = getattr(pattern, "regex", None)
             if expression is not None and pattern.include is not None:
-                rules.append((pattern.include, "/" not in written.rstrip().rstrip("/"), expression))
+                by_name = "/" not in written.rstrip().rstrip("/")
+                rules.append((pattern.include, by_name, stars == _MOST_STARS or not by_name, expression.match))
     return tuple(reversed(rules))
 
 
