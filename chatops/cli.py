@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from chatops import __version__
-from chatops.commands.quick import quick_chat
+from chatops.commands.parser import build_parser
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _code(argv: list[str] | None) -> int:
     try:
-        arguments = quick_chat(sys.argv[1:] if argv is None else argv) or _parsed(argv)
+        arguments = build_parser().parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
     try:
@@ -49,12 +49,6 @@ def _code(argv: list[str] | None) -> int:
         return _explain(error, arguments)
     except Exception as error:
         return _our_fault(error)
-
-
-def _parsed(argv: list[str] | None) -> "Namespace":
-    from chatops.commands.parser import build_parser  # 25 ms, which the chat's plain forms do not wait for
-
-    return build_parser().parse_args(argv)
 
 
 def _run(arguments: "Namespace") -> int:
