@@ -17,7 +17,9 @@ log = logging.getLogger(__name__)
 
 TOO_MANY, WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
-_SAY_AGAIN_S = 10.0
+_SHOW_AGAIN_S = 10.0
+_Origin = tuple[type, str, int]
+"""An error's type, and file and line that raised it."""
 
 
 class ErrorBoundary(DispatchHook):
@@ -38,7 +40,7 @@ class ErrorReporter:
         self._clock = clock
         self._say = say
         self._times: deque[float] = deque(maxlen=TOO_MANY)
-        self._said: dict[str, float] = {}
+        self._shown: dict[_Origin, float] = {}
 
     def note(self, error: Exception) -> bool:
         """Log and show an error. Return False if there were so many that continuing makes no sense."""
@@ -49,10 +51,19 @@ class ErrorReporter:
         now = self._clock()
         self._times.append(now)
         text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
-        if now - self._said.get(text, now - _SAY_AGAIN_S) >= _SAY_AGAIN_S:
-            self._said[text] = now
+        origin = _origin(cause)
+        if now - self._shown.get(origin, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
+            self._shown[origin] = now
             self._say(f"Internal error ({text[:200]}). The session continues.{_where()}")
         return len(self._times) < TOO_MANY or now - self._times[0] > WITHIN_S
+
+
+def _origin(error: BaseException | None) -> _Origin:
+    """Return what an error is known by, so that one that returns at every frame is shown once in a while."""
+    last = error.__traceback__ if error is not None else None
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return type(error), last.tb_frame.f_code.co_filename if last is not None else "", last.tb_lineno if last else 0
 
 
 def _where() -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
+from chatops.domain.wording import plural
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -84,8 +85,10 @@ async def pending(context: Context, argument: str) -> Replies:
     """List everything that is pending in this workspace. If that is only this session, open its dialog."""
     from chatops.tui.dialogs.choices import pending_picker
 
-    current = context.session.snapshot().session_id
+    current = context.session.session_id
     rows = await context.host.pending()
+    if not rows:
+        return (Notify("Nothing is pending."),)
     if all(row.id == current for row in rows):
         return (ScreenAction.DECIDE,)
     return (Choose(pending_picker(rows, current=current), _decide),)
@@ -93,9 +96,22 @@ async def pending(context: Context, argument: str) -> Replies:
 
 async def _decide(context: Context, session_id: str) -> Replies:
     """Open the dialog for what is pending in a session."""
-    if session_id == context.session.snapshot().session_id:
+    if session_id == context.session.session_id:
         return (ScreenAction.DECIDE,)
     return (ShowSession(lambda: context.host.open_session(SessionId(session_id))), ScreenAction.DECIDE)
+
+
+async def decide_next(context: Context, *, here: bool) -> Replies:
+    """Go to the session with something to decide next. If that is `here`, say how many others there are."""
+    host, current = context.host, context.session.session_id
+    if here:
+        others = sum(1 for row in await host.pending() if row.id != current)
+        text = f"{plural(others, 'more session')} with something pending: /pending"
+        return (Notify(text),) if others else ()
+    session_id = await host.next_pending()
+    if session_id is None or session_id == current:
+        return (Notify("Nothing is pending."),)
+    return (ShowSession(lambda: host.open_session(session_id)), ScreenAction.DECIDE)
 
 
 async def reload(context: Context, argument: str) -> Replies:

@@ -108,7 +108,7 @@ class ScreenAction(Enum):
     HELP = "help"
     TAKE_OVER = "take over"
     DECIDE = "decide"
-    """Open the dialog for what is pending in the session."""
+    """Open the dialog for what is pending in the session, if anything is."""
     STEPS = "steps"
     """Let the user choose a step of the session's run."""
     GIVE_BACK = "give back"

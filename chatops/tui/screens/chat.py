@@ -20,7 +20,6 @@ from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural
 from chatops.tui.commands.dispatch import is_command, run_command
 from chatops.tui.commands.replies import (
     Choose,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
     from chatops.tui.host import Host, Opened
-    from chatops.tui.screens.drafts import Drafts
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
@@ -173,11 +171,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         )
 
     @property
-    def drafts(self) -> "Drafts":
-        """The text typed and not sent yet."""
-        return self._sending.drafts
-
-    @property
     def unkept(self) -> str:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         return self._sending.unkept
@@ -195,7 +188,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
         self.composer.set_history(opened.host.history())
         self._switcher.show(opened.session, opened.host)
-        self.drafts.recall()
+        self._sending.drafts.recall()
         self._pending_elsewhere = opened.pending_elsewhere
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
@@ -494,11 +487,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
         if not self.opened or self._switcher.changing:
             self._pending_asked = True
-        elif self._dialogs.has_pending:
-            self._start(self._mention_pending_elsewhere, group="sessions", exclusive=True)
-            self.open_pending()
         else:
-            self._start(self._open_pending_elsewhere, group="sessions", exclusive=True)
+            self._start(self._decide_next, group="sessions", exclusive=True)
+            if self._dialogs.has_pending:
+                self.open_pending()
+
+    async def _decide_next(self) -> None:
+        from chatops.tui.commands.handlers import decide_next
+
+        await self._perform(await decide_next(self.context, here=self._dialogs.has_pending))
 
     def _show_pending_if_asked(self) -> None:
         """Act on ctrl+g that was pressed while the session was being opened."""
@@ -510,24 +507,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Open the dialog for what needs the user's decision. At most one dialog is open."""
         if refused := self._dialogs.open():
             self.show_notice(refused)
-
-    async def _mention_pending_elsewhere(self) -> None:
-        context = self.context
-        rows = await context.host.pending()
-        if others := sum(1 for row in rows if row.id != context.session.session_id):
-            self.show_notice(f"{plural(others, 'more session')} with something pending: /pending")
-
-    async def _open_pending_elsewhere(self) -> None:
-        """Go to the session of this workspace that has something to decide."""
-        context = self.context
-        waiting = await context.host.next_pending()
-        if waiting is None or waiting == context.session.snapshot().session_id:
-            self.show_notice("Nothing is pending.")
-            return
-        await self.change_session(context.host.open_session(waiting))
-        if self._dialogs.has_pending:
-            # It does not open by itself over a draft.
-            self.open_pending()
 
     # Stopping
 
@@ -572,7 +551,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def completing(self, message: Composer.Completing) -> None:
         """Offer, choose or close completions."""
         message.stop()
-        self.drafts.changed()
+        self._sending.drafts.changed()
         if not message.key:
             self.clear_selection()
         if self._completer is None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.5
 """Seconds without a key before a dialog may open by itself."""
-_NOTHING_WHILE_FOLLOWING = "Nothing can be decided here: the session is read-only. F2 takes it over."
 
 
 class DecisionDialogs:
@@ -94,13 +93,13 @@ class DecisionDialogs:
         self._screen.post_message(Changed())
 
     def open(self) -> str:
-        """Open the dialog for what needs the user's decision. Return why that is not possible, if so."""
+        """Open the dialog for what is pending, if anything is. Return why that is not possible, if so."""
         if self._shown is None or not self._screen.is_active:
+            return ""
+        if not self.has_pending:
             return ""
         if self._run is not None and (blocked := self._run.blocked()):
             return blocked
-        if not self.has_pending:
-            return _NOTHING_WHILE_FOLLOWING if self._shown.follows else "Nothing is pending."
         if self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
         else:

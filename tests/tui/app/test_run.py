@@ -356,7 +356,7 @@ async def test_an_approval_inside_a_step_is_the_ordinary_dialog() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, gated) as running:
         assert running.dialog_is_open
-        assert "a gate of the workflow, no model" in running.text
+        assert "workflow gate, no model" in running.text
         await running.press("end", "a")
         assert not running.dialog_is_open
         assert "▸ 2 configure" in running.text
@@ -371,7 +371,7 @@ async def test_role_model_and_persona_are_the_steps_own(text: str) -> None:
     async with on_stage(FakeRun(assembly()), discovered, size=(120, 30)) as running:
         await send(running, text)
         assert running.app.screen is running.app.chat
-        assert "This is a run of workflow assembly" in running.text
+        assert "The steps of workflow assembly set" in running.text
 
 
 async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> None:
@@ -379,7 +379,7 @@ async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> No
     async with on_stage(run, size=(120, 30)) as running:
         await running.press("ctrl+r")
         assert running.app.screen is running.app.chat
-        assert "This is a run of workflow release" in running.text
+        assert "The steps of workflow release set" in running.text
         run.play.answers("done")
         await running.settle()
         await running.press("ctrl+r")
@@ -530,7 +530,7 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
         ("/workflow dance", "/workflow knows run, show, resume, cancel"),
         ("/workflow show 1", "This session is not a workflow run"),
         ("/workflow cancel", "This session is not a workflow run"),
-        ("/workflow resume", "No run of this workspace has been left"),
+        ("/workflow resume", "This workspace has no unfinished run"),
         ("/workflow resume nobody", "There is no session nobody"),
     ],
 )
@@ -575,7 +575,7 @@ async def test_names_complete_after_the_command() -> None:
     )
     async with stage(host=host) as running:
         await running.type_fast(*"/workflow r")
-        assert "begin a workflow" in running.text
+        assert "start a workflow" in running.text
         await running.type_fast(*"un re")
         assert "> release" in running.text
         assert "research" in running.text

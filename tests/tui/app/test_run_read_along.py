@@ -156,7 +156,7 @@ async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() 
     async with reading(busy) as (running, _):
         chat = running.app.chat
         chat.composer.put("here")
-        chat.drafts.keep()
+        chat._sending.drafts.keep()
         chat.composer.put("not here")
         running.session.change(session_id=RUN)
 
