@@ -245,7 +245,7 @@ class Store(Protocol):
         """Return the sessions that are runs, by newest activity."""
         ...
 
-    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+    def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
         """Post a review or a cancellation for the owner of the run.
 
         Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises

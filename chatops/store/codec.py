@@ -34,7 +34,7 @@ STATE_VERSIONS: dict[int, str] = {
     2: "Mistakes among the counters; the interpreter of a call that runs code; repairs of a call before its edit.",
     3: "Attempts at steps of workflows: their contract, the check of their answer, the command of a gate.",
     4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
-    5: "The definition of a call's tool, and why only a person may permit the call.",
+    5: "The definition of a call's tool, and why only the user may permit the call.",
     6: "That the store was copied since the calls of a round were proposed.",
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context.",
@@ -166,7 +166,7 @@ def decode_state(text: str, *, version: int) -> StoredState:
     if version not in STATE_VERSIONS:
         raise UnreadableError(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
-            advice="Update chatops to go on with it; the conversation before it can be read.",
+            advice="Update chatops to resume it; the messages before it can be read.",
         )
     payload = _STATES.parsed(text)
     ids = payload.pop("messages", None)
@@ -190,7 +190,7 @@ def decode_run(text: object, *, version: int) -> WorkflowState:
     if version not in RUN_VERSIONS:
         raise UnreadableError(
             f"This run was stored by a newer chatops (run version {version}, this one reads up to {RUN_VERSION}).",
-            advice="Update chatops to go on with it; its conversation can be read.",
+            advice="Update chatops to resume it; its messages can be read.",
         )
     state = _RUNS.decode(text)
     if not 0 <= _step_of(state) < len(state.spec.steps):

@@ -44,7 +44,7 @@ def follow(rows: Connection, step: Step, *, now: float) -> None:
 
 
 def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
-    """Raise AlreadyDecidedError if another decision was posted first: its user was told that it counts.
+    """Raise AlreadyDecidedError if another decision was posted first: its user has seen that it counts.
 
     A posted decision that cannot be read is void.
     """
@@ -113,7 +113,7 @@ def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now
     )
 
 
-def queue(rows: Connection, *, session_id: SessionId | None) -> list[PendingCallRow]:
+def pending(rows: Connection, *, session_id: SessionId | None) -> list[PendingCallRow]:
     """Return all pending calls, oldest turn first. A damaged row is left out, so it cannot be approved."""
     found = rows.all(
         "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "

@@ -108,9 +108,7 @@ def store_error(error: sqlite3.Error, *, path: Path) -> StoreError:
     if code in _SENTENCES:
         message, advice = _SENTENCES[code]
         return StoreError(message.format(path=path), advice=advice)
-    return StoreError(
-        f"The session store {path} could not do this ({error}).", advice="Run `chatops doctor` to look at the store."
-    )
+    return StoreError(f"The session store {path} failed: {error}.", advice="Run `chatops doctor` to look at the store.")
 
 
 def _few_descriptors() -> bool:
@@ -186,7 +184,7 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSavedError:
         case _:
             return NotSavedError(
                 f"Not saving: {path} cannot be opened for writing ({error.strerror or error}).",
-                advice="Put its folder in order, or set CHATOPS_HOME to a folder of your own.",
+                advice="Correct its folder, or set CHATOPS_HOME to a folder of your own.",
                 reason=f"{path.name} cannot be opened",
                 says_so=True,
             )

@@ -61,7 +61,7 @@ def export(history: Sequence[Message], session: SessionInfo, *, to: ExportFormat
 
 def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
     """Return Markdown with a heading per speaker. Code fences are longer than any fence inside."""
-    parts = [f"# {_line(title) or 'Conversation'}"]
+    parts = [f"# {_line(title) or 'Session'}"]
     for message in history:
         heading, text, blocks = _described(message)
         parts.append(f"## {_line(heading)}")
@@ -73,7 +73,7 @@ def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
 
 def to_html(history: Iterable[Message], *, title: str = "") -> str:
     """Return one self-contained page (HTML 5). Its content policy forbids scripts and loading anything."""
-    name = html.escape(_line(title) or "Conversation")
+    name = html.escape(_line(title) or "Session")
     sections: list[str] = []
     for message in history:
         heading, text, blocks = _described(message)
@@ -204,7 +204,7 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
                 return f"Role: {message.before} → {message.after}", ", ".join(changes), []
             return f"Model of {message.after}: {message.model}", ", ".join(changes), []
         case NoticeMessage():
-            return f"Note ({message.level})", "\n".join(part for part in (message.text, message.advice) if part), []
+            return f"Notice ({message.level})", "\n".join(part for part in (message.text, message.advice) if part), []
         case _:
             assert_never(message)
 

@@ -194,7 +194,7 @@ class StoreFile(Connection):
         self._kept = None
         return (
             f"{what} while chatops ran; it was written again from what was still open: {self.path}. "
-            "To delete conversations: chatops sessions delete SESSION"
+            "To delete sessions: chatops sessions delete SESSION"
         )
 
     def _continue_in_memory(self, kept: Path) -> str:

@@ -88,9 +88,9 @@ def rights(path: Path) -> list[Finding]:
     if path.stat().st_uid != os.getuid():
         found.append(warning(f"{path} belongs to another user (uid {path.stat().st_uid}).", "Correct its owner."))
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        told = f"{path} cannot be written: nothing is saved."
+        text = f"{path} cannot be written: nothing is saved."
         advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
-        found.append(Finding(severity=Severity.FAIL, text=told, advice=advice))
+        found.append(Finding(severity=Severity.FAIL, text=text, advice=advice))
     return found
 
 

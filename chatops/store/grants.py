@@ -34,17 +34,17 @@ def remembered(rows: Connection, session_id: SessionId) -> tuple[RememberedGrant
         "SELECT role, tool, pattern, source_call FROM grants WHERE session_id = ? AND revoked_at IS NULL ORDER BY seq",
         session_id,
     )
-    kept: list[RememberedGrant] = []
+    grants: list[RememberedGrant] = []
     for role, tool, pattern, source in found:
         try:
-            kept.append(
+            grants.append(
                 RememberedGrant(
                     role=text(role), tool=text(tool), pattern=decode_pattern(pattern), source_call=CallId(text(source))
                 )
             )
         except UnreadableError as error:
             log.warning("a remembered grant is left out: %s", error)
-    return tuple(kept)
+    return tuple(grants)
 
 
 def _key(session_id: SessionId, grant: RememberedGrant) -> tuple[Value, ...]:

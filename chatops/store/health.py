@@ -33,10 +33,10 @@ def findings(path: Path) -> list[Finding]:
     """
     try:
         if not path.exists():
-            return [_none_yet(path)]
+            return [_missing(path)]
         if path.is_dir():
-            told = f"{path} is a folder. chatops keeps its file there."
-            return [Finding(severity=Severity.FAIL, text=told, advice="Move that folder away.")]
+            text = f"{path} is a folder. chatops keeps its file there."
+            return [Finding(severity=Severity.FAIL, text=text, advice="Move that folder away.")]
         refuse_newer(path)
         around = filesystem_findings(path)
         with only_to_read(path) as raw:
@@ -48,8 +48,8 @@ def findings(path: Path) -> list[Finding]:
     except StoreError as error:
         return [Finding(severity=Severity.FAIL, text=str(error), advice=error.advice)]
     except OSError as error:
-        told = f"{path} cannot be read: {error.strerror or error}."
-        return [Finding(severity=Severity.FAIL, text=told, advice="Check its folder's rights.")]
+        text = f"{path} cannot be read: {error.strerror or error}."
+        return [Finding(severity=Severity.FAIL, text=text, advice="Check its folder's rights.")]
 
 
 def _not_read(error: sqlite3.Error, path: Path) -> Finding:
@@ -57,19 +57,19 @@ def _not_read(error: sqlite3.Error, path: Path) -> Finding:
     if is_damage(error):
         return Finding(severity=Severity.FAIL, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
     if is_busy(error):
-        told = store_error(error, path=path)
-        return Finding(severity=Severity.FAIL, text=str(told), advice=told.advice)
+        busy = store_error(error, path=path)
+        return Finding(severity=Severity.FAIL, text=str(busy), advice=busy.advice)
     advice = "Check the disk, and the rights of the file and its folder."
     return Finding(severity=Severity.FAIL, text=f"{path} cannot be read: {error}.", advice=advice)
 
 
-def _none_yet(path: Path) -> Finding:
-    hindered = write_obstacle(path.parent)
-    if hindered is None:
+def _missing(path: Path) -> Finding:
+    obstacle = write_obstacle(path.parent)
+    if obstacle is None:
         return Finding(severity=Severity.OK, text=f"{path} does not exist yet; the first message creates it")
-    why, advice = hindered
-    told = f"There is no store, and nothing is saved: {path.parent} {why}."
-    return Finding(severity=Severity.FAIL, text=told, advice=advice)
+    why, advice = obstacle
+    text = f"There is no store, and nothing is saved: {path.parent} {why}."
+    return Finding(severity=Severity.FAIL, text=text, advice=advice)
 
 
 def problems(rows: Connection) -> list[str]:
@@ -88,26 +88,26 @@ def problems(rows: Connection) -> list[str]:
 
 
 def _contents(rows: Connection) -> list[Finding]:
-    return [*_summary(rows), *_pages(rows), *_bodies(rows), *_waiting(rows), *_in_doubt(rows)]
+    return [*_summary(rows), *_pages(rows), *_bodies(rows), *_unfinished(rows), *_unknown_outcomes(rows)]
 
 
 def _summary(rows: Connection) -> list[Finding]:
     counts = [_one(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
     version = _one(rows, "PRAGMA user_version")
     older = f" of {SCHEMA_VERSION}, brought up to date when chatops opens it" if version != SCHEMA_VERSION else ""
-    told = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
+    text = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
     if None not in counts:
-        told += f", {_counted(counts[0], 'session', 'sessions')}"
-        told += f", {_counted(counts[1], 'message', 'messages')}"
-    return [Finding(severity=Severity.OK, text=told)]
+        text += f", {_counted(counts[0], 'session', 'sessions')}"
+        text += f", {_counted(counts[1], 'message', 'messages')}"
+    return [Finding(severity=Severity.OK, text=text)]
 
 
 def _schema(raw: sqlite3.Connection) -> list[Finding]:
     faults = schema_faults(raw)
     if not faults:
         return []
-    told = f"The file does not have the tables of its version: {'; '.join(faults[:NAMED])}."
-    return [Finding(severity=Severity.FAIL, text=told, advice=_WHEN_DAMAGED)]
+    text = f"The file does not have the tables of its version: {'; '.join(faults[:NAMED])}."
+    return [Finding(severity=Severity.FAIL, text=text, advice=_WHEN_DAMAGED)]
 
 
 def _pages(rows: Connection) -> list[Finding]:
@@ -115,8 +115,8 @@ def _pages(rows: Connection) -> list[Finding]:
     broken = [complaint for complaint in complaints if complaint != "ok" and not is_of_one_row(complaint)]
     found: list[Finding] = []
     if broken or not complaints:
-        told = "; ".join(broken[:NAMED]) or "its pages cannot be read"
-        found.append(Finding(severity=Severity.FAIL, text=f"The file is damaged: {told}.", advice=_WHEN_DAMAGED))
+        faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
+        found.append(Finding(severity=Severity.FAIL, text=f"The file is damaged: {faults}.", advice=_WHEN_DAMAGED))
     elif _asked(rows, "PRAGMA foreign_key_check"):
         found.append(warning("Some rows belong to nothing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
@@ -165,34 +165,34 @@ def _bodies(rows: Connection) -> list[Finding]:
             turns,
             _counted(len(turns), "unfinished turn is", "unfinished turns are"),
             "damaged and cannot be resumed",
-            "To continue the session in a copy: chatops sessions fork SESSION",
+            "To continue in a copy: chatops sessions fork SESSION",
         ),
     ]
 
 
-def _waiting(rows: Connection) -> list[Finding]:
+def _unfinished(rows: Connection) -> list[Finding]:
     calls = _asked(rows, "SELECT 1 FROM pending")
     unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
-    told = [
+    parts = [
         f"{_counted(len(calls), 'call', 'calls')} pending" if calls else "",
         f"{_counted(len(unfinished), 'unfinished turn', 'unfinished turns')}" if unfinished else "",
     ]
-    if not any(told):
+    if not any(parts):
         return []
-    text = ", ".join(part for part in told if part)
+    text = ", ".join(part for part in parts if part)
     return [Finding(severity=Severity.OK, text=text, advice="chatops approvals list, chatops resume SESSION")]
 
 
-def _in_doubt(rows: Connection) -> list[Finding]:
+def _unknown_outcomes(rows: Connection) -> list[Finding]:
     """Return findings about calls that were started and whose process is gone, so that no result will come."""
-    driven = {row[0] for row in _asked(rows, _LEASES) if _lives(row)}
-    begun = [(session_id, tool) for session_id, tool in _asked(rows, _WITHOUT_RESULT) if session_id not in driven]
-    if not begun:
+    owned = {row[0] for row in _asked(rows, _LEASES) if _is_alive(row)}
+    started = [(session_id, tool) for session_id, tool in _asked(rows, _WITHOUT_RESULT) if session_id not in owned]
+    if not started:
         return []
-    named = ", ".join(f"{tool} in {session_id}" for session_id, tool in begun[:NAMED])
-    counted = _counted(len(begun), "call was started and has", "calls were started and have")
-    told = f"{counted} no result: {named}."
-    return [warning(told, "To see what is known and decide: chatops -r SESSION")]
+    named = ", ".join(f"{tool} in {session_id}" for session_id, tool in started[:NAMED])
+    counted = _counted(len(started), "call was started and has", "calls were started and have")
+    text = f"{counted} no result: {named}."
+    return [warning(text, "To see what is known and decide: chatops -r SESSION")]
 
 
 _LEASES = "SELECT session_id, host, pid, boot_id, pid_started FROM leases"
@@ -202,7 +202,7 @@ _WITHOUT_RESULT = (
 )
 
 
-def _lives(lease: Row) -> bool:
+def _is_alive(lease: Row) -> bool:
     try:
         holder = Holder(host=text(lease[1]), pid=integer(lease[2]), boot_id=text(lease[3]), pid_started=text(lease[4]))
     except UnreadableError:
@@ -223,10 +223,10 @@ def _failing(rows: Connection, sql: str, decode: Callable[..., object]) -> list[
     return found
 
 
-def _named(damaged: Sequence[str], what: str, told: str, advice: str) -> list[Finding]:
+def _named(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    return [warning(f"{what} {told}: {', '.join(damaged[:NAMED])}.", advice)]
+    return [warning(f"{what} {fault}: {', '.join(damaged[:NAMED])}.", advice)]
 
 
 def _counted(number: object, one: str, many: str) -> str:

@@ -1,4 +1,4 @@
-"""Inode of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
+"""Identity of a store's file, kept in the file itself, so that a copy is recognised when it is opened.
 
 A file that is copied, or restored from a backup, gets another inode. If it happens to get the number of a deleted one,
 it has another generation: a random number that the file system draws with each inode. A renamed file keeps both. In a

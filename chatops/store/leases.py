@@ -104,8 +104,8 @@ def seize(
         return
     if before is not None and before.holder != of:
         raise SessionHeldError(
-            f"Session {session_id} has gone on to another chatops meanwhile (pid {before.holder.pid}).",
-            advice="Look again who has it now.",
+            f"Session {session_id} was taken over by another chatops in the meantime (pid {before.holder.pid}).",
+            advice="Check again which process has it.",
         )
     _put(rows, session_id, holder, expires_at=now + ttl_s, now=now)
 
@@ -144,7 +144,7 @@ def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> No
     """Raise ConflictError if another process holds the lease: what this one would store is void."""
     lease = stored(rows, session_id)
     if lease is not None and lease.holder != me:
-        raise ConflictError(taken_over(session_id, lease.holder), advice="Open it again to see where it stands.")
+        raise ConflictError(taken_over(session_id, lease.holder), advice="Open it again to see its current state.")
 
 
 def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float) -> None:

@@ -170,7 +170,7 @@ def refuse_newer(path: Path) -> None:
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise NotSavedError(
-            f"The session store {path} is a pipe, socket or device and no file.",
+            f"The session store {path} is a pipe, socket or device, not a file.",
             advice="Move it away, or set CHATOPS_HOME to another folder.",
             reason=f"{path.name} is no file",
         )

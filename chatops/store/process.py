@@ -29,7 +29,7 @@ def this_process() -> Holder:
 
 
 def is_alive(holder: Holder) -> bool:
-    """Return True if this very process of this host still runs. If that cannot be told, it counts as alive."""
+    """Return True if exactly this process of this host still runs. If that cannot be told, it counts as alive."""
     boot = _boot_id()
     if holder.pid <= 0 or (boot and holder.boot_id and boot != holder.boot_id):
         return False

@@ -1,4 +1,4 @@
-"""Facts that every store derives in the same way: pending calls, titles, ids, who may take a lease."""
+"""Rules that every store follows, without SQL: call order, titles, ids, and who may acquire a lease."""
 
 import secrets
 import time
@@ -81,21 +81,21 @@ def turn_of(state: WorkflowState) -> TurnId | None:
     return state.phase.turn_id if isinstance(state.phase, RunningStep | CheckingGate) else None
 
 
-def applies(word: ReviewStep | CancelRun, state: WorkflowState) -> bool:
+def applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
     """Return True if a review or cancellation changes the run's state."""
-    return advance_run(state, word).state is not state
+    return advance_run(state, review).state is not state
 
 
-def must_be_first(step: WorkflowStep, before: WorkflowState, left: Iterable[ReviewStep | CancelRun]) -> None:
+def must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[ReviewStep | CancelRun]) -> None:
     """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
 
-    `before` is the run before `step`. The process that posted the first one was told that it counts.
+    `before` is the run before `step`. The process that posted the first one has reported that it counts.
     """
-    for first in left:
+    for first in posted:
         if type(first) is type(step.word) and first != step.word and applies(first, before):
             raise AlreadyDecidedError(
-                f"Run {before.session_id} was given a word by {first.by} already; the first word counts.",
-                advice=f"How it stands: chatops workflow show {before.session_id}",
+                f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
+                advice=f"To see its state: chatops workflow show {before.session_id}",
             )
 
 
@@ -155,13 +155,13 @@ def may_take(
     if other.host == holder.host:
         raise SessionHeldError(
             f"Session {session_id} is open in another chatops on this machine ({who}).",
-            advice=f"Go on there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
-            "reads along and can take it over, `chatops approvals list` works meanwhile.",
+            advice=f"Continue there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
+            "follows it and can take it over, `chatops approvals list` works meanwhile.",
         )
     left = int(lease.expires_at - now) + 1
     raise SessionHeldError(
         f"Session {session_id} is open on another machine ({who}).",
-        advice=f"Go on there, or close it there; if {other.host} is gone, try again in {left} s.",
+        advice=f"Continue there, or close it there. If {other.host} is gone, try again in {left} s.",
     )
 
 
@@ -179,8 +179,8 @@ def since(lease: LeaseRow, *, now: float) -> str:
 def already_decided(call_id: CallId, *, by: Principal) -> AlreadyDecidedError:
     """Return the error for a user whose decision came second."""
     return AlreadyDecidedError(
-        f"Call {call_id} was answered by {by} already; the first answer counts.",
-        advice="chatops approvals list shows what still waits.",
+        f"Call {call_id} was already decided by {by}; the first decision counts.",
+        advice="`chatops approvals list` shows what is still pending.",
     )
 
 

@@ -19,7 +19,7 @@ from chatops.store.rules import applies, mark_of, must_be_first, turn_of
 
 log = logging.getLogger(__name__)
 
-_RELOAD = "Another chatops went on with it; look with: chatops workflow show"
+_RELOAD = "Another chatops has continued it. To see its state: chatops workflow show"
 
 
 def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
@@ -40,8 +40,8 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
         raise ConflictError(
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD
         )
-    if step.word is not None and (left := posted(rows, state.session_id)):
-        must_be_first(step, load(rows, state.session_id), left)
+    if step.word is not None and (waiting := posted(rows, state.session_id)):
+        must_be_first(step, load(rows, state.session_id), waiting)
     mark = mark_of(state)
     rows.upsert(
         "runs",
@@ -77,7 +77,7 @@ def load(rows: Connection, session_id: SessionId) -> WorkflowState:
     row = rows.one("SELECT state, version FROM runs WHERE session_id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
-            f"Session {session_id} is no run of a workflow.", advice="`chatops workflow list` shows the runs."
+            f"Session {session_id} is not a workflow run.", advice="`chatops workflow list` shows the runs."
         )
     return decode_run(row[0], version=integer(row[1]))
 
@@ -99,13 +99,13 @@ def led_by(rows: Connection, session_id: SessionId) -> Led | None:
     return Led(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
 
 
-def post(rows: Connection, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+def post(rows: Connection, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
     """Post an input for the run. Returns False if it does not apply, or another one of its kind was first."""
-    if not applies(word, load(rows, session_id)):
+    if not applies(review, load(rows, session_id)):
         return False
-    if any(type(earlier) is type(word) for earlier in posted(rows, session_id)):
+    if any(type(earlier) is type(review) for earlier in posted(rows, session_id)):
         return False
-    rows.insert("words", session_id=session_id, body=encode_review(word))
+    rows.insert("words", session_id=session_id, body=encode_review(review))
     return True
 
 
@@ -116,7 +116,7 @@ def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelR
         try:
             words.append(decode_review(body))
         except UnreadableError as error:
-            log.warning("a word to run %s is left out: %s", session_id, error)
+            log.warning("a posted review of run %s is left out: %s", session_id, error)
     return words
 
 

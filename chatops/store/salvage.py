@@ -60,9 +60,11 @@ class Salvage:
         if self.restored:
             parts.append(f"{_count(self.restored, 'message')} come from the backup")
         if self.damaged:
-            parts.append(f"{_count(self.damaged, 'message')} could not, and stay as damaged ones")
+            parts.append(f"{_count(self.damaged, 'message')} could not, and are shown as damaged")
         if self.turns:
-            parts.append(f"{_count(self.turns, 'unfinished turn')} could not be kept: nothing that waited there runs")
+            parts.append(
+                f"{_count(self.turns, 'unfinished turn')} could not be restored: pending calls there do not run"
+            )
         if not (self.whole or self.damaged or self.turns):
             parts.append("some rows could not")
         return "; ".join(parts) + "."

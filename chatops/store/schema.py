@@ -189,8 +189,10 @@ MIGRATIONS: tuple[Migration, ...] = (
         summary="Sessions, message tree, checkpoints, journal, queue, decisions, grants, leases, settings.",
         statements=_FIRST,
     ),
-    Migration(version=2, summary="Runs of workflows, and what people said to them.", statements=_RUNS),
-    Migration(version=3, summary="Since when a session is held, and who asks for it.", statements=_HANDING_OVER),
+    Migration(version=2, summary="Workflow runs, and the reviews posted for them.", statements=_RUNS),
+    Migration(
+        version=3, summary="When a session was acquired, and which process requests it.", statements=_HANDING_OVER
+    ),
 )
 
 SCHEMA_VERSION = MIGRATIONS[-1].version

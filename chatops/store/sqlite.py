@@ -152,9 +152,9 @@ class SqliteStore:
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
 
-    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+    def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
         with self._rows.write():
-            return runs.post(self._rows, sessions.full_id(self._rows, session_id), word)
+            return runs.post(self._rows, sessions.full_id(self._rows, session_id), review)
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         with self._rows.read():
@@ -163,7 +163,7 @@ class SqliteStore:
     # the queue
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
         with self._rows.read():
-            return decisions.queue(self._rows, session_id=session_id)
+            return decisions.pending(self._rows, session_id=session_id)
 
     def post_decision(self, decided: DecideCall) -> bool:
         with self._rows.write():

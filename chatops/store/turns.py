@@ -44,7 +44,7 @@ from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, de
 from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
 from chatops.store.rules import carries_nothing, intents, title_from
 
-_RELOAD = "Load the session again: another chatops went on with it."
+_RELOAD = "Load the session again: another chatops has continued it."
 
 
 def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Holder) -> None:
@@ -130,10 +130,10 @@ def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
         raise ConflictError(
             f"Session {state.session_id} is a run of workflow {led.workflow}, which does not wait for turn "
             f"{state.turn_id}.",
-            advice=f"Go on with: chatops workflow resume {state.session_id}",
+            advice=f"Resume it with: chatops workflow resume {state.session_id}",
         )
     if led is None and state.parent_id != head:
-        raise ConflictError(f"The conversation moved on before turn {state.turn_id} began.", advice=_RELOAD)
+        raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 
 def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) -> None:
@@ -154,7 +154,7 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     try:
         stored = decode_state(text(row[0]), version=integer(row[1]))
     except UnreadableError as error:
-        way_on = f"To go on with the conversation in a copy: chatops sessions fork {row[2]}"
+        way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
     return replace(
         stored.state,

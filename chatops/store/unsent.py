@@ -111,9 +111,9 @@ def _last(handle: int, workspace: str) -> tuple[str, ...] | None:
         lines = file.read(_LARGEST).split(b"\n")[:-1]
     for line in reversed(lines):
         try:
-            said = json.loads(line)
-            texts = tuple(text for text in said["texts"] if isinstance(text, str))
-            return texts if said["workspace"] == workspace else None
+            stored = json.loads(line)
+            texts = tuple(text for text in stored["texts"] if isinstance(text, str))
+            return texts if stored["workspace"] == workspace else None
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
     return ()

@@ -36,7 +36,7 @@ def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
     assert listed.code == 0
     assert one in listed.out
     assert "is damaged" in listed.err
-    assert "could not, and stay as damaged ones" in listed.err
+    assert "could not, and are shown as damaged" in listed.err
     exported = chatops("sessions", "export", one, "--format", style)
     assert exported.code == 0
     assert "text 0 " in exported.out

@@ -597,7 +597,7 @@ def test_no_such_run_is_a_sentence(action: str, scripted: Scripted) -> None:
     chat = at("-p", "hi", "--output-format", "json").json["session_id"]
     ran = at("workflow", action, chat)
     assert ran.code == 1
-    assert "no run of a workflow" in ran.err
+    assert "not a workflow run" in ran.err
     assert "chatops workflow list" in ran.err
 
 

@@ -151,10 +151,10 @@ class MemoryStore:
         with self._read() as memory:
             return [info for info in sessions.listed(memory, workspace=workspace) if info.run is not None][:limit]
 
-    def post_review(self, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+    def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
         """See `Store.post_review`."""
         with self._write() as memory:
-            return runs.post(memory, sessions.full_id(memory, session_id), word)
+            return runs.post(memory, sessions.full_id(memory, session_id), review)
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """See `Store.posted_reviews`."""

@@ -68,7 +68,7 @@ class QueueConformance:
             effects=(kit.run(call),),
             decisions=(kit.record(call),),
         )
-        with pytest.raises(AlreadyDecidedError, match="was answered by uid"):
+        with pytest.raises(AlreadyDecidedError, match="was already decided by uid"):
             store.commit(started)
         assert store.journal(turn) == []
         assert store.decisions() == []

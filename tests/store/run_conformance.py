@@ -54,7 +54,7 @@ class RunConformance:
         assert store.load_run(SessionId(session.id[:12])).session_id == session.id
 
     def test_a_chat_is_no_run_and_an_unknown_session_neither(self, store: Store, session: SessionInfo) -> None:
-        with pytest.raises(NoSuchSessionError, match="no run") as caught:
+        with pytest.raises(NoSuchSessionError, match="not a workflow run") as caught:
             store.load_run(session.id)
         assert "workflow list" in caught.value.advice
         with pytest.raises(NoSuchSessionError):
@@ -235,7 +235,7 @@ class RunConformance:
         first = ReviewStep(step=0, attempt=1, review=Stop(), by=kit.BEN)
         assert opened().post_review(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
-        with pytest.raises(AlreadyDecidedError, match=f"by {re.escape(str(kit.BEN))} already"):
+        with pytest.raises(AlreadyDecidedError, match=f"already reviewed or cancelled by {re.escape(str(kit.BEN))}"):
             store.commit_run(replace(on, word=run.accepted()))
         assert (store.load_run(session.id), store.posted_reviews(session.id)) == (asked.state, [first])
         over = replace(run.then(asked, run.over(RunResult.FAILED)), word=first)

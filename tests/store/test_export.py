@@ -78,7 +78,7 @@ def test_markdown_names_speakers_and_keeps_blocks_apart() -> None:
         "## Tool file_read",
         "## Tool file_read — denied",
         "## Role: coder → reviewer",
-        "## Note (info)",
+        "## Notice (info)",
         "## Assistant (coder, local), cut off",
     ]
     assert "````\ncontent ```of``` a\n````" in text
@@ -103,7 +103,7 @@ def test_what_the_machine_said_to_a_model_is_not_put_into_the_persons_mouth() ->
 
 
 def test_an_empty_conversation_has_a_title() -> None:
-    assert to_markdown(()) == "# Conversation\n"
+    assert to_markdown(()) == "# Session\n"
     assert json.loads(to_openai(())) == []
 
 

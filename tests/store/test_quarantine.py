@@ -75,7 +75,7 @@ def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) ->
     with closing(SqliteStore(path)) as store:
         (notice,) = store.notices
         assert "was damaged; it was moved to" in notice
-        assert "could not, and stay as damaged ones" in notice
+        assert "could not, and are shown as damaged" in notice
         assert store.problems() == [] or all("damaged and shown" in problem for problem in store.problems())
         for session_id in (one, other):
             said = texts(store.history(session_id))
@@ -130,7 +130,7 @@ def test_a_lost_unfinished_turn_is_said(path: Path) -> None:
     filled(path)
     flip(path, *pages_of(path, "turns"))
     with closing(SqliteStore(path)) as store:
-        assert "1 unfinished turn could not be kept: nothing that waited there runs" in store.notices[0]
+        assert "1 unfinished turn could not be restored: pending calls there do not run" in store.notices[0]
 
 
 def damaged_with_a_log(path: Path) -> SessionId:

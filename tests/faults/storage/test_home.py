@@ -140,7 +140,7 @@ def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(desk: Desk,
 def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Provider) -> None:
     (desk.home / "data").mkdir(parents=True)
     os.mkfifo(desk.home / "data" / "chatops.db")
-    said = "is a pipe, socket or device and no file."
+    said = "is a pipe, socket or device, not a file."
     talked = places.run(desk, "-p", "hello", before=[])
     assert (talked.code, talked.out) == (0, "You said: hello\n")
     assert said in flat(talked.err)

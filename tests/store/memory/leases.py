@@ -69,7 +69,7 @@ def seize(memory: Memory, session_id: SessionId, holder: Holder, *, of: Holder, 
     if before is not None and before.holder == holder:
         return
     if before is not None and before.holder != of:
-        raise SessionHeldError(f"Session {session_id} has gone on to another chatops (pid {before.holder.pid}).")
+        raise SessionHeldError(f"Session {session_id} was taken over by another chatops (pid {before.holder.pid}).")
     memory.leases[session_id] = LeaseRow(holder=holder, since=now, expires_at=now + ttl_s)
 
 

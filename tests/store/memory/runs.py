@@ -35,16 +35,16 @@ def commit(memory: Memory, step: WorkflowStep, *, now: float, writer: object) ->
 
 
 def load(memory: Memory, session_id: SessionId) -> WorkflowState:
-    """The run as last committed. Raises NoSuchSessionError for a session that is no run."""
+    """The run as last committed. Raises NoSuchSessionError for a session that is not a workflow run."""
     if session_id not in memory.runs:
-        raise NoSuchSessionError(f"Session {session_id} is no run of a workflow.", advice="`chatops workflow list`")
+        raise NoSuchSessionError(f"Session {session_id} is not a workflow run.", advice="`chatops workflow list`")
     return memory.runs[session_id].state
 
 
-def post(memory: Memory, session_id: SessionId, word: ReviewStep | CancelRun) -> bool:
+def post(memory: Memory, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
     """Leave a word; False if it does not apply, or another one of its kind was first."""
     earlier = [type(said) for owner, said in memory.words if owner == session_id]
-    if not applies(word, load(memory, session_id)) or type(word) in earlier:
+    if not applies(review, load(memory, session_id)) or type(review) in earlier:
         return False
-    memory.words.append((session_id, word))
+    memory.words.append((session_id, review))
     return True

@@ -78,7 +78,7 @@ def _may_begin(memory: Memory, state: TurnState, session: SessionInfo) -> None:
         if turn_of(run.state) != state.turn_id:
             raise ConflictError(f"Session {state.session_id} is a run that does not wait for turn {state.turn_id}.")
     elif state.parent_id != session.head:
-        raise ConflictError(f"The conversation moved on before turn {state.turn_id} began.")
+        raise ConflictError(f"The session has changed since turn {state.turn_id} was started.")
 
 
 def _must_follow(state: TurnState, stored: StoredTurn | None, session: SessionInfo) -> None:
