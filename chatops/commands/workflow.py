@@ -9,7 +9,7 @@ from chatops.commands.context import app, check_role, find_session, screen, with
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
-from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
@@ -133,7 +133,7 @@ def review_of(arguments: Namespace) -> Review | None:
         case "skip":
             return Skip()
         case "stop":
-            return Stop()
+            return StopRun()
         case _:
             return None
 

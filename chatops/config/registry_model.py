@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic.config import JsonDict
 
-from chatops.policy.registry import GitAccess, SandboxLevel
+from chatops.policy.registry import GitAccess, SandboxRequirement
 
 Level = Literal["viewer", "user", "operator", "admin"]
 VerdictWord = Literal["allow", "ask", "deny"]
@@ -149,7 +149,7 @@ class ToolEntry(Strict):
 class SandboxEntry(Strict):
     """What commands may reach."""
 
-    require: SandboxLevel = "none"
+    require: SandboxRequirement = "none"
     network: bool = False
     read: list[str] = Field(default_factory=list)
     git: GitAccess = "protect"

@@ -12,7 +12,7 @@ from chatops.config.document import MAX_DEPTH, Path, key_of
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import cut
 from chatops.policy.workflow import Definition
-from chatops.policy.workflow_checks import Known, Severity, WorkflowProblem, check_workflow
+from chatops.policy.workflow_checks import Known, ProblemSeverity, WorkflowProblem, check_workflow
 
 MOST_TOLD = 20
 
@@ -45,8 +45,8 @@ def check(definition: Definition, *, known: Known) -> Checked:
     problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
     return Checked(
         definition=definition,
-        errors=tuple(told(definition, one) for one in problems if one.severity is Severity.ERROR),
-        warnings=tuple(told(definition, one) for one in problems if one.severity is Severity.WARNING),
+        errors=tuple(told(definition, one) for one in problems if one.severity is ProblemSeverity.ERROR),
+        warnings=tuple(told(definition, one) for one in problems if one.severity is ProblemSeverity.WARNING),
     )
 
 

@@ -17,12 +17,12 @@ from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMess
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Problem
 from chatops.domain.wording import one_line
-from chatops.engine import findings, rounds, tracker
+from chatops.engine import findings, rounds, validations
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CheckAnswer
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Purpose
-from chatops.engine.tracker import Stand, Standing
+from chatops.engine.validations import ValidationState, ValidationStatus
 from chatops.policy.grant import Grant
 
 _MOST_PROBLEMS = 12
@@ -94,10 +94,10 @@ class Refused:
     """Why no further answer could be accepted; empty if one could."""
 
 
-Word = Accepted | GivenUp | Refused
+Acceptance = Accepted | GivenUp | Refused
 
 
-def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Message], grant: Grant) -> Word:
+def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[Message], grant: Grant) -> Acceptance:
     """Check an answer, parsed as `facts`, in a turn with `messages`."""
     try:
         read = parsed(facts.value) if facts.value else None
@@ -118,7 +118,7 @@ def word_on(contract: StepContract, facts: AnswerFacts, messages: Sequence[Messa
         return Refused(
             told=_told(_UNFIT, unfit, _ONLY_JSON), why=_why("Its answer does not have the form of this step", unfit)
         )
-    missing = tracker.unproven(contract, messages, grant, result)
+    missing = validations.unproven(contract, messages, grant, result)
     if isinstance(missing, str):
         why = "Nothing shows what its answer was validated for."
         return Refused(told=_told(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
@@ -205,11 +205,11 @@ def _reason(read: Mapping[str, JsonValue]) -> str:
     return _NO_REASON
 
 
-def _unproven(missing: Sequence[Standing], grant: Grant) -> Refused:
+def _unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
     lines = [f"- {standing.words}" for standing in missing[:_MOST_PROBLEMS]]
     if len(missing) > _MOST_PROBLEMS:
         lines.append(f"- and {len(missing) - _MOST_PROBLEMS} more.")
-    found = [error for standing in missing if standing.stand is Stand.FAILED for error in standing.found]
+    found = [error for standing in missing if standing.status is ValidationStatus.FAILED for error in standing.found]
     if found:
         lines.append(findings.numbered(found[: findings.MAX_ERRORS]))
     gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
@@ -273,7 +273,7 @@ def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
     state = draft.state
     if state.contract is None:
         return
-    match word_on(state.contract, facts, state.messages, state.grant):
+    match judge_answer(state.contract, facts, state.messages, state.grant):
         case Accepted(answer=answer):
             rounds.finish(draft, TurnStatus.ANSWERED, answer)
         case GivenUp(reason=reason):

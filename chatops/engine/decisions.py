@@ -44,7 +44,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
             draft.effects.append(InspectCall(call=call))
         case Rejected(reason=reason) if status.in_doubt:
-            _settle_doubt(draft, index, status, feedback.told_unknown(status.interruption, reason), by)
+            _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
         case Rejected(reason=reason):
             result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
             if draft.state.gate is None:
@@ -53,7 +53,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
-            _settle_doubt(draft, index, status, feedback.told_done(status.interruption, outcome, note), by)
+            _settle_doubt(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
 
 
 def _denied(draft: Draft, reason: str, by: Principal) -> str:
@@ -68,7 +68,7 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
     earlier = status.interruption
     if status.in_doubt:
         earlier = earlier or Interruption(call_id=one.call.id, attempt=status.attempt)
-        draft.close_attempt(one, status.attempt, feedback.told_unknown(earlier))
+        draft.close_attempt(one, status.attempt, feedback.unknown_result(earlier))
     permitted = Permitted(
         facts=status.facts,
         digest=calls.bound_by(draft, one.call, status),

@@ -1,4 +1,4 @@
-"""A step under construction: collects changes and closes into an immutable `Step`."""
+"""A step under construction: collects changes and closes into an immutable `TurnStep`."""
 
 from dataclasses import replace
 from typing import Literal
@@ -9,7 +9,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.domain.tools import ToolResult
 from chatops.domain.usage import total
-from chatops.engine.effects import AttemptResult, DecisionRecord, Effect, Step
+from chatops.engine.effects import AttemptResult, DecisionRecord, Effect, TurnStep
 from chatops.engine.state import CallState, Counters, InRound, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
@@ -88,15 +88,15 @@ class Draft:
             calls = (*phase.calls[:index], call, *phase.calls[index + 1 :])
             self.set_phase(replace(phase, calls=calls))
 
-    def step(self) -> Step:
+    def step(self) -> TurnStep:
         """Return the finished step. An input that changed nothing gives the same state and nothing else."""
         if self.state == self.before and not self.effects and not self.events:
-            return Step(state=self.before)
+            return TurnStep(state=self.before)
         if self.state != self.before and turn_status(self.state) is TurnStatus.PAUSED:
             self.events.append(
                 TurnPaused(id=self.state.turn_id, parent_id=self.state.session_id, pending=pending_calls(self.state))
             )
-        return Step(
+        return TurnStep(
             state=replace(self.state, seq=self.before.seq + 1),
             effects=tuple(self.effects),
             events=tuple(self.events),

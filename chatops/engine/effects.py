@@ -1,4 +1,4 @@
-"""Effects that a turn asks for, and the `Step` that carries them."""
+"""Effects that a turn asks for, and the `TurnStep` that carries them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -110,7 +110,7 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 
     One transaction stores the state, `messages`, `results`, `decisions`, `grants`, the effect of `takes_kept`, and an

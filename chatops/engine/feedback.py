@@ -204,13 +204,13 @@ _AGAIN = (
 )
 
 
-def told_unknown(interruption: Interruption | None, more: str = "") -> ToolResult:
+def unknown_result(interruption: Interruption | None, more: str = "") -> ToolResult:
     """Return a result with outcome unknown; `more` is added to its text, such as a reason that the user gave."""
     text = f"{UNKNOWN_OUTCOME} {more}".strip()
     return ToolResult(outcome=Outcome.UNKNOWN, content=_with_output(text, interruption))
 
 
-def told_done(interruption: Interruption | None, outcome: Outcome, note: str) -> ToolResult:
+def done_result(interruption: Interruption | None, outcome: Outcome, note: str) -> ToolResult:
     """Return a result that says that the user confirmed the effect."""
     text = f"{MARKED_DONE} {note}".strip()
     facts = ResultFacts(source=ResultSource.USER)
@@ -219,7 +219,7 @@ def told_done(interruption: Interruption | None, outcome: Outcome, note: str) ->
 
 def not_again(interruption: Interruption, why: str) -> ToolResult:
     """Return a result for a call that the user wanted run again and that cannot be."""
-    return told_unknown(interruption, f"A person wanted it run again, which was not possible: {why}")
+    return unknown_result(interruption, f"A person wanted it run again, which was not possible: {why}")
 
 
 def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:

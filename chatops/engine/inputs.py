@@ -14,7 +14,7 @@ from chatops.domain.model import ModelFailure, ModelReply
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.grant import Grant
-from chatops.policy.verdicts import Answer, Layer
+from chatops.policy.verdicts import ApprovalRule, Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class NarrowGrant:
     """Rights were taken away while the turn runs."""
 
     layers: tuple[Layer, ...]
-    answers: tuple[Answer, ...] | None = None
+    answers: tuple[ApprovalRule, ...] | None = None
     """The rules that may still answer an ask; None: all of them."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
 

@@ -13,7 +13,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
-from chatops.engine import calls, feedback, sequence, tracker
+from chatops.engine import calls, feedback, sequence, validations
 from chatops.engine.draft import Draft
 from chatops.engine.effects import InspectCall
 from chatops.engine.rounds import MAX_SAME
@@ -106,7 +106,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
         case Verdict.DENY:
             calls.deny(draft, index, judgement, facts=facts)
         case _ if done := sequence.done_before(draft, one.call, facts):
-            calls.settle_with(draft, index, done, verdict=None, decided_by=tracker.EARLIER, facts=facts)
+            calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
         case Verdict.ASK:
             calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.reason)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
@@ -155,7 +155,7 @@ def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit)
         calls.request_approval(draft, calls.in_round(draft).round_id, call)
         return
     if done := sequence.done_before(draft, one.call, facts):
-        calls.settle_with(draft, index, done, verdict=None, decided_by=tracker.EARLIER, facts=facts)
+        calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
         return
     why = f"arguments edited by {before.edited_by}"
     waited = before.status

@@ -97,7 +97,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
                     case _:
                         pass
                 _recover_call(draft, index, known)
-            rounds.go_on(draft)
+            rounds.continue_round(draft)
 
 
 def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
@@ -135,10 +135,10 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileIn
         draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
         draft.put_call(index, replace(one, status=under(status, Permitted)))
     elif stopping:
-        _close(draft, index, status, feedback.told_unknown(status.known, found.found))
+        _close(draft, index, status, feedback.unknown_result(status.known, found.found))
     else:
         _ask(draft, index, status, why=found.found or LOST, known=status.known)
-    rounds.go_on(draft)
+    rounds.continue_round(draft)
 
 
 def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> None:
@@ -199,7 +199,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
         draft.put_call(index, replace(one, status=under(status, Reconciling, known=known)))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
     elif stopping:
-        _close(draft, index, status, feedback.told_unknown(known))
+        _close(draft, index, status, feedback.unknown_result(known))
     else:
         _ask(draft, index, status, why=LOST, known=known)
 

@@ -137,7 +137,7 @@ def _open_round(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: M
     )
     for index in range(len(asked)):
         inspection.triage(draft, index)
-    rounds.go_on(draft)
+    rounds.continue_round(draft)
 
 
 def _message(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:

@@ -57,14 +57,14 @@ def send(draft: Draft) -> None:
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel):
         return
-    _make_whole(draft)
+    _repair_history(draft)
     target = target_of(draft, phase)
     request = _request(draft, target, phase)
     draft.effects.append(CallModel(round_id=phase.round_id, request=request))
     draft.events.append(RoundStarted(id=phase.round_id, parent_id=draft.state.turn_id, model=target.name))
 
 
-def _make_whole(draft: Draft) -> None:
+def _repair_history(draft: Draft) -> None:
     """Store a result for every call that has none.
 
     Results may be missing after a crash of an older version, in a damaged file, or in a session forked in the middle of
@@ -139,7 +139,7 @@ def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> No
     )
 
 
-def go_on(draft: Draft) -> None:
+def continue_round(draft: Draft) -> None:
     """Continue after any change to calls: start what may start, and close the round when all calls are settled."""
     calls.schedule(draft)
     phase = draft.state.phase
@@ -223,7 +223,7 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     elif phase.gathered is not None:
         told = feedback.RESPOND
     fitted = _fitted(draft, target)
-    _tell_of_room(draft, fitted, target)
+    _notify_of_room(draft, fitted, target)
     # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
     # another answer it also keeps user and assistant messages alternating.
     messages = (*fitted.messages, *([phase.gathered] if phase.gathered is not None else []))
@@ -246,7 +246,7 @@ def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
     return fit((*state.history, *own), system=grant.prompt, tools=grant.tools, model=target)
 
 
-def _tell_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
+def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
     """Notify the user of results that no longer fit, each once, and once when the context is nearly full."""
     counters, name = draft.state.counters, target.label or target.name
     if fitted.given_up and fitted.elided > counters.elided:

@@ -3,10 +3,10 @@
 Theory of operation
 
 A turn is one exchange: a message of the user, then rounds of model calls and tool calls until there is an answer. Its
-whole state is one immutable value, `TurnState` (`state.py`). `advance(state, input)` returns a `Step`: the next state,
-the effects to perform, the events to publish, and the rows to store with them (`effects.py`). The runtime commits the
-step, then publishes its events, then performs its effects. The outcome of each effect comes back as another input
-(`inputs.py`).
+whole state is one immutable value, `TurnState` (`state.py`). `advance(state, input)` returns a `TurnStep`: the next
+state, the effects to perform, the events to publish, and the rows to store with them (`effects.py`). The runtime
+commits the step, then publishes its events, then performs its effects. The outcome of each effect comes back as another
+input (`inputs.py`).
 
 The machine is pure. It reads no clock, disk or socket, and the same state and input always give the same step. So
 
@@ -57,10 +57,10 @@ from chatops.domain.events import RoleSwitched, RoundStarted, Status, TurnStarte
 from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.tools import Interruption, Outcome, ResultSource, ToolCall, ToolResult
-from chatops.engine import acceptance, calls, decisions, feedback, inspection, recovery, replies, rounds, tracker
+from chatops.engine import acceptance, calls, decisions, feedback, inspection, recovery, replies, rounds, validations
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
-from chatops.engine.effects import AbortModel, CancelTool, Step
+from chatops.engine.effects import AbortModel, CancelTool, TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
     CancelTurn,
@@ -134,7 +134,7 @@ def start(
     text: str,
     remembered: tuple[RememberedGrant, ...] = (),
     contract: StepContract | None = None,
-) -> Step:
+) -> TurnStep:
     """Start a turn: record the message that opens it and ask a model.
 
     `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and `history`
@@ -170,7 +170,7 @@ def start_gate(
     grant: Grant,
     gate: CommandGate,
     remembered: tuple[RememberedGrant, ...] = (),
-) -> Step:
+) -> TurnStep:
     """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
     # The phase is a placeholder: the first round replaces it before the step is made.
     blank = TurnState(
@@ -188,7 +188,7 @@ def start_gate(
     return draft.step()
 
 
-def advance(state: TurnState, event: Input) -> Step:
+def advance(state: TurnState, event: Input) -> TurnStep:
     """Return the step that `event` causes in `state`. Pure and total."""
     draft = Draft(state)
     match event:
@@ -244,20 +244,20 @@ def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultIn
             pass
         case InspectionInput(facts=facts):
             inspection.inspected(draft, index, facts)
-            rounds.go_on(draft)
+            rounds.continue_round(draft)
         case DecideCall(digest=digest, decision=decision, by=by):
             if isinstance(one.status, AwaitingDecision) and one.status.digest == digest:
                 decisions.decided(draft, index, decision, by)
-                rounds.go_on(draft)
+                rounds.continue_round(draft)
 
 
 def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> None:
     tool = draft.calls()[index].call.name
-    result = tracker.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
+    result = validations.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
     draft.close_attempt(draft.calls()[index], status.attempt, result)
     result = feedback.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
-    rounds.go_on(draft)
+    rounds.continue_round(draft)
 
 
 def _cancelled(draft: Draft, event: CancelTurn) -> None:
@@ -276,7 +276,7 @@ def _cancelled(draft: Draft, event: CancelTurn) -> None:
                 _stop_call(draft, index, running=isinstance(one.status, Started))
             stopping = Stopping(round_id=phase.round_id, model=phase.model, calls=draft.calls())
             draft.set_phase(stopping)
-            rounds.go_on(draft)
+            rounds.continue_round(draft)
         case Stopping() | Finished():
             pass
 
@@ -298,7 +298,7 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
 
 
 def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
-    result = feedback.told_unknown(known)
+    result = feedback.unknown_result(known)
     draft.close_attempt(draft.calls()[index], attempt, result)
     calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
 
@@ -362,4 +362,4 @@ def begin(draft: Draft, gate: CommandGate) -> None:
         )
     )
     inspection.triage(draft, 0)
-    rounds.go_on(draft)
+    rounds.continue_round(draft)

@@ -32,7 +32,7 @@ from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import cut
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.tracker import Stand, standings
+from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.engine.workflow.state import RunFinished, WorkflowState
 from chatops.headless.json_values import dumps
 from chatops.headless.report import RunReport, TurnReport, as_json
@@ -239,9 +239,9 @@ class Progress:
         most = turn.grant.max_rounds
         number = turn.counters.rounds + 1
         parts = [f"iteration {number}/{most}" if number <= most else "closing call"]
-        stands = [one.stand for one in standings(turn.contract, turn.messages, turn.grant)]
+        stands = [one.status for one in validation_states(turn.contract, turn.messages, turn.grant)]
         if stands:
-            passed, never = stands.count(Stand.PASSED), stands.count(Stand.NEVER)
+            passed, never = stands.count(ValidationStatus.PASSED), stands.count(ValidationStatus.NEVER)
             parts.append(f"validations {passed} passed, {len(stands) - passed - never} failing, {never} not called")
         spent = total(self._spent, turn.usage)
         self._say(", ".join([*parts, tokens(spent)]))

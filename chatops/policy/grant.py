@@ -42,7 +42,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.matching import covers, matches, undecided
-from chatops.policy.verdicts import Answer, Judgement, Layer, Rule, meet
+from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Grant:
     tools: tuple[ToolSpec, ...]
     """Tools offered to the model: known, and not denied in every case by a layer."""
     layers: tuple[Layer, ...]
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ApprovalRule, ...] = ()
     responder: ModelTarget | None = None
     """Model that writes the final answer after a round of tools, if the role names one."""
     max_rounds: int = 10
@@ -71,7 +71,7 @@ class Grant:
         """Return this grant with further layers: the only way to change what it permits."""
         return _with_layers(self, (*self.layers, *(layer for layer in layers if layer not in self.layers)))
 
-    def answered_by(self, answers: Sequence[Answer] | None) -> "Grant":
+    def answered_by(self, answers: Sequence[ApprovalRule] | None) -> "Grant":
         """Return this grant with only those standing answers that are in `answers`; None keeps all of them."""
         if answers is None:
             return self
@@ -143,7 +143,7 @@ class Grant:
             said.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
         return tuple(said) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
-    def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> Answer | None:
+    def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> ApprovalRule | None:
         """Return the first standing answer that matches this call."""
         for answer in self.answers:
             if answer.tool == tool and matches(answer.pattern, facts):
@@ -155,7 +155,7 @@ class Grant:
                 continue
             if grant.role == self.role and grant.tool == tool and matches(grant.pattern, facts):
                 source = f"granted for this session in role {grant.role}"
-                return Answer(tool=tool, pattern=grant.pattern, source=source)
+                return ApprovalRule(tool=tool, pattern=grant.pattern, source=source)
         return None
 
 

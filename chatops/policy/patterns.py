@@ -28,7 +28,7 @@ from chatops.policy.harmless import known_reader
 from chatops.policy.matching import STAR, literal, matches
 
 __all__ = [
-    "Tools",
+    "ToolCapabilities",
     "matches",
     "never_matches",
     "parse_rule",
@@ -39,7 +39,7 @@ __all__ = [
     "suggest_rule",
 ]
 
-Tools = Mapping[str, Capabilities]
+ToolCapabilities = Mapping[str, Capabilities]
 """The tools that a rule may be about, by name. A tool that is not listed has no capabilities."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -49,7 +49,7 @@ _HOST = re.compile(
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_./+%,:^@=-]+")
 
 
-def parse_rule(text: str, *, tools: Tools = BUILT_IN_TOOLS) -> tuple[str, ArgumentPattern]:
+def parse_rule(text: str, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> tuple[str, ArgumentPattern]:
     """Return the tool and the pattern that `text` names.
 
     Raises ConfigError with advice on what to write instead.
@@ -93,7 +93,9 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
             assert_never(pattern)
 
 
-def pattern_from_list(tool: str, match: tuple[str, ...], *, tools: Tools = BUILT_IN_TOOLS) -> ArgumentPattern:
+def pattern_from_list(
+    tool: str, match: tuple[str, ...], *, tools: ToolCapabilities = BUILT_IN_TOOLS
+) -> ArgumentPattern:
     """Return the pattern of a role rule's ``match``.
 
     Several words for a tool that is not in `tools` are the words of a command: they match nothing if it runs none.
@@ -131,7 +133,7 @@ def reread(tool: ToolSpec, pattern: ArgumentPattern) -> ArgumentPattern:
     return parse_rule(f"{tool.name}:{pattern.glob}", tools={tool.name: known})[1]
 
 
-def suggest_exact(tool: str, facts: CallFacts, *, tools: Tools = BUILT_IN_TOOLS) -> ArgumentPattern:
+def suggest_exact(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> ArgumentPattern:
     """Return what an approval "for the session" remembers: this command, file or host, and nothing wider."""
     if facts.argv:
         candidate: ArgumentPattern = ArgvPattern(words=facts.argv)

@@ -131,7 +131,7 @@ class ToolSetting:
     """For ``web_fetch``: ports besides 80 and 443 that it may connect to."""
 
 
-SandboxLevel = Literal["none", "bubblewrap"]
+SandboxRequirement = Literal["none", "bubblewrap"]
 """What may be required: nothing, or bubblewrap, which is the only level."""
 GitAccess = Literal["protect", "writable"]
 
@@ -144,7 +144,7 @@ class SandboxSpec:
     the workspace's ``.git`` read-only inside. `read`: further absolute paths that may be read.
     """
 
-    require: SandboxLevel = "none"
+    require: SandboxRequirement = "none"
     network: bool = False
     read: tuple[str, ...] = ()
     git: GitAccess = "protect"

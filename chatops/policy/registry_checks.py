@@ -117,7 +117,7 @@ def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolS
         return str(error)
 
 
-def cannot_answer(model: ModelSpec) -> str:
+def model_problem(model: ModelSpec) -> str:
     """Return why a model can never answer, whatever its server does; empty if it may."""
     if model.type in MISSING_TYPES:
         return f"is of type {model.type.value}, which is not in this version"
@@ -129,7 +129,7 @@ def cannot_answer(model: ModelSpec) -> str:
 
 def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """Yield a warning for each model of the role that cannot answer, with the model that answers instead."""
-    missing = {name: why for name in role.models if (why := why_silent(name, registries=registries))}
+    missing = {name: why for name in role.models if (why := named_model_problem(name, registries=registries))}
     for name, why in missing.items():
         others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
         if others:
@@ -139,7 +139,7 @@ def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
         else:
             instead = "no other model answers in this role"
         yield f"Role {role.name}: {name} {why}; {instead}."
-    if role.responder and (why := why_silent(role.responder, registries=registries)):
+    if role.responder and (why := named_model_problem(role.responder, registries=registries)):
         yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
 
 
@@ -156,10 +156,10 @@ def _exists(name: str, *, registries: Registries) -> bool:
     return name == DEFAULT_MODEL or model_named(name, registries=registries) is not None
 
 
-def why_silent(name: str, *, registries: Registries) -> str:
-    """Return the same as `cannot_answer` for a model by name; empty if there is none of that name."""
+def named_model_problem(name: str, *, registries: Registries) -> str:
+    """Return the same as `model_problem` for a model by name; empty if there is none of that name."""
     model = model_named(name, registries=registries)
-    return cannot_answer(model) if model is not None else ""
+    return model_problem(model) if model is not None else ""
 
 
 def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:

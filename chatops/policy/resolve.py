@@ -17,7 +17,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import Registry, RoleSpec, SandboxSpec, ToolSetting, UserSpec
-from chatops.policy.verdicts import Answer, Layer, Rule, meet
+from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
@@ -246,10 +246,10 @@ def _role_layers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Layer]:
     return layers
 
 
-def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Answer]:
+def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
     """Return answers for the role's rules with *allow*. They answer an ask, and only for an argument pattern."""
     return [
-        Answer(
+        ApprovalRule(
             tool=rule.tool,
             pattern=rule.pattern,
             source=f"rule of role {role.name}",
@@ -260,7 +260,7 @@ def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Answer]:
     ]
 
 
-def _approvals(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registry | None) -> list[Answer]:
+def _approvals(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registry | None) -> list[ApprovalRule]:
     tools = {spec.name: spec.capabilities for spec in specs}
     names = list(tools)
     answers = []
@@ -278,7 +278,7 @@ def _approvals(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registr
                 advice=f"Name the commands, e.g. --approve '{tool if tools[tool].command else 'shell_exec'}:git status"
                 f' *\'. A site registry with "approve_any_shell": true permits a bare {tool}.',
             )
-        answers.append(Answer(tool=tool, pattern=pattern, source=f"--approve {text}"))
+        answers.append(ApprovalRule(tool=tool, pattern=pattern, source=f"--approve {text}"))
     return answers
 
 
@@ -286,7 +286,7 @@ def _any_shell(site: Registry | None) -> bool:
     return site is not None and site.approve_any_shell
 
 
-def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[ToolSpec]) -> list[Answer]:
+def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
     """Return answers for `confirm_allow`.
 
     A rule that cannot be parsed, or that would permit running anything, is left out.
@@ -306,7 +306,7 @@ def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[To
                 continue
             if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
                 continue
-            answers.append(Answer(tool=tool, pattern=pattern, source=f"confirm_allow {text}"))
+            answers.append(ApprovalRule(tool=tool, pattern=pattern, source=f"confirm_allow {text}"))
     return answers
 
 

@@ -29,7 +29,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApprovalRule:
     """A standing answer of a user to an *ask*. It never answers a *deny*."""
 
     tool: str

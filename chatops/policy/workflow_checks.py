@@ -37,7 +37,7 @@ _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
-class Severity(StrEnum):
+class ProblemSeverity(StrEnum):
     """Severity of a problem."""
 
     ERROR = "error"
@@ -51,7 +51,7 @@ class WorkflowProblem:
 
     keys: Keys
     message: str
-    severity: Severity = Severity.ERROR
+    severity: ProblemSeverity = ProblemSeverity.ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class _Step:
             yield WorkflowProblem(
                 keys=("tools",) if listed is not None else (),
                 message=f"the step has {offered} tools; models choose badly among more than {MOST_TOOLS}",
-                severity=Severity.WARNING,
+                severity=ProblemSeverity.WARNING,
             )
         for index, tool in enumerate(listed or ()):
             keys: Keys = ("tools", index)
@@ -180,7 +180,7 @@ class _Step:
                 # the run needs to know; the definition is not wrong.
                 if self.known.grants:
                     message = f"{self._unknown(tool)}; the step goes on without it"
-                    yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
+                    yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
             elif why := self._unknown(tool):
                 yield WorkflowProblem(keys=keys, message=why)
             elif why := self._bound_elsewhere(tool):
@@ -188,7 +188,7 @@ class _Step:
             elif why := self._refused(tool):
                 # A tool that this user may not use is just not offered.
                 message = f"the step may not call {tool}: {why}"
-                yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
+                yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
     def _validation(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         tool = validation.tool
@@ -240,7 +240,7 @@ class _Step:
                 f"{tool} is no validator, so it passes only if its result happens to be"
                 f' {{"valid": true, …}}; if its success is enough, add passes_when: {enough}'
             )
-            yield WorkflowProblem(keys=where, message=message, severity=Severity.WARNING)
+            yield WorkflowProblem(keys=where, message=message, severity=ProblemSeverity.WARNING)
 
     def _fixes_what_runs(self, validation: Validation, argument: str) -> bool:
         """Return True if the answer has to name what was run, and the schema permits only what the step lists."""
@@ -255,7 +255,7 @@ class _Step:
         for other in reached:
             if depends is not None and other not in (tool, *depends):
                 message = f"{other} can change anything, and {tool} is not validated again after it"
-                yield WorkflowProblem(keys=(*keys, "depends_on"), message=message, severity=Severity.WARNING)
+                yield WorkflowProblem(keys=(*keys, "depends_on"), message=message, severity=ProblemSeverity.WARNING)
 
     def _depends_in_a_circle(self) -> Iterator[WorkflowProblem]:
         """Report validations that make each other stale: they could never be passed at the same time."""
@@ -310,7 +310,7 @@ class _Step:
                 keys=keys,
                 message=f"{tool} has to succeed before {changing[0]}, which makes its pass stale again"
                 + (", and it may succeed only once" if stuck else ""),
-                severity=Severity.ERROR if stuck else Severity.WARNING,
+                severity=ProblemSeverity.ERROR if stuck else ProblemSeverity.WARNING,
             )
 
     def _once(self) -> Iterator[WorkflowProblem]:
@@ -321,7 +321,7 @@ class _Step:
                 yield WorkflowProblem(keys=keys, message=why)
             elif tool in validations:
                 message = f"{tool} is a validation: after a change it could not be called again"
-                yield WorkflowProblem(keys=keys, message=message, severity=Severity.WARNING)
+                yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
     def _unknown(self, tool: str) -> str:
         if tool in self.tools:

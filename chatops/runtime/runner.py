@@ -56,7 +56,7 @@ from chatops.domain.errors import (
     unsaved_sentence,
 )
 from chatops.domain.events import Event, Notice, Published
-from chatops.engine.effects import Effect, ReconcileTool, RunTool, Step
+from chatops.engine.effects import Effect, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
@@ -117,7 +117,7 @@ class _Saving:
     def __init__(self, store: Store, worker: WorkerThread) -> None:
         self._store = store
         self._worker = worker
-        self._waiting: deque[Step] = deque()
+        self._waiting: deque[TurnStep] = deque()
         self._turn = asyncio.Lock()
 
     @property
@@ -125,7 +125,7 @@ class _Saving:
         """True if steps that are not stored yet continue in memory."""
         return bool(self._waiting)
 
-    async def commit(self, step: Step) -> NotSavedError | None:
+    async def commit(self, step: TurnStep) -> NotSavedError | None:
         """Store a step after those that wait. Returns the error if the step may continue in memory, else None.
 
         Raises StoreError if it must not take place.
@@ -218,7 +218,7 @@ class Runner:
         self._ensure_loop()
         return await done
 
-    async def begin(self, step: Step) -> None:
+    async def begin(self, step: TurnStep) -> None:
         """Start a turn with its first step. Raises StoreError if it cannot be stored."""
         if self.taken_over is not None:
             raise self.taken_over
@@ -364,7 +364,7 @@ class Runner:
         await self._apply(step)
         return True
 
-    async def _apply(self, step: Step) -> None:
+    async def _apply(self, step: TurnStep) -> None:
         reach("before_commit")
         unsaved = await self._saving.commit(step)
         reach("after_commit")
@@ -447,7 +447,7 @@ def _tools_running(state: TurnState) -> bool:
     return any(isinstance(one.status, Started) for one in calls)
 
 
-def _may_wait(step: Step) -> bool:
+def _may_wait(step: TurnStep) -> bool:
     """Return True if losing the step in a crash loses nothing but text."""
     begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
     return not (begins or step.results or step.decisions or step.grants)

@@ -19,7 +19,7 @@ from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, St
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
 
-MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], Step]
+MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], TurnStep]
 """Makes the first step of a turn, given the grant and the remembered grants that it starts with."""
 
 
@@ -202,7 +202,7 @@ class Turns:
             await self.runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
 
-        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
+        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> TurnStep:
             step = start(
                 turn_id=turn_id,
                 session_id=info.id,

@@ -17,7 +17,7 @@ from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError
 from chatops.domain.events import Published, TurnFinished
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import TurnState
 from chatops.engine.turn import start, start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
@@ -255,7 +255,7 @@ class WorkflowRun:
             raise missing
         before = await self._seen_by(asked)
 
-        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> Step:
+        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> TurnStep:
             if isinstance(asked, StartGate):
                 return start_gate(
                     turn_id=asked.turn_id,

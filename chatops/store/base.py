@@ -13,7 +13,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
@@ -199,7 +199,7 @@ class Store(Protocol):
         ...
 
     # turns
-    def commit(self, step: Step) -> None:
+    def commit(self, step: TurnStep) -> None:
         """Store a step in one transaction.
 
         That is its state, messages, intents, results, decisions, grants and pending calls, and the session's head. The
@@ -302,7 +302,7 @@ class Store(Protocol):
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """Return the queued messages, oldest first.
 
-        The commit that starts a turn with the oldest one removes it (`Step.takes_kept`), so that it is sent exactly
+        The commit that starts a turn with the oldest one removes it (`TurnStep.takes_kept`), so that it is sent exactly
         once.
         """
         ...

@@ -23,7 +23,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.domain.usage import Usage
-from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
+from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
@@ -219,7 +219,7 @@ def damaged_message(message_id: MessageId) -> NoticeMessage:
     )
 
 
-def fingerprint(step: Step, *, state: str) -> str:
+def fingerprint(step: TurnStep, *, state: str) -> str:
     """Return a digest of everything that committing `step` stores, to recognise the same step again.
 
     `state` is the encoded state. The parts are digested one after the other: a reply may be megabytes, and joining them
@@ -249,7 +249,7 @@ class _Carried:
 _RECORDS = _Form[_Carried](_Carried, what="step")
 
 
-def _carried(step: Step) -> _Carried:
+def _carried(step: TurnStep) -> _Carried:
     runs = tuple(effect for effect in step.effects if isinstance(effect, RunTool))
     return _Carried(
         runs=runs,

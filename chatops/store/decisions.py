@@ -10,7 +10,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
-from chatops.engine.effects import DecisionRecord, Step
+from chatops.engine.effects import DecisionRecord, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, PendingCallRow
@@ -28,7 +28,7 @@ from chatops.store.rules import already_decided, in_call_order, open_calls
 log = logging.getLogger(__name__)
 
 
-def follow(rows: Connection, step: Step, *, now: float) -> None:
+def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
     """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecidedError."""
     for record in step.decisions:
         _must_be_first(rows, record)
@@ -82,7 +82,7 @@ def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id:
     )
 
 
-def _consume(rows: Connection, step: Step) -> None:
+def _consume(rows: Connection, step: TurnStep) -> None:
     still_open = open_calls(step.state) - {record.call_id for record in step.decisions}
     for (stored,) in rows.all("SELECT call_id FROM posted WHERE turn_id = ?", step.state.turn_id):
         if CallId(text(stored)) not in still_open:

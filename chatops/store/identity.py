@@ -21,7 +21,7 @@ from pathlib import Path
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import TurnId
-from chatops.engine.workflow.inputs import ReviewStep, Stop
+from chatops.engine.workflow.inputs import ReviewStep, StopRun
 from chatops.store.codec import decode_decision, decode_review
 from chatops.store.connection import Value, transaction
 
@@ -165,7 +165,7 @@ def _lets_continue(word: Value) -> bool:
         posted = decode_review(word)
     except UnreadableError:
         return False
-    return isinstance(posted, ReviewStep) and not isinstance(posted.review, Stop)
+    return isinstance(posted, ReviewStep) and not isinstance(posted.review, StopRun)
 
 
 def _stored(raw: sqlite3.Connection) -> str | None:

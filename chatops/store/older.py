@@ -14,7 +14,7 @@ from chatops.domain.model import FailureKind
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, ResultFacts, ResultSource, written_path
 from chatops.engine import acceptance, feedback, pairing
 from chatops.engine.calls import COPIED
-from chatops.engine.tracker import EARLIER
+from chatops.engine.validations import EARLIER
 
 _READ_THE_WORKSPACE = frozenset(
     {

@@ -9,7 +9,7 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import AlreadyDecidedError, SessionHeldError, StoreError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import Message, UserMessage
-from chatops.engine.effects import RunTool, Step
+from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import (
     AwaitingModel,
     CallState,
@@ -58,12 +58,12 @@ def _calls(state: TurnState) -> tuple[CallState, ...]:
             assert_never(state.phase)
 
 
-def intents(step: Step) -> tuple[RunTool, ...]:
+def intents(step: TurnStep) -> tuple[RunTool, ...]:
     """Return the tool runs that a step starts. Each needs a journal row before it is performed."""
     return tuple(effect for effect in step.effects if isinstance(effect, RunTool))
 
 
-def carries_nothing(step: Step) -> bool:
+def carries_nothing(step: TurnStep) -> bool:
     """Return True if `step` stores nothing but its state and has no effects."""
     return not (step.messages or step.results or step.decisions or step.grants or step.effects)
 

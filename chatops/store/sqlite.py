@@ -10,7 +10,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
@@ -124,7 +124,7 @@ class SqliteStore:
             return sessions.next_turn_id(self._rows, sessions.full_id(self._rows, session_id))
 
     # turns
-    def commit(self, step: Step) -> None:
+    def commit(self, step: TurnStep) -> None:
         with self._rows.write():
             process = self._process()
             leases.must_not_be_taken(self._rows, step.state.session_id, process)

@@ -36,7 +36,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
-from chatops.engine.effects import AttemptResult, RunTool, Step
+from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
 from chatops.store import decisions, grants, messages, runs, sessions
 from chatops.store.base import Holder, JournalRow
@@ -47,7 +47,7 @@ from chatops.store.rules import carries_nothing, intents, title_from
 _RELOAD = "Load the session again: another chatops has continued it."
 
 
-def commit(rows: Connection, step: Step, *, now: float, writer: str, process: Holder) -> None:
+def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder) -> None:
     """Store `step` within the current transaction. See `Store.commit`.
 
     Raises ConflictError, NoSuchSessionError and AlreadyDecidedError.

@@ -14,7 +14,7 @@ from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, SandboxSpec
-from chatops.policy.registry_checks import cannot_answer, registry_warnings, withheld_tools
+from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow import Definition, WorkflowSpec
 from chatops.policy.workflow_checks import Known
@@ -50,7 +50,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
 
 def unusable_models(registry: Registry) -> dict[str, str]:
     """Return each model of the file that cannot answer, and why."""
-    return {model.name: why for model in registry.models if (why := cannot_answer(model))}
+    return {model.name: why for model in registry.models if (why := model_problem(model))}
 
 
 def _of_unused_models(registry: Registry) -> Iterator[str]:

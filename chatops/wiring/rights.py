@@ -25,8 +25,8 @@ from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     MISSING_TYPES,
     model_named,
+    named_model_problem,
     uses_default,
-    why_silent,
     withheld_tools,
 )
 from chatops.policy.resolve import (
@@ -277,7 +277,11 @@ class RegistryRights:
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:
-        if not role.responder or self._limits.summary or why_silent(role.responder, registries=self._registries()):
+        if (
+            not role.responder
+            or self._limits.summary
+            or named_model_problem(role.responder, registries=self._registries())
+        ):
             return None
         return self._target(role.responder)
 
@@ -288,7 +292,7 @@ class RegistryRights:
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
         # Those that cannot answer are left out; `registry_warnings` names them.
-        able = [name for name in role.models if not why_silent(name, registries=self._registries())]
+        able = [name for name in role.models if not named_model_problem(name, registries=self._registries())]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
         if not pin and uses_default(role, registries=self._registries()):
             wanted = (DEFAULT_MODEL,)

@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.errors import ConflictError, StoreError
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
 
@@ -11,9 +11,9 @@ from tests.support.command_line import CommandLine
 def refuse_after_first(monkeypatch: pytest.MonkeyPatch, error: StoreError) -> None:
     """From the second step on the store refuses."""
     commit = SqliteStore.commit
-    done: list[Step] = []
+    done: list[TurnStep] = []
 
-    def refusing(self: SqliteStore, step: Step) -> None:
+    def refusing(self: SqliteStore, step: TurnStep) -> None:
         if done:
             raise error
         commit(self, step)

@@ -8,7 +8,7 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn
-from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, Stop, TryAgain, TurnEndInput
+from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain, TurnEndInput
 from chatops.engine.workflow.machine import advance_run, start_run
 from chatops.engine.workflow.state import ReviewReason, RunResult
 from chatops.policy.workflow import OnFail, PatternGate, Validation, WorkflowSpec
@@ -196,7 +196,7 @@ def test_a_step_may_be_skipped_only_where_the_workflow_says_so() -> None:
 
 def test_stopping_ends_the_run_as_failed() -> None:
     world = asking()
-    world.review(Stop())
+    world.review(StopRun())
     assert world.finished.result is RunResult.FAILED
     assert "no luck" in world.finished.detail
 
@@ -235,7 +235,7 @@ def test_a_step_under_review_cannot_be_skipped() -> None:
     assert world.state is before
 
 
-@pytest.mark.parametrize("review", [Accept(), TryAgain(), Stop()])
+@pytest.mark.parametrize("review", [Accept(), TryAgain(), StopRun()])
 @pytest.mark.parametrize(("step", "attempt"), [(0, 2), (1, 1), (0, 0)])
 def test_a_word_on_another_attempt_changes_nothing(review: Review, step: int, attempt: int) -> None:
     world = RunWorld.begin(a_step("build", review=True))

@@ -15,7 +15,7 @@ from chatops.engine.workflow.inputs import (
     Review,
     ReviewStep,
     Skip,
-    Stop,
+    StopRun,
     TryAgain,
     TurnEndInput,
     WorkflowInput,
@@ -40,7 +40,7 @@ workflows = st.lists(steps, min_size=1, max_size=4).map(
     lambda some: [a_step(f"step{n}", **_rest(one)) for n, one in enumerate(some)]
 )
 reviews: st.SearchStrategy[Review] = st.sampled_from(
-    [Accept(), Accept(), TryAgain(told="better"), TryAgain(), Skip(), Stop()]
+    [Accept(), Accept(), TryAgain(told="better"), TryAgain(), Skip(), StopRun()]
 )
 statuses = st.sampled_from([*[TurnStatus.ANSWERED] * 3, *TurnStatus])
 done = st.lists(
@@ -118,7 +118,7 @@ def _bring_to_an_end(world: RunWorld) -> None:
         if isinstance(world.state.phase, RunFinished):
             return
         if isinstance(world.state.phase, AwaitingReview):
-            world.review(Stop())
+            world.review(StopRun())
         else:
             world.end(answer=f"answer {len(world.asked)}", outcome=Outcome.SUCCESS)
     raise AssertionError("the run does not end")

@@ -9,7 +9,7 @@ from chatops.domain.decisions import MarkedDone
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Capabilities, Outcome
-from chatops.engine.tracker import Stand, standings
+from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 from tests.engine.steps import (
     BY_COMPONENT,
@@ -374,9 +374,9 @@ def test_standings_tell_a_face_what_has_passed_and_what_has_not() -> None:
     )
     contract = world.state.contract
     assert contract is not None
-    shown = standings(contract, world.state.messages, world.state.grant)
-    assert [(one.tool, one.stand) for one in shown] == [
-        ("validate", Stand.PASSED),
-        ("validate", Stand.FAILED),
-        ("validate_full", Stand.NEVER),
+    shown = validation_states(contract, world.state.messages, world.state.grant)
+    assert [(one.tool, one.status) for one in shown] == [
+        ("validate", ValidationStatus.PASSED),
+        ("validate", ValidationStatus.FAILED),
+        ("validate_full", ValidationStatus.NEVER),
     ]

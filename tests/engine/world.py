@@ -42,7 +42,7 @@ from chatops.domain.tools import (
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
-from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, Step
+from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
     DecideCall,
@@ -165,7 +165,7 @@ class World:
     retries_wanted: Counter[CallId] = field(default_factory=Counter)
     approved: set[tuple[CallId, str]] = field(default_factory=set)
     requests: list[ModelRequest] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TurnStep] = field(default_factory=list)
     version: int = 0
     definition: str = ""
     """Of every tool."""
@@ -196,13 +196,13 @@ class World:
         return cls.after(step, tool_says)
 
     @classmethod
-    def after(cls, step: Step, tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None) -> "World":
+    def after(cls, step: TurnStep, tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None) -> "World":
         """A world in which a turn's first step has just been made."""
         world = cls(state=step.state, tool_says=tool_says)
         world.accept(step)
         return world
 
-    def feed(self, event: Input) -> Step:
+    def feed(self, event: Input) -> TurnStep:
         """Advance by `event`; then the very same input again must change nothing that matters."""
         before = self.state
         step = advance(before, event)
@@ -213,7 +213,7 @@ class World:
             assert not (step.effects or step.events or step.messages or step.results or step.decisions)
         return step
 
-    def accept(self, step: Step) -> None:
+    def accept(self, step: TurnStep) -> None:
         """Take a step as the runtime would: note it, hold its effects."""
         if self.steps:
             moved = (self.state.phase.kind, step.state.phase.kind)
@@ -225,7 +225,7 @@ class World:
             if isinstance(effect, CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool):
                 self.flying.append(effect)
 
-    def perform(self, index: int, *, model: ModelReply | None = None, lose: bool = False) -> Step | None:
+    def perform(self, index: int, *, model: ModelReply | None = None, lose: bool = False) -> TurnStep | None:
         """Carry out the `index`-th thing in flight; `lose` its result (the app dies before it is stored)."""
         effect = self.flying.pop(index)
         answer: Input
@@ -263,7 +263,7 @@ class World:
         self.flying.clear()
         self.feed(Recover(grant=now or self.state.grant, copied=copied))
 
-    def decide(self, index: int, decision: Decision) -> Step:
+    def decide(self, index: int, decision: Decision) -> TurnStep:
         """Answer the `index`-th pending call as shown."""
         pending = pending_calls(self.state)[index]
         if isinstance(decision, Approved):

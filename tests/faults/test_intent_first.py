@@ -12,7 +12,7 @@ from chatops.api import Step as WorkflowStep
 from chatops.api import Workflow, tool
 from chatops.domain.errors import ChatopsError, StoreError
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import RunTool, Step
+from chatops.engine.effects import RunTool, TurnStep
 from chatops.store.base import JournalRow
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
@@ -36,7 +36,7 @@ class Table:
     def __init__(self, desk: Desk, provider: Provider, line: CommandLine) -> None:
         self.desk = desk
         self.provider = provider
-        self.refused: Callable[[Step], bool] = lambda step: False
+        self.refused: Callable[[TurnStep], bool] = lambda step: False
         self._line = line
         registry = patient_registry(provider.server.url)
         registry["roles"]["coder"]["tools"] = ["file_read", "file_write", "shell_exec"]
@@ -110,7 +110,7 @@ def table(desk: Desk, provider: Provider, capsys: pytest.CaptureFixture[str], mo
     laid = Table(desk, provider, CommandLine(desk.workspace, capsys))
     commit = SqliteStore.commit
 
-    def refuse(self: SqliteStore, step: Step) -> None:
+    def refuse(self: SqliteStore, step: TurnStep) -> None:
         if laid.refused(step):
             raise StoreError("The disk is full.")
         commit(self, step)
@@ -122,12 +122,12 @@ def table(desk: Desk, provider: Provider, capsys: pytest.CaptureFixture[str], mo
 WAYS = [Table.chat, Table.resumed, Table.program, Table.gate]
 
 
-def begins(step: Step) -> bool:
+def begins(step: TurnStep) -> bool:
     """Whether a tool that may change something is to start."""
     return any(isinstance(effect, RunTool) for effect in step.effects)
 
 
-def ends(step: Step) -> bool:
+def ends(step: TurnStep) -> bool:
     """Whether it tells what came of a call."""
     return bool(step.results)
 

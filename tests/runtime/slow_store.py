@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.wiring.app import App
 from tests.support.waiting import PATIENCE
 
@@ -19,7 +19,7 @@ class SlowStore:
         self._commit = app.store.commit
         monkeypatch.setattr(app.store, "commit", self)
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: TurnStep) -> None:
         self._left -= 1
         if self._left == 0:
             self.begun.set()

@@ -12,7 +12,7 @@ from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import Finished
 from chatops.runtime import runner
 from chatops.runtime.session import Session
@@ -96,7 +96,7 @@ async def test_a_queued_message_is_sent_once_after_everything_before_it_is_store
         (pending,) = session.pending
         commit, full = app.store.commit, False
 
-        def commit_until_full(step: Step) -> None:
+        def commit_until_full(step: TurnStep) -> None:
             nonlocal full
             commit(step)
             # The result of the call is the last thing that there is room for.
@@ -200,7 +200,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
         commit = app.store.commit
         full = True
 
-        def refuse_results(step: Step) -> None:
+        def refuse_results(step: TurnStep) -> None:
             if full and step.results:
                 raise NotSavedError("Disk full: this is not saved.", advice="Make room.", reason="disk full")
             commit(step)
@@ -226,7 +226,7 @@ async def with_an_unsaved_result(
         (pending,) = session.pending
         commit, troubles = app.store.commit, [NotSavedError("Disk full.", advice="Make room.", reason="disk full")]
 
-        def refuse_one_result(step: Step) -> None:
+        def refuse_one_result(step: TurnStep) -> None:
             if troubles and step.results:
                 raise troubles.pop()
             commit(step)
@@ -260,7 +260,7 @@ async def test_an_unsaved_result_is_stored_before_a_handover(tmp_path: Path, mon
 async def test_any_other_storage_error_stops_the_turn_until_a_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(step: Step) -> None:
+    def broken(step: TurnStep) -> None:
         raise StoreError("the store is broken")
 
     async with demo_session(tmp_path) as (app, session, told):

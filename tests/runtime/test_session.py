@@ -11,7 +11,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
@@ -47,7 +47,7 @@ async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
         (pending,) = session.pending
         commit = app.store.commit
 
-        def refuse_new_turns(step: Step) -> None:
+        def refuse_new_turns(step: TurnStep) -> None:
             if step.state.seq == 0:
                 raise StoreError("the disk is full")
             commit(step)
@@ -74,7 +74,7 @@ async def test_a_decision_posted_just_before_is_the_one_that_counts(
             by=Principal(uid=7, via="approvals"),
         )
 
-        def after_another(step: Step) -> None:
+        def after_another(step: TurnStep) -> None:
             monkeypatch.setattr(app.store, "commit", commit)
             assert app.store.post_decision(elsewhere)
             commit(step)

@@ -17,7 +17,7 @@ from chatops.domain.messages import Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.view import turn_status
 from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep, RunResult
 from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
@@ -262,9 +262,9 @@ async def test_an_accepted_review_starts_the_next_step(tmp_path: Path) -> None:
         assert result(run) is RunResult.ANSWERED
 
 
-@pytest.mark.parametrize(("word", "ends"), [(Skip(), RunResult.ANSWERED), (Stop(), RunResult.FAILED)])
+@pytest.mark.parametrize(("word", "ends"), [(Skip(), RunResult.ANSWERED), (StopRun(), RunResult.FAILED)])
 async def test_a_step_that_failed_can_be_skipped_or_end_the_run(
-    tmp_path: Path, word: Skip | Stop, ends: RunResult
+    tmp_path: Path, word: Skip | StopRun, ends: RunResult
 ) -> None:
     spec = flow(step("a", on_fail=OnFail.ASK, may_skip=True, max_attempts=1), step("b"))
     async with (
@@ -293,7 +293,7 @@ async def test_posted_reviews_are_taken_while_the_run_is_open(tmp_path: Path) ->
 async def test_a_review_posted_just_before_is_the_one_that_counts(tmp_path: Path) -> None:
     spec = flow(step("a", review=True), step("b"))
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.run(spec) as run, at.app("headless") as other:
-        word = ReviewStep(step=0, attempt=1, review=Stop(), by=other.principal)
+        word = ReviewStep(step=0, attempt=1, review=StopRun(), by=other.principal)
         assert other.store.post_review(run.run_id, word)
         with pytest.raises(AlreadyDecidedError, match=was_stopped_by(other)):
             await run.review(Accept(), step=0, attempt=1)
@@ -309,7 +309,7 @@ async def test_of_two_simultaneous_reviews_the_first_one_counts(
     async with bench(tmp_path, [answer(1), answer(2)]) as (at, _), at.app("headless") as other, at.app() as app:
         run = await at.settled(await app.new_run(spec, "build it", attended=False))
         commit, by = app.store.commit_run, other.principal
-        word = ReviewStep(step=0, attempt=1, review=Stop(), by=by) if here == "review" else CancelRun(by=by)
+        word = ReviewStep(step=0, attempt=1, review=StopRun(), by=by) if here == "review" else CancelRun(by=by)
 
         def commit_after_the_other(to_store: WorkflowStep) -> None:
             monkeypatch.undo()

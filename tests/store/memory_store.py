@@ -12,7 +12,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage, total
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
@@ -116,7 +116,7 @@ class MemoryStore:
             return sessions.next_turn_id(memory, sessions.full_id(memory, session_id))
 
     # turns
-    def commit(self, step: Step) -> None:
+    def commit(self, step: TurnStep) -> None:
         """See `Store.commit`."""
         with self._write() as memory:
             process = self._process()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chatops.domain.errors import ConflictError
 from chatops.domain.ids import TurnId
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
@@ -19,7 +19,7 @@ def main(path: str, turn_id: str) -> None:
     state = store.load_turn(turn)
     print("ready", flush=True)
     sys.stdin.readline()
-    step = kit.then(Step(state=state), kit.in_round(CallState(call=call, status=kit.started())))
+    step = kit.then(TurnStep(state=state), kit.in_round(CallState(call=call, status=kit.started())))
     try:
         store.commit(replace(step, effects=(kit.run(call),)))
     except ConflictError:

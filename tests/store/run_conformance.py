@@ -10,8 +10,8 @@ from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSess
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.contract import StepContract
-from chatops.engine.effects import Step
-from chatops.engine.workflow.inputs import ReviewStep, Skip, Stop, TryAgain
+from chatops.engine.effects import TurnStep
+from chatops.engine.workflow.inputs import ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import CheckingGate, RunResult
 from chatops.store.base import RunMark, SessionInfo, Store
 from tests.store import runkit as run
@@ -25,13 +25,13 @@ def attempt(
     parent: MessageId | None = None,
     history: tuple[Message, ...] = (),
     contract: StepContract | None = None,
-) -> Step:
+) -> TurnStep:
     """The first step of a turn that is an attempt."""
     step = kit.first(run.turn(number, session_id), session_id, parent=parent, history=history)
     return replace(step, state=replace(step.state, contract=contract or run.kept()))
 
 
-def finish(store: Store, step: Step) -> Step:
+def finish(store: Store, step: TurnStep) -> TurnStep:
     """Begin a turn and let it end with one message."""
     store.commit(step)
     ended = kit.then(step, kit.finished(), kit.assistant(step.state.turn_id))
@@ -163,9 +163,9 @@ class RunConformance:
     ) -> None:
         steps = [run.asks(run.state(run.running(n, session_id=session.id), session.id, seq=n - 1)) for n in range(1, 6)]
         gate = CheckingGate(step=0, attempt=1, gate=1, turn_id=run.turn(2, session.id), answer="")
-        turns: list[Step] = []
+        turns: list[TurnStep] = []
 
-        def begin(step: Step) -> None:
+        def begin(step: TurnStep) -> None:
             store.commit(step)
             assert store.load_turn(step.state.turn_id) == step.state
             turns.append(kit.then(step, kit.finished(), kit.assistant(step.state.turn_id)))
@@ -232,7 +232,7 @@ class RunConformance:
     ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
-        first = ReviewStep(step=0, attempt=1, review=Stop(), by=kit.BEN)
+        first = ReviewStep(step=0, attempt=1, review=StopRun(), by=kit.BEN)
         assert opened().post_review(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
         with pytest.raises(AlreadyDecidedError, match=f"already reviewed or cancelled by {re.escape(str(kit.BEN))}"):

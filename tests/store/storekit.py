@@ -10,7 +10,7 @@ from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
-from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, Step
+from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
     AwaitingDecision,
@@ -24,7 +24,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.verdicts import Answer, Layer, Rule
+from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.store.base import SessionInfo, Store
 
 ANA = Principal(uid=1000, login="ana", host="box", tty="/dev/pts/3", via="approvals")
@@ -53,7 +53,7 @@ def a_grant(role: str = "coder") -> Grant:
             ),
         ),
         answers=(
-            Answer(
+            ApprovalRule(
                 tool="shell_exec",
                 pattern=HostPattern(host="*.example.org"),
                 source="confirm_allow",
@@ -117,7 +117,7 @@ def first(
     history: tuple[Message, ...] = (),
     phase: Phase | None = None,
     seq: int = 0,
-) -> Step:
+) -> TurnStep:
     """The step that begins a turn."""
     message = user(turn_id, text)
     state = TurnState(
@@ -130,17 +130,17 @@ def first(
         history=history,
         messages=(message,),
     )
-    return Step(state=state, messages=(message,))
+    return TurnStep(state=state, messages=(message,))
 
 
-def then(step: Step, phase: Phase, *messages: Message, **carried: Any) -> Step:
+def then(step: TurnStep, phase: Phase, *messages: Message, **carried: Any) -> TurnStep:
     """The step after `step`."""
     state = step.state
     following = replace(state, seq=state.seq + 1, phase=phase, messages=(*state.messages, *messages))
-    return Step(state=following, messages=messages, **carried)
+    return TurnStep(state=following, messages=messages, **carried)
 
 
-def pending_turn(store: Store, session: SessionInfo, turn: TurnId, calls: int = 2) -> Step:
+def pending_turn(store: Store, session: SessionInfo, turn: TurnId, calls: int = 2) -> TurnStep:
     """Begin a turn and bring it to where so many calls wait; its last step."""
     step = first(turn, session.id)
     store.commit(step)

@@ -15,7 +15,7 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.usage import Usage
 from chatops.engine import state as engine_state
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState, Counters, RoundRecord, TurnState
 from chatops.store import codec
 from tests.store import storekit as kit
@@ -147,7 +147,7 @@ def test_versions_that_nobody_wrote_are_unreadable(version: int) -> None:
         codec.decode_state(text, version=version)
 
 
-def fingerprint(step: Step) -> str:
+def fingerprint(step: TurnStep) -> str:
     return codec.fingerprint(step, state=codec.encode_state(step.state))
 
 

@@ -11,7 +11,7 @@ import pytest
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import DecideCall
-from chatops.engine.workflow.inputs import CancelRun, ReviewStep, Stop, TryAgain
+from chatops.engine.workflow.inputs import CancelRun, ReviewStep, StopRun, TryAgain
 from chatops.store import identity
 from chatops.store.identity import FileIdentity, copied_key
 from chatops.store.sqlite import SqliteStore
@@ -81,7 +81,7 @@ def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
     [
         (run.accepted(), False),
         (replace(run.accepted(), review=TryAgain(told="Shorter.")), False),
-        (replace(run.accepted(), review=Stop()), True),
+        (replace(run.accepted(), review=StopRun()), True),
         (run.CANCELLED, True),
     ],
 )

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.ids import SessionId, TurnId
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 from tests.support.figures import Count
@@ -206,7 +206,7 @@ def go_on(store: SqliteStore, session_id: SessionId) -> None:
     unfinished = store.session(session_id).active_turn
     if unfinished is not None:
         state = store.load_turn(unfinished)
-        store.commit(Step(state=replace(state, seq=state.seq + 1, phase=kit.finished())))
+        store.commit(TurnStep(state=replace(state, seq=state.seq + 1, phase=kit.finished())))
     turn = store.next_turn_id(session_id)
     store.commit(kit.first(turn, session_id, parent=store.session(session_id).head))
     assert store.session(session_id).active_turn == turn

@@ -16,7 +16,7 @@ from chatops.domain.decisions import Approved
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
@@ -319,7 +319,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         assert store.unsaved == REPLACED
         turn = store.session(ours).active_turn
         assert turn is not None
-        store.commit(Step(state=replace(store.load_turn(turn), seq=2, phase=kit.finished())))
+        store.commit(TurnStep(state=replace(store.load_turn(turn), seq=2, phase=kit.finished())))
         store.append_message(ours, kit.user(ours, "in memory", 2))
         assert texts(store.history(ours))[-1] == "in memory"
         assert len(store.notices) == 1
@@ -342,7 +342,7 @@ def test_a_call_that_ran_before_an_earlier_copy_was_put_back_asks_again_there(pa
         turn = store.session(session).active_turn
         assert turn is not None
         started = kit.then(
-            Step(state=store.load_turn(turn)),
+            TurnStep(state=store.load_turn(turn)),
             kit.in_round(CallState(call=kit.a_call(turn), status=kit.started())),
             effects=(kit.run(kit.a_call(turn)),),
             decisions=(kit.record(kit.a_call(turn), by=kit.ANA),),

@@ -16,7 +16,7 @@ import pytest
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import Finished
 from chatops.store.opening import must_be_ours
 from chatops.store.schema import migrate
@@ -169,5 +169,5 @@ def _finish(store: SqliteStore, session_id: SessionId) -> None:
     unfinished = store.session(session_id).active_turn
     if unfinished is not None:
         state = store.load_turn(unfinished)
-        store.commit(Step(state=replace(state, seq=state.seq + 1, phase=kit.finished())))
+        store.commit(TurnStep(state=replace(state, seq=state.seq + 1, phase=kit.finished())))
         assert isinstance(store.load_turn(unfinished).phase, Finished)

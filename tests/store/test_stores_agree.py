@@ -16,7 +16,7 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
@@ -45,7 +45,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.ram = [MemoryStore(memory=memory, clock=self.clock, process=process, new_id=in_ram) for _ in range(2)]
         self.door = 0
         self.ids: list[SessionId] = []
-        self.steps: list[Step] = []
+        self.steps: list[TurnStep] = []
         self.runs: dict[SessionId, WorkflowStep] = {}
 
     def teardown(self) -> None:
@@ -163,9 +163,9 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(pick=picks)
     def repeat_the_bare_state(self, pick: int) -> None:
         if self.steps:
-            self.commit(Step(state=self.steps[-1 - pick % len(self.steps)].state), new=False)
+            self.commit(TurnStep(state=self.steps[-1 - pick % len(self.steps)].state), new=False)
 
-    def commit(self, step: Step, *, new: bool = True) -> None:
+    def commit(self, step: TurnStep, *, new: bool = True) -> None:
         stored: list[bool] = []
 
         def act(store: Store) -> None:

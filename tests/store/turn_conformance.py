@@ -9,7 +9,7 @@ from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError,
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo, Store
 from tests.store import storekit as kit
@@ -135,9 +135,9 @@ class TurnConformance:
     ) -> None:
         step = kit.first(turn, session.id)
         store.commit(step)
-        opened().commit(Step(state=step.state))
+        opened().commit(TurnStep(state=step.state))
         with pytest.raises(ConflictError):
-            opened().commit(Step(state=replace(step.state, phase=kit.finished())))
+            opened().commit(TurnStep(state=replace(step.state, phase=kit.finished())))
         assert store.load_turn(turn) == step.state
 
     def test_a_turn_must_begin_at_the_head(self, store: Store, session: SessionInfo, turn: TurnId) -> None:

@@ -26,7 +26,7 @@ from chatops.domain.tools import (
 )
 from chatops.domain.usage import Usage
 from chatops.engine.contract import AnswerFacts
-from chatops.engine.effects import CheckAnswer, Effect, InspectCall, RunTool, Step
+from chatops.engine.effects import CheckAnswer, Effect, InspectCall, RunTool, TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
     CancelTurn,
@@ -200,7 +200,7 @@ class Played:
                 case StopTurn():
                     self._turn_took(CancelTurn())
 
-    def _started(self, asked: StartAttempt) -> Step:
+    def _started(self, asked: StartAttempt) -> TurnStep:
         return start(
             turn_id=TurnId(asked.turn_id),
             session_id=RUN,
@@ -211,7 +211,7 @@ class Played:
             contract=asked.contract,
         )
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: TurnStep) -> None:
         self.earlier = self.messages
         self._took(step)
 
@@ -219,7 +219,7 @@ class Played:
         assert self.turn is not None
         self._took(advance(self.turn, event))
 
-    def _took(self, step: Step) -> None:
+    def _took(self, step: TurnStep) -> None:
         self.turn = step.state
         for event in step.events:
             self.listener(event)

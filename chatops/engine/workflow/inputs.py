@@ -58,13 +58,13 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopRun:
     """End the run as failed."""
 
     kind: Literal["stop"] = "stop"
 
 
-Review = Accept | TryAgain | Skip | Stop
+Review = Accept | TryAgain | Skip | StopRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

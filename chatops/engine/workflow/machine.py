@@ -25,7 +25,7 @@ from chatops.engine.workflow.inputs import (
     CancelRun,
     ReviewStep,
     Skip,
-    Stop,
+    StopRun,
     TryAgain,
     TurnEndInput,
     WorkflowInput,
@@ -209,7 +209,7 @@ def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
         case Skip() if spec.may_skip and phase.reason is not ReviewReason.REVIEW:
             progress.close_attempt(run, phase.step, phase.attempt, StepResult.SKIPPED, detail=phase.detail)
             _go_on(run, StepOutput(step=phase.step, text="", skipped=True, detail=phase.detail))
-        case Stop():
+        case StopRun():
             progress.close_attempt(run, phase.step, phase.attempt, StepResult.FAILED, detail=phase.detail)
             detail = f"A person stopped the run at step {spec.name}. {phase.detail}".strip()
             progress.finish(run, RunResult.FAILED, detail=detail)

@@ -17,7 +17,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
 from chatops.domain.wording import plural
-from chatops.policy.patterns import Tools, matches, parse_rule, show_rule, suggest_exact, suggest_rule
+from chatops.policy.patterns import ToolCapabilities, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
@@ -272,7 +272,7 @@ def rule_question(pending: PendingCall) -> Question[Decision] | None:
     )
 
 
-def _tools(pending: PendingCall) -> Tools:
+def _tools(pending: PendingCall) -> ToolCapabilities:
     """Return the tool of a call with the capabilities that the facts of the call show."""
     facts, known = pending.facts, BUILT_IN_TOOLS.get(pending.call.name)
     shown = Capabilities(command="command" if facts.command else "", url="url" if facts.hosts else "")

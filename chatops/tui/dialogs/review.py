@@ -10,7 +10,7 @@ from textual import on
 
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
@@ -76,7 +76,7 @@ class ReviewScreen(GuardedDialog):
             case "s" if not review:
                 self.show_note("The workflow does not let this step be skipped.")
             case "X":
-                self._send(Stop())
+                self._send(StopRun())
             case "a":
                 self.show_note("There is no answer to accept. r tries again.")
             case _ if typed:

@@ -12,7 +12,7 @@ from typing import assert_never
 from chatops.domain.events import TurnStatus
 from chatops.domain.usage import Usage
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Finished, Purpose, TurnState
-from chatops.engine.tracker import Stand, Standing, standings
+from chatops.engine.validations import ValidationState, ValidationStatus, validation_states
 from chatops.engine.view import turn_status
 from chatops.engine.workflow.state import (
     AttemptRecord,
@@ -122,10 +122,10 @@ _ASKED = {
     ReviewReason.STOPPED: CurrentStep(mark=StepMark.ASKING, word="stopped", working=False),
 }
 _STANDS = {
-    Stand.PASSED: StepMark.DONE,
-    Stand.FAILED: StepMark.FAILED,
-    Stand.STALE: StepMark.FAILED,
-    Stand.NEVER: StepMark.WAITING,
+    ValidationStatus.PASSED: StepMark.DONE,
+    ValidationStatus.FAILED: StepMark.FAILED,
+    ValidationStatus.STALE: StepMark.FAILED,
+    ValidationStatus.NEVER: StepMark.WAITING,
 }
 
 
@@ -265,14 +265,14 @@ def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
 def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[Check, ...]:
     if turn is None or turn.contract is None:
         return tuple(Check(name=one.tool, mark=StepMark.WAITING) for one in spec.validations)
-    return tuple(_validation(one) for one in standings(turn.contract, turn.messages, turn.grant))
+    return tuple(_validation(one) for one in validation_states(turn.contract, turn.messages, turn.grant))
 
 
-def _validation(standing: Standing) -> Check:
+def _validation(standing: ValidationState) -> Check:
     about = [f"{name}={value}" for name, value in standing.subject]
-    if standing.stand is Stand.STALE:
+    if standing.status is ValidationStatus.STALE:
         about.append(f"stale after {standing.changed_by}")
-    return Check(name=standing.tool, mark=_STANDS[standing.stand], about=", ".join(about))
+    return Check(name=standing.tool, mark=_STANDS[standing.status], about=", ".join(about))
 
 
 def _all_passed(spec: StepSpec) -> tuple[Check, ...]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
-from chatops.engine.effects import DecisionRecord, Step
+from chatops.engine.effects import DecisionRecord, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
@@ -13,7 +13,7 @@ from chatops.store.rules import already_decided, in_call_order, open_calls
 from tests.store.memory.tables import Memory
 
 
-def follow(memory: Memory, step: Step, *, now: float) -> None:
+def follow(memory: Memory, step: TurnStep, *, now: float) -> None:
     """Bring queue, posted answers and log to where `step` leaves its turn."""
     state = step.state
     for record in step.decisions:

@@ -6,7 +6,7 @@ from threading import RLock
 from chatops.domain.decisions import RememberedGrant
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
-from chatops.engine.effects import Step
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
@@ -25,7 +25,7 @@ class StoredMessage:
 class StoredTurn:
     """The last step of a turn, and which store it came from."""
 
-    step: Step
+    step: TurnStep
     writer: object
 
 

@@ -6,7 +6,7 @@ from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError,
 from chatops.domain.ids import MessageId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import AttemptResult, RunTool, Step
+from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
@@ -15,7 +15,7 @@ from tests.store.memory import decisions, sessions
 from tests.store.memory.tables import Memory, StoredTurn
 
 
-def commit(memory: Memory, step: Step, *, now: float, writer: object, process: Holder) -> None:
+def commit(memory: Memory, step: TurnStep, *, now: float, writer: object, process: Holder) -> None:
     """Store `step` within the present transaction. Raises ConflictError and NoSuchSessionError, see `Store.commit`."""
     state = step.state
     session = memory.sessions.get(state.session_id)
@@ -90,7 +90,7 @@ def _must_follow(state: TurnState, stored: StoredTurn | None, session: SessionIn
         raise ConflictError(f"Another turn of this session is not finished: {session.active_turn}.")
 
 
-def _repeats(step: Step, stored: StoredTurn, *, writer: object) -> bool:
+def _repeats(step: TurnStep, stored: StoredTurn, *, writer: object) -> bool:
     """Whether this very step is stored already. Raises ConflictError if another one with its number is."""
     if stored.step.state.seq != step.state.seq:
         return False

@@ -7,7 +7,7 @@ from textual.events import Paste
 
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
-from chatops.engine.workflow.inputs import Accept, Review, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.policy.workflow import OnFail
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.question import Question
@@ -199,7 +199,7 @@ async def test_what_waits_for_a_word_asks_by_itself_and_no_key_acts_in_the_first
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("key", "word"), [("r", TryAgain()), ("s", Skip()), ("X", Stop())])
+@pytest.mark.parametrize(("key", "word"), [("r", TryAgain()), ("s", Skip()), ("X", StopRun())])
 async def test_one_key_says_one_word_about_a_failed_step(key: str, word: Review) -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:

@@ -24,7 +24,7 @@ from chatops.domain.messages import AssistantMessage, Message, RoleSwitchMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, RawCall, ToolResult, ToolSpec
-from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, Step
+from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     CancelTurn,
     DecideCall,
@@ -161,7 +161,7 @@ class Conversation:
         if self.state is not None:
             self.history = (*self.history, *self.state.messages)
 
-    def accept(self, step: Step) -> None:
+    def accept(self, step: TurnStep) -> None:
         self.state = step.state
         self.flying.extend(e for e in step.effects if isinstance(e, CallModel | InspectCall | RunTool | ReconcileTool))
         self.tell(*step.events)

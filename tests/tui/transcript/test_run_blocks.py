@@ -8,7 +8,7 @@ from chatops.domain.events import Event, Notice, Published, TextDelta
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
 from chatops.engine.view import pending_calls, turn_status
-from chatops.engine.workflow.inputs import Accept, Skip, Stop, TryAgain
+from chatops.engine.workflow.inputs import Accept, Skip, StopRun, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
 from chatops.runtime.view import Snapshot
 from chatops.tui.theme import PLAIN
@@ -149,8 +149,8 @@ def test_a_gate_is_a_turn_of_its_own_named_by_its_command() -> None:
     assert not can_open(gate)
 
 
-@pytest.mark.parametrize("word", [TryAgain(told="use the other key"), Skip(), Stop()])
-def test_a_run_looks_the_same_when_it_is_opened_again(word: TryAgain | Skip | Stop) -> None:
+@pytest.mark.parametrize("word", [TryAgain(told="use the other key"), Skip(), StopRun()])
+def test_a_run_looks_the_same_when_it_is_opened_again(word: TryAgain | Skip | StopRun) -> None:
     run = Watched(step("find", on_fail=OnFail.ASK, max_attempts=1, may_skip=True), step("make"))
     run.gives_up("no key")
     same(run)

@@ -31,7 +31,7 @@ _MOST_SHOWN = 120
 _RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
 
 
-class Stand(StrEnum):
+class ValidationStatus(StrEnum):
     """State of a validation of one subject."""
 
     PASSED = "passed"
@@ -42,11 +42,11 @@ class Stand(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ValidationState:
     """One validation of one subject, with its state."""
 
     tool: str
-    stand: Stand
+    status: ValidationStatus
     subject: tuple[tuple[str, str], ...] = ()
     """Argument and value (canonical JSON) of what was validated, or has to be."""
     found: tuple[Problem, ...] = ()
@@ -57,25 +57,25 @@ class Standing:
     def fact(self) -> str:
         """The state as a sentence for the user."""
         named = f"{self.tool} ({self._arguments()})" if self.subject else self.tool
-        match self.stand:
-            case Stand.PASSED:
+        match self.status:
+            case ValidationStatus.PASSED:
                 return f"{named} has passed."
-            case Stand.FAILED:
+            case ValidationStatus.FAILED:
                 return f"{named} did not pass."
-            case Stand.STALE:
+            case ValidationStatus.STALE:
                 return f"{named} has passed, but {self.changed_by} ran afterwards."
-            case Stand.NEVER:
+            case ValidationStatus.NEVER:
                 return f"{self.tool} was never called{self._with_arguments()}."
 
     @property
     def words(self) -> str:
         """The state as sentences for the model, with what to do about it."""
-        match self.stand:
-            case Stand.PASSED | Stand.FAILED:
+        match self.status:
+            case ValidationStatus.PASSED | ValidationStatus.FAILED:
                 return self.fact
-            case Stand.STALE:
+            case ValidationStatus.STALE:
                 return f"{self.fact} Call {self.tool} again."
-            case Stand.NEVER:
+            case ValidationStatus.NEVER:
                 return f"{self.fact} Call {self.tool}{self._with_arguments()}."
 
     def _with_arguments(self) -> str:
@@ -113,21 +113,21 @@ def as_verdict(
     return replace(result, outcome=Outcome.FAILED, content=findings.numbered(found), facts=facts)
 
 
-def standings(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[Standing, ...]:
+def validation_states(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[ValidationState, ...]:
     """Return every validation with every subject seen so far, in the order of the contract.
 
     A validation that was never called is NEVER, without a subject.
     """
-    shown: list[Standing] = []
+    shown: list[ValidationState] = []
     for validation in contract.validations:
         seen = _seen(validation, contract, messages, grant, claims=None)
-        shown += seen.values() or (Standing(tool=validation.tool, stand=Stand.NEVER),)
+        shown += seen.values() or (ValidationState(tool=validation.tool, status=ValidationStatus.NEVER),)
     return tuple(shown)
 
 
 def unproven(
     contract: StepContract, messages: Sequence[Message], grant: Grant, answer: JsonValue
-) -> tuple[Standing, ...] | str:
+) -> tuple[ValidationState, ...] | str:
     """Return the validations that `answer` needs and that have not passed.
 
     Returns a sentence instead if the answer does not name what was validated.
@@ -138,14 +138,16 @@ def unproven(
             claims[validation.tool] = tuple(_claimed(validation, answer))
         except PointerError as error:
             return f"{validation.tool} cannot be matched with the result: {error}."
-    missing: list[Standing] = []
+    missing: list[ValidationState] = []
     for validation in contract.validations:
         seen = _seen(validation, contract, messages, grant, claims=claims)
         for claim in claims[validation.tool]:
             fitting = [standing for key, standing in seen.items() if _fits(key, claim)]
             if not fitting:
-                missing.append(Standing(tool=validation.tool, stand=Stand.NEVER, subject=tuple(claim.items())))
-            missing += [standing for standing in fitting if standing.stand is not Stand.PASSED]
+                missing.append(
+                    ValidationState(tool=validation.tool, status=ValidationStatus.NEVER, subject=tuple(claim.items()))
+                )
+            missing += [standing for standing in fitting if standing.status is not ValidationStatus.PASSED]
     return tuple(dict.fromkeys(missing))
 
 
@@ -162,16 +164,16 @@ def _seen(
     grant: Grant,
     *,
     claims: _Claims | None,
-) -> dict[_Key, Standing]:
+) -> dict[_Key, ValidationState]:
     """Return the latest state of each subject."""
-    seen: dict[_Key, Standing] = {}
+    seen: dict[_Key, ValidationState] = {}
     for message in messages:
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
         if _ran(message) and _changes(message, validation, contract, grant, claims):
             for key, standing in seen.items():
-                if standing.stand is Stand.PASSED:
-                    seen[key] = replace(standing, stand=Stand.STALE, changed_by=message.tool)
+                if standing.status is ValidationStatus.PASSED:
+                    seen[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
         if message.tool == validation.tool and message.outcome in _RAN:
             key = _key(validation.subject, message.arguments)
             seen[key] = _word(validation.tool, key, message)
@@ -183,12 +185,12 @@ def _ran(message: ToolMessage) -> bool:
     return message.outcome in _RAN or (message.outcome is Outcome.INVALID and bool(message.decided_by))
 
 
-def _word(tool: str, key: _Key, message: ToolMessage) -> Standing:
+def _word(tool: str, key: _Key, message: ToolMessage) -> ValidationState:
     if message.outcome is Outcome.SUCCESS:
-        return Standing(tool=tool, stand=Stand.PASSED, subject=key)
-    return Standing(
+        return ValidationState(tool=tool, status=ValidationStatus.PASSED, subject=key)
+    return ValidationState(
         tool=tool,
-        stand=Stand.FAILED,
+        status=ValidationStatus.FAILED,
         subject=key,
         found=message.facts.problems or findings.untold(tool, message.content),
     )
