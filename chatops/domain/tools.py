@@ -148,8 +148,8 @@ def definition_of(spec: ToolSpec) -> str:
 _REWORDED: Mapping[str, str] = MappingProxyType(
     {
         "file_read": "9496d67b8abba7302e9fe8d1e5c580366ac8b96682c4c5a31af194bfb0d1d6be",
-        "file_list": "8ada2ff1b2560c47f331030cd963113d177a55fe44c530c9183871629f91ed52",
-        "file_search": "0bddd76c25d1a830d45e645f3db9129fadfdb8f191db76f1b20a0b63594b0c26",
+        "file_list": "b1354a7dcfe5b54856c09d3b203c7b1b5752a1281eac1e02af69a08846eeb5e6",
+        "file_search": "f98c5bbf9d5fc3ba59cddd3b1c2ad44fdeea44e047169bd238b0ef4eb97d099f",
         "file_write": "4a1551f4fff2d8d66d539aa7eec72b4de8a9b18b4abeb246153924e24eb2b7b8",
         "file_edit": "d2d79d3bac1c2710424cba5230aaabb41106d1e525260dba83a7bc5bdfdf8c1c",
         "shell_exec": "9652edc63867833ce7b408b3bb5885402e926dde434e016b156f8b3e7aaa3f14",

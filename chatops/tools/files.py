@@ -140,7 +140,8 @@ def file_list(
     facts: CallFacts,
     path: Annotated[str, Field(description="Path of the folder, relative to the workspace.")] = ".",
 ) -> str:
-    """List a folder in the workspace: folders first, then files with their size in bytes. Marks what git ignores."""
+    """List a folder in the workspace: folders first, then files with their size in bytes. Entries
+    ignored by .gitignore are marked."""
     target = Path(facts.paths[0])
     with opened_folder(target, context=context) as folder:
         chosen, counted = _entries(folder)

@@ -72,8 +72,8 @@ async def file_search(
     facts: CallFacts,
     path: Annotated[str, Field(description="File or folder to search, relative to the workspace.")] = ".",
 ) -> ToolResult:
-    """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git,
-    binary files, and files that .gitignore names unless they are in the folder given as path."""
+    """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git, binary files, and
+    files ignored by .gitignore unless path names them or their folder."""
     literal = not _is_expression(pattern)
     job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
@@ -152,7 +152,7 @@ def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
     if left["protected"]:
         notes.append(f"{left['protected']} protected files or folders were not searched")
     if left["ignored"]:
-        notes.append(f"{left['ignored']} files or folders that .gitignore names were not searched")
+        notes.append(f"{left['ignored']} files or folders ignored by .gitignore were not searched")
     if left["linked"]:
         notes.append(f"{left['linked']} files with several hard links were not searched")
     return notes

@@ -39,7 +39,7 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=work, name="loose", daemon=True).start()
+        threading.Thread(target=work, name="daemon", daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -54,7 +54,7 @@ def test_git_ignores_the_same_files(ws: Path) -> None:
 async def test_a_search_leaves_out_what_is_ignored_unless_the_folder_is_named(ws: Path) -> None:
     everywhere = (await done(file_search, context_for(ws), {"pattern": "needle"})).content
     assert "src/ok:1: needle" in everywhere and "build/f" not in everywhere
-    assert "that .gitignore names were not searched]" in everywhere
+    assert "ignored by .gitignore were not searched]" in everywhere
     named = (await done(file_search, context_for(ws), {"pattern": "needle", "path": "src/build"})).content
     assert named == "src/build/f:1: needle"
     single = (await done(file_search, context_for(ws), {"pattern": "needle", "path": "x.log"})).content
