@@ -213,7 +213,7 @@ NO_TEXT_TOOLS = TextTools()
 
 
 class TextToolsBuilder:
-    """Maker of offers for one model. It caches parsed schemas between requests."""
+    """Builder of the `TextTools` of one model. It caches parsed schemas between requests."""
 
     def __init__(self, family: Family) -> None:
         self._aliases = {**ALIASES, **family.aliases}
