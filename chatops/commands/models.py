@@ -8,7 +8,7 @@ from chatops.commands.context import screen, with_app
 from chatops.domain.canonical import JsonValue
 from chatops.headless.reach import Reach, Standing, reach
 from chatops.headless.screen import table
-from chatops.models.hosts import where
+from chatops.models.hosts import host_and_port
 from chatops.wiring.app import App
 
 _SHORT = {
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
                 f"{'*' if one.spec.name == default else ' '} {one.spec.name}",
                 one.spec.type.value,
                 one.spec.model_name,
-                where(one.spec.api_url) if one.spec.api_url else "-",
+                host_and_port(one.spec.api_url) if one.spec.api_url else "-",
                 _SHORT[one.standing],
             )
             for one in found
@@ -80,7 +80,7 @@ def _json(one: Reach, default: str) -> JsonValue:
         "type": one.spec.type.value,
         "host_type": one.spec.host_type.value,
         "model_name": one.spec.model_name,
-        "server": where(one.spec.api_url) if one.spec.api_url else None,
+        "server": host_and_port(one.spec.api_url) if one.spec.api_url else None,
         "default": one.spec.name == default,
         "reachable": _reachable(one),
         "status": _status(one),

@@ -11,7 +11,7 @@ from typing import assert_never
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import plural
 from chatops.models.discover import KeyRefusedError, list_models
-from chatops.models.hosts import shown
+from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
@@ -79,7 +79,7 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         return Reach(spec=spec, standing=Standing.SILENT, text=str(error), advice=error.advice)
     if names and spec.model_name and spec.model_name not in names:
         text = f"the server answers, but does not list {spec.model_name}."
-        advice = f"Name one that it has: chatops connect {shown(spec.api_url)}"
+        advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
         return Reach(spec=spec, standing=Standing.UNLISTED, text=text, advice=advice, available=names)
     text = f"the server answers and has {plural(len(names), 'model')}"
     return Reach(spec=spec, standing=Standing.THERE, text=text, available=names)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
-from chatops.models.hosts import HOSTS, normal_url, split_url, where
+from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
 from chatops.models.keys import NO_KEY, Secret, read_key
 from chatops.models.masking import redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
@@ -80,7 +80,7 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         except _NoAnswerError as error:
             raise ChatopsError(str(error), advice=error.advice) from None
         except KeyRefusedError as error:
-            errors.append(_key_needed(where(candidate), error, key=key))
+            errors.append(_key_needed(host_and_port(candidate), error, key=key))
             continue
         except ChatopsError as error:
             errors.append(error)
@@ -252,5 +252,5 @@ def _guess(url: str) -> HostType:
         return HostType.OPENWEBUI
     ports = {11434: HostType.OLLAMA, 1234: HostType.LMSTUDIO, 8080: HostType.LLAMACPP, 8000: HostType.VLLM}
     ports[4000] = HostType.LITELLM
-    port = int(where(url).rpartition(":")[2])
+    port = int(host_and_port(url).rpartition(":")[2])
     return HostType.OPENAI if _is_openai(url) else ports.get(port, HostType.OPENAI)

@@ -14,7 +14,7 @@ import openai
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.connection import ServerConnection, StatusError, UnknownEncodingError, proxy_for
 from chatops.models.error_text import plain_line
-from chatops.models.hosts import other_bases, root_of, where
+from chatops.models.hosts import host_and_port, other_bases, root_of
 from chatops.models.keys import Secret
 from chatops.models.retry import AGAIN, AttemptFailure, in_words
 from chatops.models.served import models_in
@@ -76,7 +76,7 @@ def _of_network(
     proxy = proxy_for(endpoint.url)
     if proxy and any(isinstance(cause, httpx2.ProxyError | httpx2.ConnectError) for cause in causes):
         return _unreachable(
-            f"The proxy {where(proxy)} did not lead to {endpoint.host}: {_reason(causes)}.",
+            f"The proxy {host_and_port(proxy)} did not lead to {endpoint.host}: {_reason(causes)}.",
             "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or add the host to NO_PROXY.",
         )
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
@@ -151,7 +151,7 @@ def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> 
     reason = plain_line(error.verify_message or str(error)).rstrip(".")
     check, advice = _CHECKS.get(error.verify_code, (reason, _OWN_AUTHORITY))
     proxy = proxy_for(endpoint.url)
-    through = f" -proxy {where(proxy)}" if proxy else ""
+    through = f" -proxy {host_and_port(proxy)}" if proxy else ""
     return _unreachable(
         f"The certificate of {endpoint.host} is not accepted: {check}.",
         f"{advice} Look at it: openssl s_client -connect {endpoint.host}{through} </dev/null",

@@ -105,7 +105,11 @@ def root_of(url: str) -> str:
 def split_url(url: str, *, name: str = "") -> SplitResult:
     """Return the parts of a web address. A missing scheme is http for this machine, else https."""
     text = url.strip()
-    whose = f"The api_url of model {name!r}, {shown(text)!r}," if name else f"The address {shown(text)!r}"
+    whose = (
+        f"The api_url of model {name!r}, {without_secrets(text)!r},"
+        if name
+        else f"The address {without_secrets(text)!r}"
+    )
     advice = "Write it as http://HOST:PORT/v1 or https://HOST/v1."
     if "://" not in text:
         bare = text.partition("/")[0]
@@ -133,13 +137,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def shown(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return `url` for messages: without user, password, query and fragment."""
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
     return re.sub(r"^([a-z]*://)?[^/@]*@", r"\1", bare, flags=re.IGNORECASE)
 
 
-def where(url: str) -> str:
+def host_and_port(url: str) -> str:
     """Return ``host:port`` of an address, for messages: no user, no password, no query."""
     parts = urlsplit(url)
     host = parts.hostname or "?"

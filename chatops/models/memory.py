@@ -7,7 +7,7 @@ from typing import Protocol
 
 from chatops import __version__
 from chatops.domain.errors import ConfigError
-from chatops.models.hosts import base_url, shown
+from chatops.models.hosts import base_url, without_secrets
 from chatops.models.statuses import DROPPABLE
 from chatops.policy.registry import ModelSpec
 
@@ -162,7 +162,7 @@ class EndpointMemory:
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
     """Return what is known about the endpoint of `spec`; None if it has none."""
     try:
-        return EndpointMemory(store, url=shown(base_url(spec)), model=spec.model_name)
+        return EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name)
     except ConfigError:
         return None
 

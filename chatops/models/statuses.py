@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.error_text import ServerError, error_of_body, plain_line, sentence
-from chatops.models.hosts import shown, where
+from chatops.models.hosts import host_and_port, without_secrets
 from chatops.models.retry import (
     LONGEST_WAIT_S,
     AttemptFailure,
@@ -144,13 +144,13 @@ class Endpoint:
     @property
     def host(self) -> str:
         """``host:port``."""
-        return where(self.url)
+        return host_and_port(self.url)
 
 
 def endpoint_of(spec: ModelSpec, *, url: str) -> Endpoint:
     """Return the details about `spec` that messages need."""
     return Endpoint(
-        url=shown(url),
+        url=without_secrets(url),
         model=spec.model_name,
         name=spec.label or spec.name,
         key=spec.key,
@@ -249,7 +249,7 @@ def _plain(kind: FailureKind, message: str, advice: str) -> AttemptFailure:
 
 
 def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
-    target = plain_line(shown(location), limit=200) or "nowhere"
+    target = plain_line(without_secrets(location), limit=200) or "nowhere"
     return _plain(
         FailureKind.REFUSED,
         f"The endpoint {endpoint.host} redirects to {target}. The key was not sent there.",

@@ -13,7 +13,7 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelReq
 from chatops.domain.tools import RawCall, ToolSpec
 from chatops.models.base import Failed, Replied
 from chatops.models.client import RegistryClient
-from chatops.models.hosts import base_url, shown
+from chatops.models.hosts import base_url, without_secrets
 from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, InMemoryTextStore, Learned, TextStore
 from chatops.models.tool_delivery import is_free
 from chatops.policy.registry import ModelSpec
@@ -72,7 +72,7 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
             if second.outcome is TrialOutcome.PROMPTED:
                 learned = Learned(calling=CallStyle.IGNORED, format=prompted)
                 trial = replace(second, calling=learned.calling)
-    memory = EndpointMemory(remembered, url=shown(base_url(spec)), model=spec.model_name)
+    memory = EndpointMemory(remembered, url=without_secrets(base_url(spec)), model=spec.model_name)
     if learned is not None:
         memory.learn(learned)
     elif trial.outcome is not TrialOutcome.FAILED:
@@ -84,7 +84,7 @@ async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     """Return one trial, and what the client learned from it, starting without earlier knowledge."""
     store = InMemoryTextStore()
     answer = await _answer(spec, store=store)
-    learned = EndpointMemory(store, url=shown(base_url(spec)), model=spec.model_name).learned()
+    learned = EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name).learned()
     if isinstance(answer, ModelFailure):
         return Trial(outcome=TrialOutcome.FAILED, failure=answer), None
     named = spec.tool_format if spec.tool_format in WRITABLE else ""

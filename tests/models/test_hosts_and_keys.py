@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from chatops.domain.errors import ConfigError
-from chatops.models.hosts import base_url, is_loopback, where
+from chatops.models.hosts import base_url, host_and_port, is_loopback
 from chatops.models.keys import NO_KEY, read_key
 from chatops.models.masking import redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
@@ -64,7 +64,7 @@ def test_messages_show_no_credentials_of_an_address() -> None:
 
 
 def test_where_shows_no_credentials() -> None:
-    assert where("https://ana:secret@h.example/v1?key=1") == "h.example:443"
+    assert host_and_port("https://ana:secret@h.example/v1?key=1") == "h.example:443"
 
 
 @pytest.mark.parametrize(
