@@ -15,7 +15,7 @@ from chatops.domain.charset import charset_of
 from chatops.domain.ids import SessionId
 from chatops.tui.app import ChatopsApp
 from chatops.tui.startup import answer_keys_first, pause_collector
-from chatops.tui.terminal import TerminalTraits, look
+from chatops.tui.terminal import TerminalTraits, detect_terminal
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -33,7 +33,7 @@ OPENING_S = 30.0
 
 def run(arguments: "Namespace") -> int:
     """Run the chat. Exit code 2 if this terminal cannot show it, or the user does not confirm the workspace."""
-    traits = look(os.environ, is_terminal=sys.stdin.isatty() and sys.stdout.isatty())
+    traits = detect_terminal(os.environ, is_terminal=sys.stdin.isatty() and sys.stdout.isatty())
     if traits.problem:
         sys.stderr.write(f"chatops: {traits.problem}\n")
         return USAGE

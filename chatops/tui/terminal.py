@@ -1,4 +1,4 @@
-"""TerminfoEntry of the terminal: if it can show screens at all, with colours or without."""
+"""Capabilities of the terminal: if it can show screens at all, with colours or without."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def terminfo(kind: str) -> TerminfoEntry | None:
     return TerminfoEntry(places_cursor=_ESCAPES in places, colours=curses.tigetnum("colors"))
 
 
-def look(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = terminfo) -> TerminalTraits:
+def detect_terminal(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = terminfo) -> TerminalTraits:
     """Return the capabilities of the terminal that `environ` describes.
 
     NO_COLOR counts if it is not empty (no-color.org).
@@ -62,5 +62,5 @@ def look(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = term
     colours = not environ.get("NO_COLOR") and (known is None or known.colours > 0)
     # Terminals newer than this system's terminfo state their colours in COLORTERM.
     doubtful = known is None and not environ.get("COLORTERM")
-    notice = f"The terminal {kind} is not known on this system; it is taken for one like xterm." if doubtful else ""
+    notice = f"This system does not know the terminal {kind}. It is treated like an xterm." if doubtful else ""
     return TerminalTraits(notice=notice, colours=colours)

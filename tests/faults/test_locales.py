@@ -114,7 +114,7 @@ def told_by_words(chat: FaultyChat) -> None:
 @pytest.mark.fault("F03", "F05")
 def test_a_terminal_that_nobody_knows_is_tried_in_sixteen_colours_that_can_be_read(tmp_path: Path) -> None:
     with chat_in(tmp_path, env={"TERM": "unknown-term", "COLORTERM": ""}) as chat:
-        chat.wait_for("The terminal unknown-term is not known on this system")
+        chat.wait_for("This system does not know the terminal unknown-term")
         for theme in ("textual-dark", "textual-light", "ansi-light", "ansi-dark"):
             chat.terminal.send(f"/theme {theme}")
             chat.terminal.wait_for(f"/theme {theme}")

@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.charset import charset_of
-from chatops.tui.terminal import TerminalTraits, TerminfoEntry, look, terminfo
+from chatops.tui.terminal import TerminalTraits, TerminfoEntry, detect_terminal, terminfo
 
 KNOWN = {
     "xterm-256color": TerminfoEntry(places_cursor=True, colours=256),
@@ -13,7 +13,7 @@ KNOWN = {
 
 
 def seen(**environ: str) -> TerminalTraits:
-    return look(environ, is_terminal=True, lookup=KNOWN.get)
+    return detect_terminal(environ, is_terminal=True, lookup=KNOWN.get)
 
 
 @pytest.mark.parametrize("kind", ["", "dumb", "unknown", "vt52"])
@@ -23,7 +23,7 @@ def test_a_terminal_without_cursor_positioning_is_refused_with_advice(kind: str)
 
 
 def test_a_pipe_is_refused_as_a_terminal() -> None:
-    assert "not a terminal" in look({"TERM": "xterm"}, is_terminal=False, lookup=KNOWN.get).problem
+    assert "not a terminal" in detect_terminal({"TERM": "xterm"}, is_terminal=False, lookup=KNOWN.get).problem
 
 
 def test_a_known_terminal_is_accepted_without_notice() -> None:
