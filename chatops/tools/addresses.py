@@ -175,9 +175,8 @@ async def public_address(target: Target, *, resolver: Resolver, allowed: frozens
     except OSError as error:
         raise BadUrlError(f"The name {visible(target.host)} could not be resolved.") from error
     for address in found:
-        refusal = "" if address in allowed else not_public(address)
-        if refusal:
-            raise BadUrlError(f"{visible(target.host)} resolves to {refusal}")
+        if address not in allowed and not_public(address):
+            raise BadUrlError(f"{visible(target.host)} resolves to {visible(address)}, which is not a public address.")
     if not found:
         raise BadUrlError(f"The name {visible(target.host)} has no address.")
     return found[0]

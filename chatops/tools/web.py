@@ -146,7 +146,11 @@ async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
         page = await _get(target, settings=settings)
         if page.status not in _REDIRECTS or not page.location:
             return await _result(page, limit=limit)
-        target = read_url(urljoin(target.url, page.location))
+        try:
+            target = read_url(urljoin(target.url, page.location))
+        except ValueError as error:
+            fault = str(error) if isinstance(error, BadUrlError) else "is not a valid URL"
+            raise ToolFailedError(f"Not fetched: the URL of a redirect {fault}.") from error
         if not _same_site(first, target):
             text = f"{visible(url, limit=MAX_URL)} redirects to another host: {visible(target.url, limit=MAX_URL)}"
             advice = "The redirect was not followed; fetch that URL if you need it."

@@ -109,6 +109,22 @@ async def test_the_name_is_resolved_once_and_that_address_is_dialled(server: Ser
     assert asked == ["rebind.test"]
 
 
+@pytest.mark.parametrize(
+    ("location", "fault"),
+    [
+        ("http://[", "is not a valid URL"),
+        ("ftp://stub.test/", "must start with"),
+        ("//a:b@stub.test/", "contains a user"),
+    ],
+)
+async def test_a_redirect_to_a_malformed_url_is_one_sentence(
+    server: Server, tmp_path: Path, location: str, fault: str
+) -> None:
+    server.answers["/p"] = redirect(location)
+    with pytest.raises(ToolFailedError, match=f"^Not fetched: the URL of a redirect {fault}"):
+        await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
+
+
 async def test_one_inner_address_among_public_ones_refuses(server: Server, tmp_path: Path) -> None:
     settings = stub(**{"mixed.test": ("93.184.216.34", "10.0.0.1")})
     with pytest.raises(ToolFailedError, match=r"10\.0\.0\.1"):
