@@ -9,21 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
+from textual.errors import NoWidget
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.notifications import Notification
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
+from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
 from chatops.tui.terminal import TerminalTraits
-from chatops.tui.textual_internals import AppHooks, wait_until_mounted
+from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
 
 if TYPE_CHECKING:
     from textual.driver import Driver
@@ -34,6 +37,19 @@ if TYPE_CHECKING:
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 COPIED = "Copied, if this terminal lets programs do that."
+
+
+class _Palette(ErrorBoundary, LateClickHook, PaletteHooks):
+    """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
+
+    VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
+
+    def on_click(self, event: events.Click) -> None:
+        """Ignore a click next to every widget, for which Textual's handler raises an error."""
+        try:
+            self.get_widget_at(event.screen_x, event.screen_y)
+        except NoWidget:
+            event.prevent_default()
 
 
 class ChatopsApp(ErrorBoundary, AppHooks):
@@ -74,7 +90,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """None without a terminal, as in tests."""
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
-        self._errors = ErrorReporter(clock=clock, say=self._show_error)
+        self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
         self._quitting: asyncio.Task[None] | None = None
@@ -199,10 +215,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def action_command_palette(self) -> None:
         """Open the list of all commands (ctrl+p)."""
-        from chatops.tui.screens.palette import Palette
-
-        if not isinstance(self.screen, Palette):
-            self.push_screen(Palette())
+        if not isinstance(self.screen, _Palette):
+            self.push_screen(_Palette())
 
     def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
         """Show the help over a dialog (F1)."""

@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 TOO_MANY, WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SHOW_AGAIN_S = 10.0
-_Origin = tuple[type, str, int]
-"""An error's type, and file and line that raised it."""
 
 
 class ErrorBoundary(DispatchHook):
@@ -34,13 +32,13 @@ class ErrorBoundary(DispatchHook):
 
 
 class ErrorReporter:
-    """Records errors. `clock` returns monotonic seconds, `say` shows a line to the user."""
+    """Records errors. `clock` returns monotonic seconds, `show` shows a line to the user."""
 
-    def __init__(self, *, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(self, *, clock: Callable[[], float], show: Callable[[str], None]) -> None:
         self._clock = clock
-        self._say = say
+        self._show = show
         self._times: deque[float] = deque(maxlen=TOO_MANY)
-        self._shown: dict[_Origin, float] = {}
+        self._shown: dict[str, float] = {}
 
     def note(self, error: Exception) -> bool:
         """Log and show an error. Return False if there were so many that continuing makes no sense."""
@@ -51,19 +49,10 @@ class ErrorReporter:
         now = self._clock()
         self._times.append(now)
         text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
-        origin = _origin(cause)
-        if now - self._shown.get(origin, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
-            self._shown[origin] = now
-            self._say(f"Internal error ({text[:200]}). The session continues.{_where()}")
+        if now - self._shown.get(text, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
+            self._shown[text] = now
+            self._show(f"Internal error ({text[:200]}). The session continues.{_where()}")
         return len(self._times) < TOO_MANY or now - self._times[0] > WITHIN_S
-
-
-def _origin(error: BaseException | None) -> _Origin:
-    """Return what an error is known by, so that one that returns at every frame is shown once in a while."""
-    last = error.__traceback__ if error is not None else None
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return type(error), last.tb_frame.f_code.co_filename if last is not None else "", last.tb_lineno if last else 0
 
 
 def _where() -> str:
