@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chatops.commands.context import Stored, find_call, screen, stored
-from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import NoSuchSessionError, UnreadableError
 from chatops.headless.screen import table, when
 
 if TYPE_CHECKING:
+    from chatops.domain.canonical import JsonValue
     from chatops.store.base import PendingCallRow, Store
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _standing(queued: "PendingCallRow") -> str:
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 
-def _queued_json(queued: "PendingCallRow") -> dict[str, JsonValue]:
+def _queued_json(queued: "PendingCallRow") -> "dict[str, JsonValue]":
     from chatops.headless.pending import describe_json
 
     return {

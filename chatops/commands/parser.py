@@ -7,7 +7,6 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong and where help is. An unknown command gets the nearest known one."""
         found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
         if found:
+            from difflib import get_close_matches
+
             known = self._known()
             near = get_close_matches(found[1], known, n=1, cutoff=0.6)
             hint = f" Did you mean {self.prog} {near[0]}?" if near else ""

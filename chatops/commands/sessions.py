@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from chatops.commands.context import Stored, find_session, screen, stored
 from chatops.config.paths import write_new_private
-from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError, SessionBusyError
-from chatops.headless.json_values import plain
 from chatops.headless.screen import counted, table, when
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
 if TYPE_CHECKING:
+    from chatops.domain.canonical import JsonValue
     from chatops.domain.messages import Message
     from chatops.store.base import SessionInfo, Store
 
@@ -95,6 +94,8 @@ def _show(opened: Stored, arguments: Namespace) -> int:
 
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
+        from chatops.headless.json_values import plain
+
         view.json({**_info_json(info), "message_list": [plain(one) for one in messages]})
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
@@ -210,7 +211,9 @@ def _confirmed(info: "SessionInfo") -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _info_json(info: "SessionInfo") -> dict[str, JsonValue]:
+def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":
+    from chatops.headless.json_values import plain
+
     value = plain(info)
     return dict(value) if isinstance(value, dict) else {}
 

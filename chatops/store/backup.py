@@ -8,20 +8,26 @@ A repair takes from it what cannot be read any more, see `salvage`. A session th
 in place of the store, it counts as a copy: approved calls ask again, see `identity`.
 """
 
+from __future__ import annotations
+
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
-from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, locked, refuse_newer, uri
 from chatops.store.quarantine import new_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chatops.domain.ids import SessionId
 
 log = logging.getLogger(__name__)
 

@@ -3,22 +3,26 @@
 The tests behind `tests/store/conformance.py` specify each method. They assume nothing about SQLite.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from __future__ import annotations
 
-from chatops.domain.decisions import Decision, Principal, RememberedGrant
-from chatops.domain.events import PendingCall
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
-from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
-from chatops.engine.effects import TurnStep
-from chatops.engine.inputs import DecideCall
-from chatops.engine.state import TurnState
-from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import CancelRun, ReviewStep
-from chatops.engine.workflow.state import WorkflowState
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatops.domain.decisions import Decision, Principal, RememberedGrant
+    from chatops.domain.events import PendingCall
+    from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+    from chatops.domain.messages import Message
+    from chatops.domain.tools import Outcome
+    from chatops.domain.usage import Usage
+    from chatops.engine.effects import TurnStep
+    from chatops.engine.inputs import DecideCall
+    from chatops.engine.state import TurnState
+    from chatops.engine.workflow.effects import WorkflowStep
+    from chatops.engine.workflow.inputs import CancelRun, ReviewStep
+    from chatops.engine.workflow.state import WorkflowState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

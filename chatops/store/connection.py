@@ -5,14 +5,19 @@ writer, whatever the busy timeout is. Text with lone surrogates is bound as a bl
 nothing in a model's reply or a file name can make a commit raise.
 """
 
+from __future__ import annotations
+
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.store.errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 Value = None | int | float | str
 Row = tuple[Value, ...]

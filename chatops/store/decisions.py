@@ -23,7 +23,8 @@ from chatops.store.codec import (
     encode_principal,
 )
 from chatops.store.connection import Connection, Row, real, text
-from chatops.store.rules import already_decided, in_call_order, open_calls
+from chatops.store.rules import already_decided
+from chatops.store.turn_rules import in_call_order, open_calls
 
 log = logging.getLogger(__name__)
 

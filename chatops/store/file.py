@@ -4,6 +4,8 @@ If another store was put at its path, the open sessions continue in memory. Each
 written to a file that has lost its name.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import sqlite3

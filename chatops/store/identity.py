@@ -9,6 +9,8 @@ overwritten in place (``cp`` onto it), or restored with the whole disk. A file s
 (``vfat``, some network drives) makes a store look like a copy, and approved calls ask again.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -16,14 +18,15 @@ import sqlite3
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
-from chatops.domain.ids import TurnId
-from chatops.engine.workflow.inputs import ReviewStep, StopRun
-from chatops.store.codec import decode_decision, decode_review
 from chatops.store.connection import Value, transaction
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chatops.domain.ids import TurnId
 
 COPIED = "copied:"
 """Prefix of the settings that name turns of a copied store, see `copied_key`."""
@@ -51,7 +54,7 @@ class FileIdentity:
     generation: int
     """0 if the file system does not tell."""
 
-    def may_be(self, other: "FileIdentity") -> bool:
+    def may_be(self, other: FileIdentity) -> bool:
         """Return True if nothing known of both differs."""
         return self.inode == other.inode and len({self.generation, other.generation} - {0}) < 2
 
@@ -153,6 +156,9 @@ def _void_approvals(raw: sqlite3.Connection) -> None:
 
 def _lets_run(decision: Value) -> bool:
     """Return True if a decision lets something run. One that cannot be read is void."""
+    from chatops.domain.decisions import Approved, Edited
+    from chatops.store.codec import decode_decision
+
     try:
         return isinstance(decode_decision(decision), Approved | Edited)
     except UnreadableError:
@@ -161,6 +167,9 @@ def _lets_run(decision: Value) -> bool:
 
 def _lets_continue(word: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
+    from chatops.engine.workflow.inputs import ReviewStep, StopRun
+    from chatops.store.codec import decode_review
+
     try:
         posted = decode_review(word)
     except UnreadableError:

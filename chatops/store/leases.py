@@ -26,15 +26,21 @@ the runtime asks again, and there a missing row counts as lost, see `runtime.own
 The rules that need no SQL are in `rules`, so that every store has the same ones.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConflictError, SessionHeldError
-from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.connection import Connection, integer, real, text
 from chatops.store.rules import keeps_out, may_take, taken_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chatops.domain.ids import SessionId
 
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard"
 

@@ -4,6 +4,8 @@ The file is 0600 (SQLite gives ``-wal`` and ``-shm`` the same mode), folders mad
 the file holds a shared lock on its folder meanwhile, and one that replaces it an exclusive lock.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import logging
@@ -12,10 +14,10 @@ import re
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
@@ -30,6 +32,9 @@ from chatops.store.schema import (
     schema_faults,
     user_version,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,9 @@
 Pids are reused, so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown.
 """
 
+from __future__ import annotations
+
 import os
-import socket
 from pathlib import Path
 
 from chatops.store.base import Holder
@@ -24,6 +25,8 @@ def this_process() -> Holder:
     """Return the identity of this process for journal and lease. It never changes, whatever can be read later."""
     pid = os.getpid()
     if pid not in _known:
+        import socket  # only a process that runs something needs its host
+
         _known[pid] = Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
     return _known[pid]
 

@@ -9,14 +9,16 @@ of this happens under the folder's lock, see `opening.locked`. A kill at any poi
   moves the log back.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.errors import refused_by_the_system
@@ -24,6 +26,9 @@ from chatops.store.identity import FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import backup_of, locked, make_folders, sound, uri
 from chatops.store.salvage import copy_readable
 from chatops.store.schema import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _LOGS = ("-wal", "-journal")
 _BESIDE = (*_LOGS, "-shm")

@@ -1,20 +1,23 @@
 """Reading a store's file without changing a byte of it or leaving a file beside it."""
 
+from __future__ import annotations
+
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.engine.view import results_in_copy
-from chatops.store import messages, turns
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import CONVERSATIONS, Salvage, copy_readable
 from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,9 @@ def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
 
 def _end_turns(rows: Connection) -> None:
     """End all turns. Their calls get the results that are stored, or a note that they wait if they never started."""
+    from chatops.engine.view import results_in_copy
+    from chatops.store import messages, turns
+
     for session_id, head, turn_id in rows.all("SELECT id, head, active_turn FROM sessions WHERE active_turn <> ''"):
         try:
             results = results_in_copy(turns.load(rows, TurnId(text(turn_id))))

@@ -8,17 +8,22 @@ Rows are read through SQL only. Reading them off raw pages, and trying row numbe
 places, was tried: it recovered little more, and took a second reader of the file format.
 """
 
+from __future__ import annotations
+
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
 from chatops.store.connection import Row, Value, bound, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,18 @@ Every released version stays readable: a migration is never edited after a relea
 here needs more than SQLite 3.40. Text columns hold UTF-8, or a blob if the text has lone surrogates, see `connection`.
 """
 
+from __future__ import annotations
+
 import sqlite3
-from collections.abc import Set
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from chatops.store.connection import transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Set
 
 APPLICATION_ID = 0x63686F70
 """``chop``, the application id in the file's header."""

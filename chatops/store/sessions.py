@@ -1,14 +1,19 @@
 """Sessions: each is a head in the message tree, with its settings and its queued messages."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
-from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, Row, integer, number_or_zero, text, text_or
-from chatops.store.rules import AT_MOST_NAMED, ambiguous, title_from
+from chatops.store.rules import AT_MOST_NAMED, ambiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chatops.domain.messages import Message
 
 DAMAGED_TITLE = "(damaged)"
 
@@ -110,6 +115,8 @@ def update(
 
 def delete(rows: Connection, session_id: SessionId) -> None:
     """Delete a session. Messages that a fork shares, and the decision log, stay."""
+    from chatops.store import messages
+
     head = info(rows, session_id).head
     rows.run("DELETE FROM sessions WHERE id = ?", session_id)
     messages.delete_unshared(rows, head)
@@ -124,6 +131,8 @@ def fork(
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `at` is not in this session."""
+    from chatops.store import messages
+
     source = info(rows, session_id)
     point = source.head if at is None else at
     path = messages.chain_ids(rows, source.head)
@@ -151,6 +160,9 @@ def fork(
 
 def append_message(rows: Connection, session_id: SessionId, message: Message, *, now: float) -> None:
     """Add a message outside of any turn and move the head."""
+    from chatops.store import messages
+    from chatops.store.turn_rules import title_from
+
     before = info(rows, session_id)
     head = messages.append(rows, [message], session_id=session_id, turn_id=None, parent=before.head, now=now)
     rows.run(

@@ -1,29 +1,56 @@
 """The store of one machine: a SQLite file. Each method is one transaction; the SQL is in the sibling modules."""
 
+from __future__ import annotations
+
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import StoreError
-from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
-from chatops.domain.usage import Usage
-from chatops.engine.effects import TurnStep
-from chatops.engine.inputs import DecideCall
-from chatops.engine.state import TurnState
-from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import CancelRun, ReviewStep
-from chatops.engine.workflow.state import WorkflowState
-from chatops.store import decisions, health, leases, messages, runs, sessions, turns
-from chatops.store import grants as remembered
-from chatops.store.backup import delete_from_backup
-from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
+from chatops.store import leases, sessions
 from chatops.store.connection import Connection, integer, text
-from chatops.store.file import StoreFile
 from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chatops.domain.decisions import RememberedGrant
+    from chatops.domain.ids import MessageId, SessionId, TurnId
+    from chatops.domain.messages import Message
+    from chatops.domain.usage import Usage
+    from chatops.engine.effects import TurnStep
+    from chatops.engine.inputs import DecideCall
+    from chatops.engine.state import TurnState
+    from chatops.engine.workflow.effects import WorkflowStep
+    from chatops.engine.workflow.inputs import CancelRun, ReviewStep
+    from chatops.engine.workflow.state import WorkflowState
+    from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
+
+
+class _Late:
+    """A sibling module, imported when it is first used.
+
+    Reading a list of sessions takes a few milliseconds. The codec and the turn's values, which only these modules need,
+    take a hundred times as long to import.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = f"chatops.store.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    from chatops.store import backup, decisions, health, messages, runs, turns
+    from chatops.store import grants as remembered
+else:
+    backup, decisions, health = map(_Late, ("backup", "decisions", "health"))
+    messages, runs, turns = map(_Late, ("messages", "runs", "turns"))
+    remembered = _Late("grants")
 
 
 class SqliteStore:
@@ -46,7 +73,7 @@ class SqliteStore:
 
         `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
         """
-        self._rows = StoreFile(file, vfs=vfs) if isinstance(file, Path) else file
+        self._rows = _opened(file, vfs=vfs) if isinstance(file, Path) else file
         self._clock = clock
         self._process = process
         self._alive = alive
@@ -100,7 +127,7 @@ class SqliteStore:
             full = sessions.full_id(self._rows, session_id)
             sessions.delete(self._rows, full)
         if not self.unsaved:
-            delete_from_backup(self.path, full)
+            backup.delete_from_backup(self.path, full)
 
     def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
         now = self._clock()
@@ -270,3 +297,9 @@ class SqliteStore:
             if not sessions.exists(self._rows, session_id):
                 return session_id
         raise StoreError("No free session id was found.", advice="Try again.")
+
+
+def _opened(path: Path, *, vfs: str) -> Connection:
+    from chatops.store.file import StoreFile
+
+    return StoreFile(path, vfs=vfs)

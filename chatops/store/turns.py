@@ -42,7 +42,7 @@ from chatops.store import decisions, grants, messages, runs, sessions
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
 from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
-from chatops.store.rules import carries_nothing, intents, title_from
+from chatops.store.turn_rules import carries_nothing, intents, title_from
 
 _RELOAD = "Load the session again: another chatops has continued it."
 

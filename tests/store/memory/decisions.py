@@ -9,7 +9,8 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, PendingCallRow
-from chatops.store.rules import already_decided, in_call_order, open_calls
+from chatops.store.rules import already_decided
+from chatops.store.turn_rules import in_call_order, open_calls
 from tests.store.memory.tables import Memory
 
 

@@ -7,7 +7,7 @@ from chatops.domain.ids import SessionId
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.rules import applies, must_be_first
+from chatops.store.turn_rules import applies, must_be_first
 from tests.store.memory import sessions
 from tests.store.memory.tables import Memory, StoredRun
 

@@ -7,7 +7,8 @@ from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.base import SessionInfo
-from chatops.store.rules import ambiguous, mark_of, title_from
+from chatops.store.rules import ambiguous
+from chatops.store.turn_rules import mark_of, title_from
 from tests.store.memory.tables import Memory, StoredMessage
 
 

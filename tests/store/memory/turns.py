@@ -10,7 +10,7 @@ from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
-from chatops.store.rules import carries_nothing, intents, turn_of
+from chatops.store.turn_rules import carries_nothing, intents, turn_of
 from tests.store.memory import decisions, sessions
 from tests.store.memory.tables import Memory, StoredTurn
 
