@@ -21,7 +21,7 @@ _OUTPUT = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _NOT_DONE = re.compile(r"\s*(?:Not run|Not permitted|Denied|Refused|There is no tool|\w+ was not run)\b")
-_PERSON = re.compile(r"^A person (?:has looked at it and says:|wants this step made again\.)", re.MULTILINE)
+_PERSON = re.compile(r"^The user (?:has reviewed it and says:|wants this step repeated\.)", re.MULTILINE)
 _REASON = 300
 """Number of characters of a tool's result that a reason quotes."""
 _SAME = 200

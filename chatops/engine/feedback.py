@@ -25,7 +25,7 @@ from chatops.domain.wording import cut
 from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
-STOPPED = "Not run: the person stopped the turn."
+STOPPED = "Not run: the user stopped the turn."
 TOO_MANY = "Not run: too many calls in one reply. Ask for fewer at a time."
 REPEATED = (
     "Not run: you have made this very call with the same arguments twice in a row and have its results above. "
@@ -35,7 +35,7 @@ UNKNOWN_OUTCOME = (
     "The outcome of this call is unknown: the program was interrupted while it ran, and it may or may not have "
     "taken effect. It was not repeated. Check before you rely on it."
 )
-MARKED_DONE = "The program was interrupted while this ran; a person has checked and says that it took effect."
+MARKED_DONE = "The program was interrupted while this ran; the user has checked and says that it took effect."
 REPEATED_AFTER_RESTART = "Interrupted by a restart; it changes nothing, so it is run again."
 _MOST_NAMES = 24
 """Number of tools that are listed by name. The request itself lists all of them."""
@@ -109,15 +109,15 @@ def gate_denied(reason: str, *, by: str) -> str:
 
     It is shown to users, not to a model.
     """
-    who = f"by {by}" if by else "where no person could be asked"
+    who = f"by {by}" if by else "because no user could be asked"
     return f"Its command was denied {who}.{_because(reason)} It did not run, so the answer is not accepted."
 
 
 def denied(reason: str, *, by_person: bool = True) -> str:
     """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
     told = _because(reason)
-    who = "Denied by the person." if by_person else "Denied, and no person was asked."
-    return f"{who}{told} Do not ask for the same again; go on without it or ask the person."
+    who = "Denied by the user." if by_person else "Denied; no user was asked."
+    return f"{who}{told} Do not ask for the same again; continue without it, or ask the user."
 
 
 def lost(tools: Sequence[str]) -> str:
@@ -137,7 +137,7 @@ def refused(facts: CallFacts) -> str:
 
 def edited(arguments: str, content: str) -> str:
     """Return the result of a call whose arguments the user changed."""
-    return f"(A person changed the arguments before approving. Run with: {arguments})\n{content}"
+    return f"(The user changed the arguments before approving. Run with: {arguments})\n{content}"
 
 
 def gathered(limit: str, results: Sequence[tuple[str, str]]) -> str:
@@ -172,14 +172,14 @@ def _because(reason: str) -> str:
     return f" Reason: {reason}{end}" if reason else ""
 
 
-NEARLY_FULL_ADVICE = "Start a new conversation (/new), or choose a model with more room (/model)."
+NEARLY_FULL_ADVICE = "Start a new session (/new), or choose a model with more room (/model)."
 
 
 def nearly_full(tokens: int, window: int, *, model: str) -> str:
     """Return the notice that the session nearly fills the context of its model, or no longer fits."""
     if tokens > window:
         return f"About {tokens:,} tokens are sent, and {model} takes {window:,}: it may refuse them or forget a part."
-    return f"The conversation fills about {tokens * 100 // window} % of the context of {model} ({window:,} tokens)."
+    return f"The session fills about {tokens * 100 // window} % of the context of {model} ({window:,} tokens)."
 
 
 def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
@@ -192,14 +192,14 @@ def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
     )
     return (
         f"{subject} {of} {verb} not fit into the context of {model} any more and {go} left out or shortened in what it "
-        "sees; the conversation keeps all of it."
+        "sees; the session keeps all of it."
     )
 
 
-THE_SAME = "the same call was made before, and nobody knows whether it took effect"
+THE_SAME = "the same call was made before, and it is not known whether it took effect"
 """Reason for asking about a call that would need no approval otherwise."""
 _AGAIN = (
-    "(An earlier run of this call was interrupted and may have taken effect; a person had it run again. "
+    "(An earlier run of this call was interrupted and may have taken effect; the user had it run again. "
     "What follows is from the second run.)\n"
 )
 
@@ -219,7 +219,7 @@ def done_result(interruption: Interruption | None, outcome: Outcome, note: str) 
 
 def not_again(interruption: Interruption, why: str) -> ToolResult:
     """Return a result for a call that the user wanted run again and that cannot be."""
-    return unknown_result(interruption, f"A person wanted it run again, which was not possible: {why}")
+    return unknown_result(interruption, f"The user wanted it run again, which was not possible: {why}")
 
 
 def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:

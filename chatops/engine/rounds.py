@@ -151,7 +151,7 @@ def continue_round(draft: Draft) -> None:
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if isinstance(phase, Stopping):
-        finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the person.")
+        finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         return
     if draft.state.gate is not None:
         _finish_gate(draft)

@@ -268,9 +268,9 @@ def _cancelled(draft: Draft, event: CancelTurn) -> None:
             draft.effects.append(AbortModel(round_id=number))
             rounds.keep_partial(draft, event.partial_text, event.partial_reasoning, model)
             rounds.close_round(draft, number, model, Status.ERROR)
-            rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the person.")
+            rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
         case CheckingAnswer(text=text):
-            rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the person.")
+            rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
         case InRound():
             for index, one in enumerate(phase.calls):
                 _stop_call(draft, index, running=isinstance(one.status, Started))

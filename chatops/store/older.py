@@ -12,9 +12,6 @@ from typing import Any
 from chatops.domain.endings import KILLED, EndedBy, Ending
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, ResultFacts, ResultSource, written_path
-from chatops.engine import acceptance, feedback, pairing
-from chatops.engine.calls import COPIED
-from chatops.engine.validations import EARLIER
 
 _READ_THE_WORKSPACE = frozenset(
     {
@@ -25,7 +22,20 @@ _READ_THE_WORKSPACE = frozenset(
 )
 _DID_NOT_RUN = frozenset({Outcome.DENIED.value, Outcome.INVALID.value})
 _FAILURES = frozenset(kind.value for kind in FailureKind)
-_DENIALS = tuple(feedback.denied("\0", by_person=by_person).split("\0") for by_person in (True, False))
+_LOST = "No result of this call was recorded. It may or may not have taken effect."
+_STOPPED = "Not run: the person stopped the turn."
+_SURPLUS = "Not run: too many calls in one reply. Ask for fewer at a time."
+_MARKED_DONE = "The program was interrupted while this ran; a person has checked and says that it took effect."
+_NO_JSON = (
+    "[chatops] Your response was empty. Please provide a valid JSON response.",
+    "[chatops] Your response could not be parsed as valid JSON.",
+)
+_GUIDANCE = "IMPORTANT: This tool call failed. Read the error, understand the issue, fix your parameters, and retry."
+_COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
+_EARLIER = "earlier attempt"
+_NOT_AGAIN = " Do not ask for the same again; go on without it or ask the person."
+_DENIED = ("Denied by the person.", "Denied, and no person was asked.")
+"""Texts as earlier versions wrote them."""
 _CAUSE = re.compile(r"\[likely cause: (.*)\]")
 _END = re.compile(
     r"\[(?:stopped after (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?:e\+\d\d)?) s: the time limit[^\]]*"
@@ -58,7 +68,7 @@ def _complete_call(call: Mapping[str, Any], status: dict[str, Any]) -> None:
         result["facts"] = _facts({**status, **result, "tool": call.get("name")})
     for waiting in (status, _object(_object(status.get("before_edit")).get("status"))):
         if waiting.get("kind") == "awaiting_decision" and "copied" not in waiting:
-            waiting["copied"] = str(waiting.get("why")).endswith(COPIED)
+            waiting["copied"] = str(waiting.get("why")).endswith(_COPIED)
 
 
 def complete_message(payload: dict[str, Any]) -> None:
@@ -66,8 +76,7 @@ def complete_message(payload: dict[str, Any]) -> None:
     if payload.get("kind") == "tool" and "facts" not in payload:
         payload["facts"] = _facts(payload)
     elif payload.get("kind") == "user" and "wants_json" not in payload:
-        feedbacks = (acceptance.EMPTY, acceptance.NOT_JSON)
-        payload["wants_json"] = payload.get("by") == "machine" and str(payload.get("text")).startswith(feedbacks)
+        payload["wants_json"] = payload.get("by") == "machine" and str(payload.get("text")).startswith(_NO_JSON)
 
 
 def _facts(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,17 +101,17 @@ def _facts(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _source(stored: Mapping[str, Any], content: str) -> tuple[ResultSource, str]:
     """Return where a result comes from, and the user's reason for a denial."""
     match stored.get("outcome"):
-        case _ if stored.get("decided_by") == EARLIER:
+        case _ if stored.get("decided_by") == _EARLIER:
             return ResultSource.EARLIER_ATTEMPT, ""
-        case Outcome.UNKNOWN if content == pairing.LOST:
+        case Outcome.UNKNOWN if content == _LOST:
             return ResultSource.LOST, ""
         case Outcome.INTERRUPTED if (stored.get("verdict"), stored.get("decided_by")) == ("ask", ""):
             return ResultSource.HELD, ""
-        case Outcome.INTERRUPTED if content == feedback.STOPPED:
+        case Outcome.INTERRUPTED if content == _STOPPED:
             return ResultSource.STOPPED, ""
-        case Outcome.INVALID if content == feedback.TOO_MANY:
+        case Outcome.INVALID if content == _SURPLUS:
             return ResultSource.SURPLUS, ""
-        case Outcome.SUCCESS if content.startswith(feedback.MARKED_DONE):
+        case Outcome.SUCCESS if content.startswith(_MARKED_DONE):
             return ResultSource.USER, ""
         case Outcome.DENIED:
             return _denial(content)
@@ -111,15 +120,16 @@ def _source(stored: Mapping[str, Any], content: str) -> tuple[ResultSource, str]
 
 
 def _denial(content: str) -> tuple[ResultSource, str]:
-    for before, after in _DENIALS:
-        if content.startswith(before) and content.endswith(after):
-            return ResultSource.USER, content[len(before) : len(content) - len(after)]
-    return (ResultSource.USER if content == feedback.denied("") else ResultSource.CALL), ""
+    for denied in _DENIED:
+        before = f"{denied} Reason: "
+        if content.startswith(before) and content.endswith(_NOT_AGAIN):
+            return ResultSource.USER, content[len(before) : -len(_NOT_AGAIN)].removesuffix(".")
+    return (ResultSource.USER if content == f"{_DENIED[0]}{_NOT_AGAIN}" else ResultSource.CALL), ""
 
 
 def _ending(content: str) -> Ending | None:
     """Return the end of a program from the lines about it; None if there are none."""
-    text = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
+    text = content.removesuffix(f"\n\n{_GUIDANCE}")
     cause = _CAUSE.fullmatch(text.rpartition("\n")[2])
     if cause is not None:
         text = text.rpartition("\n")[0]

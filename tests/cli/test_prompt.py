@@ -128,7 +128,7 @@ def test_deny_tells_the_model_and_the_turn_goes_on(chatops: CommandLine) -> None
     assert ran.code == 0
     assert ran.json["calls"][0]["outcome"] == "denied"
     assert "no user is there" in ran.json["answer"]
-    assert "by the person" not in ran.json["answer"]
+    assert "by the user" not in ran.json["answer"]
     assert "without asking" in ran.err
     assert not (chatops.workspace / "made.txt").exists()
 

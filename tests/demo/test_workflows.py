@@ -232,7 +232,7 @@ def test_a_denied_deployment_is_not_asked_for_again_unless_a_person_wants_it() -
     stage.asked(FINE)
     stage.asked(feedback.denied("not today"))
     stage.gives_up("was not deployed", "not today")
-    stage.again(texts.failed(stage.state, "(demo) the flow was not deployed: Denied by the person."))
+    stage.again(texts.failed(stage.state, "(demo) the flow was not deployed: Denied by the user."))
     stage.gives_up("do not ask for it again")
     stage.again(texts.refused("now it may", "why"), attempt=3)
     assert stage.asked(FINE)[0][0] == "validate_full"

@@ -97,7 +97,7 @@ def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, d
     assert desk.count == effects
     assert len(server.requests) == 2
     (result,) = last.tool_results
-    assert ("Denied by the person" in result) is (effects == 0)
+    assert ("Denied by the user" in result) is (effects == 0)
     assert answers_each_call_once(last)
     assert ("shell_exec" in last.tool_names) is bool(effects)
     outcomes = [row.outcome for row in desk.journal()]

@@ -164,7 +164,7 @@ def test_a_refusal_before_the_second_run_is_not_told_as_if_it_had_never_run() ->
     world.drain()
     (told,) = world.results()
     assert told.outcome is Outcome.UNKNOWN
-    assert "A person wanted it run again, which was not possible: Not permitted: run" in told.content
+    assert "The user wanted it run again, which was not possible: Not permitted: run" in told.content
 
 
 def test_what_has_changed_before_the_second_run_is_asked_and_stays_in_doubt() -> None:

@@ -221,7 +221,7 @@ def test_an_answer_refused_in_review_is_made_again_with_the_reason() -> None:
     world = RunWorld.begin(a_step("build", review=True))
     world.end(answer="v1")
     world.review(TryAgain(told="too long"))
-    assert "A person has looked at it and says:\ntoo long" in world.attempt.text
+    assert "The user has reviewed it and says:\ntoo long" in world.attempt.text
     world.end(answer="v2")
     world.review(Accept())
     assert world.finished.answer == "v2"
@@ -246,7 +246,7 @@ def test_a_word_on_another_attempt_changes_nothing(review: Review, step: int, at
 
 def test_a_turn_that_a_person_stops_is_no_failure_but_waits_for_that_person() -> None:
     world = RunWorld.begin(a_step("build", on_fail=OnFail.STOP), a_step("ship"))
-    world.end(TurnStatus.CANCELLED, detail="Stopped by the person.")
+    world.end(TurnStatus.CANCELLED, detail="Stopped by the user.")
     assert world.waiting.reason is ReviewReason.STOPPED
     world.review(TryAgain(told="shorter"))
     assert world.attempt.step.name == "build"
@@ -292,9 +292,9 @@ def test_a_gate_that_fails_is_a_failed_attempt_with_the_output_as_reason() -> No
 def test_a_command_that_may_not_run_costs_no_further_attempts(outcome: Outcome) -> None:
     world = RunWorld.begin(a_step("build", gates=(TESTS,)))
     world.end(answer="v1")
-    world.gate(passes=False, detail="Denied by the person.", outcome=outcome)
+    world.gate(passes=False, detail="Denied by the user.", outcome=outcome)
     assert world.finished.result is RunResult.FAILED
-    assert "Gate tests could not run: Denied by the person." in world.finished.detail
+    assert "Gate tests could not run: Denied by the user." in world.finished.detail
 
 
 def test_a_command_that_a_person_stops_waits_for_that_person() -> None:

@@ -173,7 +173,7 @@ def test_a_pause_counts_down_and_esc_ends_it(stage: Stage) -> None:
     limited = error(429, "slow down", headers=(("Retry-After", "30"),))
     stage.said("do not wait", r"Trying again in 2\d s \(2 of 3\); Esc stops it\.", limited)
     stage.chat.terminal.press("escape")
-    stage.seen("do not wait", r"limits the rate: slow down\. It was not tried again\. .*Stopped by the person\.")
+    stage.seen("do not wait", r"limits the rate: slow down\. It was not tried again\. .*Stopped by the user\.")
     assert len(stage.chat.asked) == 1
     stage.chat.assert_well()
 

@@ -160,7 +160,7 @@ def test_while_no_connection_comes_about_keys_work_and_esc_stops_it(net: Net) ->
     terminal.send("still typing")
     terminal.wait_for("still typing")
     terminal.press("escape")
-    net.stage.seen("hello down there", r"Stopped by the person\.")
+    net.stage.seen("hello down there", r"Stopped by the user\.")
     terminal.wait_for("still typing")
     terminal.press("ctrl+c")
     terminal.wait_gone("still typing")

@@ -411,7 +411,7 @@ def test_c28_one_word_for_ever_is_counted_and_stopped_by_a_key_or_by_itself(seen
     seen.say("for ever c28", Raw(steps=(*ENDLESS * 5, Hang())))
     seen.wait_for(r"the the the .*working, 10\.0k characters, Esc stops")
     seen.terminal.press("escape")
-    seen.wait_for(r"the the the .*Stopped by the person")
+    seen.wait_for(r"the the the .*Stopped by the user")
     assert seen.asked[0].gone.wait(PATIENCE)
     seen.say("for ever again", Raw(steps=(*ENDLESS * 60, Hang())))
     shown = seen.wait_for(r"wrote 'the' over and over, 5\d,\d\d\d characters of it; the reply was stopped")

@@ -181,7 +181,7 @@ def test_esc_in_the_middle_of_a_reply_keeps_what_has_come_and_closes_the_connect
     (asked,) = stage.chat.asked
     assert not asked.gone.is_set()
     stage.chat.terminal.press("escape")
-    stage.seen("stop me", r"first half, \[cut off here…\] · Stopped by the person\.")
+    stage.seen("stop me", r"first half, \[cut off here…\] · Stopped by the user\.")
     assert asked.gone.wait(PATIENCE)
     stored = partial_of(stage.chat_history())
     assert stored is not None and stored.text == SAID
@@ -194,6 +194,6 @@ def test_esc_works_while_nothing_comes(stage: Stage) -> None:
     stage.chat.say("stop me before you speak", Raw(steps=(Hang(),)))
     stage.chat.terminal.wait_until(lambda _: bool(stage.chat.asked), what="the question to be asked")
     stage.chat.terminal.press("escape")
-    stage.seen("stop me before you speak", r"Stopped by the person\.")
+    stage.seen("stop me before you speak", r"Stopped by the user\.")
     assert stage.chat.asked[0].gone.wait(PATIENCE)
     stage.chat.assert_well()

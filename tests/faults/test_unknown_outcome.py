@@ -167,7 +167,7 @@ def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
             after.press("m")
             chat = FaultyChat(desk, provider, after)
             chat.wait_for("shell_exec .* marked as done")
-            chat.wait_for("I was told: .* a person has checked and says that it took effect")
+            chat.wait_for("I was told: .* the user has checked and says that it took effect")
             chat.assert_well()
     assert desk.count == 1
 

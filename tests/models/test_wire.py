@@ -78,7 +78,7 @@ def test_golden_body_of_a_role_with_two_calls() -> None:
         ),
         result(3, "s.1.1.1", "a.txt"),
         RoleSwitchMessage(id=MessageId("s.1.m4"), before="researcher", after="coder", model="m"),
-        result(5, "s.1.1.2", "Denied by the person.", Outcome.DENIED),
+        result(5, "s.1.1.2", "Denied by the user.", Outcome.DENIED),
         NoticeMessage(id=MessageId("s.1.m6"), text="for the person only"),
     )
     assert body_of(*history, tools=(SHELL,)) == {
@@ -103,7 +103,7 @@ def test_golden_body_of_a_role_with_two_calls() -> None:
                 ],
             },
             {"role": "tool", "tool_call_id": "s_1_1_1", "content": "a.txt"},
-            {"role": "tool", "tool_call_id": "s_1_1_2", "content": "Denied by the person."},
+            {"role": "tool", "tool_call_id": "s_1_1_2", "content": "Denied by the user."},
         ],
         "tools": [
             {

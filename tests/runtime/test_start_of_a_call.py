@@ -52,5 +52,5 @@ async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> 
             assert await session.cancel()
             assert await settled(session) is TurnStatus.CANCELLED
         (ended,) = (event for event in told if isinstance(event, ToolFinished))
-        assert (ended.outcome, ended.content) == (Outcome.INTERRUPTED, "Not run: the person stopped the turn.")
+        assert (ended.outcome, ended.content) == (Outcome.INTERRUPTED, "Not run: the user stopped the turn.")
         assert not (tmp_path / "made.txt").exists()

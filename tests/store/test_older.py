@@ -11,9 +11,15 @@ from chatops.domain.endings import EndedBy, Ending, with_ending
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import NO_FACTS, ResultFacts, ResultSource
-from chatops.engine import acceptance, feedback, pairing
 from chatops.store import codec
 
+LOST = "No result of this call was recorded. It may or may not have taken effect."
+STOPPED = "Not run: the person stopped the turn."
+SURPLUS = "Not run: too many calls in one reply. Ask for fewer at a time."
+MARKED_DONE = "The program was interrupted while this ran; a person has checked and says that it took effect."
+AGAIN = " Do not ask for the same again; go on without it or ask the person."
+EMPTY = "[chatops] Your response was empty. Please provide a valid JSON response."
+NOT_JSON = "[chatops] Your response could not be parsed as valid JSON. Error: it is a list"
 ENDS = (
     Ending(),
     Ending(by=EndedBy.TIME_LIMIT, seconds=2.5),
@@ -53,16 +59,20 @@ def test_the_end_of_a_program_is_not_looked_for_in_the_result_of_another_tool() 
 @pytest.mark.parametrize(
     ("more", "source", "reason"),
     [
-        ({"outcome": "unknown", "content": pairing.LOST}, ResultSource.LOST, ""),
-        ({"outcome": "interrupted", "content": pairing.HELD, "verdict": "ask"}, ResultSource.HELD, ""),
-        ({"outcome": "interrupted", "content": feedback.STOPPED}, ResultSource.STOPPED, ""),
-        ({"outcome": "invalid", "content": feedback.TOO_MANY}, ResultSource.SURPLUS, ""),
+        ({"outcome": "unknown", "content": LOST}, ResultSource.LOST, ""),
+        ({"outcome": "interrupted", "content": "Not run so far.", "verdict": "ask"}, ResultSource.HELD, ""),
+        ({"outcome": "interrupted", "content": STOPPED}, ResultSource.STOPPED, ""),
+        ({"outcome": "invalid", "content": SURPLUS}, ResultSource.SURPLUS, ""),
         ({"decided_by": "earlier attempt"}, ResultSource.EARLIER_ATTEMPT, ""),
-        ({"content": f"{feedback.MARKED_DONE} I looked."}, ResultSource.USER, ""),
-        ({"outcome": "denied", "content": feedback.denied("not now")}, ResultSource.USER, "not now"),
-        ({"outcome": "denied", "content": feedback.denied("", by_person=False)}, ResultSource.CALL, ""),
+        ({"content": f"{MARKED_DONE} I looked."}, ResultSource.USER, ""),
+        (
+            {"outcome": "denied", "content": f"Denied by the person. Reason: not now.{AGAIN}"},
+            ResultSource.USER,
+            "not now",
+        ),
+        ({"outcome": "denied", "content": f"Denied, and no person was asked.{AGAIN}"}, ResultSource.CALL, ""),
         ({"outcome": "denied", "content": "Not permitted: x."}, ResultSource.CALL, ""),
-        ({"content": feedback.STOPPED}, ResultSource.CALL, ""),
+        ({"content": STOPPED}, ResultSource.CALL, ""),
     ],
 )
 def test_the_source_of_a_result_is_found(more: dict[str, str], source: ResultSource, reason: str) -> None:
@@ -90,13 +100,11 @@ def test_the_file_that_a_call_wrote_is_known() -> None:
 
 
 def test_facts_that_are_stored_are_not_touched() -> None:
-    assert stored(outcome="unknown", content=pairing.LOST, facts={}).facts == NO_FACTS
+    assert stored(outcome="unknown", content=LOST, facts={}).facts == NO_FACTS
     assert stored(facts={"source": "held"}).facts == ResultFacts(source=ResultSource.HELD)
 
 
-@pytest.mark.parametrize(
-    ("text", "wants"), [(acceptance.EMPTY, True), (f"{acceptance.NOT_JSON} x", True), ("x", False)]
-)
+@pytest.mark.parametrize(("text", "wants"), [(EMPTY, True), (NOT_JSON, True), ("x", False)])
 def test_the_feedback_to_an_answer_without_json_is_known(text: str, wants: bool) -> None:
     body = json.dumps({"kind": "user", "id": "m", "text": text, "by": "machine"})
     message = codec.decode_message(body, message_id=MessageId("m"))

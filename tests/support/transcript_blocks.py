@@ -71,7 +71,7 @@ def samples() -> list[Block]:
         ),
         NoticeBlock(id="ne", text="The endpoint refused the connection.", advice="Start it.", level="error"),
         NoticeBlock(id="nw", text="Older tool results are left out.", level="warning"),
-        NoticeBlock(id="ni", text="Stopped by the person."),
+        NoticeBlock(id="ni", text="Stopped by the user."),
         StepBlock(id="s", title="Step 2: make, attempt 2 of 3", text="The request:\nship it"),
         StepBlock(id="sg", title="Gate tests: pytest -q"),
     ]

@@ -48,12 +48,12 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("running_step", "TurnEndInput, answered, a gate has a command", "checking_gate"),
     ("running_step", "TurnEndInput, answered, another step follows", "running_step"),
     ("running_step", "TurnEndInput, failed, an attempt is left", "running_step"),
-    ("running_step", "TurnEndInput, a person is to review, asked, or has stopped it", "awaiting_review"),
+    ("running_step", "TurnEndInput, a review by the user is due", "awaiting_review"),
     ("running_step", "TurnEndInput, last step or failure", "run_finished"),
     ("running_step", "CancelRun", "run_finished"),
     ("checking_gate", "TurnEndInput, passed, another command follows", "checking_gate"),
     ("checking_gate", "TurnEndInput, passed or not, a step or an attempt follows", "running_step"),
-    ("checking_gate", "TurnEndInput, a person is to review, asked, or has stopped it", "awaiting_review"),
+    ("checking_gate", "TurnEndInput, a review by the user is due", "awaiting_review"),
     ("checking_gate", "TurnEndInput, last step or failure", "run_finished"),
     ("checking_gate", "CancelRun", "run_finished"),
     ("awaiting_review", "ReviewStep, accept, skip or try again", "running_step"),
@@ -189,7 +189,7 @@ def _failed(run: Run, step: int, attempt: int, detail: str, *, told: str, hopele
 
 
 def _stopped(run: Run, phase: RunningStep | CheckingGate) -> None:
-    progress.wait(run, phase.step, phase.attempt, ReviewReason.STOPPED, detail="A person stopped it.")
+    progress.wait(run, phase.step, phase.attempt, ReviewReason.STOPPED, detail="The user stopped it.")
 
 
 def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
@@ -211,7 +211,7 @@ def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
             _go_on(run, StepOutput(step=phase.step, text="", skipped=True, detail=phase.detail))
         case StopRun():
             progress.close_attempt(run, phase.step, phase.attempt, StepResult.FAILED, detail=phase.detail)
-            detail = f"A person stopped the run at step {spec.name}. {phase.detail}".strip()
+            detail = f"The user stopped the run at step {spec.name}. {phase.detail}".strip()
             progress.finish(run, RunResult.FAILED, detail=detail)
         case _:
             pass
@@ -219,7 +219,7 @@ def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
 
 def _cancelled(run: Run, phase: RunningStep | CheckingGate | AwaitingReview) -> None:
     progress.close_attempt(run, phase.step, phase.attempt, StepResult.CANCELLED)
-    progress.finish(run, RunResult.CANCELLED, detail="Cancelled by the person.")
+    progress.finish(run, RunResult.CANCELLED, detail="Cancelled by the user.")
 
 
 def _go_on(run: Run, output: StepOutput) -> None:

@@ -61,7 +61,7 @@ def gate_failed(state: WorkflowState, gate: str, command: str, output: str) -> s
 
 def refused(told: str, before: str) -> str:
     """Return the user's review of the last attempt; `before` is what was wrong with it already."""
-    word = f"A person has looked at it and says:\n{told}" if told.strip() else "A person wants this step made again."
+    word = f"The user has reviewed it and says:\n{told}" if told.strip() else "The user wants this step repeated."
     return f"{before}\n\n{word}" if before else word
 
 

@@ -165,7 +165,7 @@ def test_a_reviewed_answer_and_a_stopped_turn_look_the_same_again() -> None:
     run.reviews(Accept())
     run.stops()
     same(run)
-    assert any("Stopped by the person." in one for one in run.shown())
+    assert any("Stopped by the user." in one for one in run.shown())
 
 
 def test_a_copied_run_shows_no_message_as_the_users() -> None:
