@@ -12,7 +12,10 @@ import pytest
 
 from chatops.engine.state import CallState
 from chatops.headless.doctor import store_checks
+from chatops.store import filesystem
+from chatops.store.backup import make_backup
 from chatops.store.base import Holder
+from chatops.store.opening import backup_of
 from chatops.store.process import this_process
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
@@ -156,6 +159,15 @@ def test_rights_left_over_files_and_a_log_are_told(path: Path) -> None:
     assert f"Others may read {path}. Run: chmod 600 {path}" in graded(lines, "warn")
     assert f"chatops sessions list --store {path}.bad-1" in graded(lines, "warn")
     assert "are still in the write-ahead log" in graded(lines, "ok")
+
+
+def test_the_backup_is_named_and_a_store_too_large_for_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path)
+    assert "backup" not in str(store_lines(path))
+    assert make_backup(path, idle=lambda: True)
+    assert f"in {backup_of(path)}" in graded(store_lines(path), "ok")
+    monkeypatch.setattr(filesystem, "LARGEST", 10_000)
+    assert f"There is no backup: {path} is larger than 10.0 kB." in graded(store_lines(path), "warn")
 
 
 def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> None:

@@ -1,0 +1,37 @@
+"""The terminal app backs the store up while it is idle."""
+
+import asyncio
+from contextlib import closing
+
+import pytest
+
+from chatops.store.opening import backup_of
+from chatops.store.sqlite import SqliteStore
+from chatops.wiring import background
+from chatops.wiring.app import App
+from chatops.wiring.background import Background
+from tests.support.waiting import until
+from tests.wiring.conftest import Bench
+
+
+async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "IDLE_S", 0.01)
+    bench.write()
+    app = bench.app()
+    app.store.set_setting("a", "b")
+    copy = backup_of(app.paths.store)
+    looked = asyncio.Event()
+    busy = True
+
+    def is_idle(_: App) -> bool:
+        looked.set()
+        return not busy
+
+    monkeypatch.setattr(App, "is_idle", property(is_idle))
+    Background(app).back_up()
+    await looked.wait()
+    assert not copy.exists()
+    busy = False
+    await until(copy.exists)
+    with closing(SqliteStore(copy)) as store:
+        assert store.setting("a") == "b"
