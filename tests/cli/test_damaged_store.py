@@ -26,7 +26,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("style", ["md", "html", "jsonl", "openai"])
-def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
+def test_the_readable_part_of_a_damaged_store_is_exported_without_changing_it(
     style: str, chatops: CommandLine, path: Path
 ) -> None:
     one, _ = filled(path)
@@ -48,7 +48,7 @@ def test_what_can_be_read_of_a_damaged_store_is_exported_and_nothing_is_changed(
 
 
 @pytest.mark.more
-def test_what_only_looks_leaves_a_damaged_store_as_it_is_and_says_so(chatops: CommandLine, path: Path) -> None:
+def test_reading_commands_leave_a_damaged_store_unchanged_and_say_so(chatops: CommandLine, path: Path) -> None:
     filled(path)
     call = chatops("approvals", "list", "--output-format", "json").json[0]["id"]
     flip(path, pages_of(path, "messages")[5])
@@ -131,7 +131,7 @@ def test_every_table_and_column_is_looked_for(path: Path) -> None:
         assert any(f"table {table} is missing" in one.text for one in findings(path))
 
 
-def test_the_file_that_was_moved_aside_can_be_read_by_its_name(chatops: CommandLine, path: Path) -> None:
+def test_a_quarantined_file_can_be_read_by_its_name(chatops: CommandLine, path: Path) -> None:
     one, _ = filled(path)
     flip(path, pages_of(path, "messages")[5])
     # Whatever stores something mends it first, and says so.

@@ -44,13 +44,13 @@ def graded(lines: list[dict[str, Any]], grade: str) -> str:
     return "\n".join(f"{line['text']} {line['advice']}" for line in lines if line["grade"] == grade)
 
 
-def test_without_a_store_there_is_nothing_to_say_and_none_is_made(path: Path) -> None:
+def test_doctor_creates_no_store(path: Path) -> None:
     assert [(line["grade"], "does not exist yet" in line["text"]) for line in store_lines(path)] == [("ok", True)]
     assert not path.exists()
 
 
 @pytest.mark.parametrize("home", ["a-file", "a-file/below", "link"])
-def test_where_nothing_can_be_written_doctor_says_so_though_every_right_is_there(
+def test_doctor_reports_a_folder_that_cannot_be_written_whatever_its_permissions(
     chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     (tmp_path / "a-file").touch()
@@ -63,12 +63,12 @@ def test_where_nothing_can_be_written_doctor_says_so_though_every_right_is_there
     assert all("CHATOPS_HOME" in line["advice"] for line in failed)
 
 
-def test_a_folder_in_the_place_of_the_store_is_called_one(path: Path) -> None:
+def test_doctor_reports_a_folder_at_the_path_of_the_store(path: Path) -> None:
     path.mkdir(parents=True)
     assert "is a folder" in graded(store_lines(path), "fail")
 
 
-def test_what_is_no_database_is_not_answered_with_the_advice_to_ask_doctor(path: Path) -> None:
+def test_doctor_does_not_advise_to_run_doctor(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("not a database, but a text", encoding="utf-8")
     said = graded(store_lines(path), "fail")
@@ -90,7 +90,7 @@ def test_a_program_that_keeps_the_store_locked_is_named(path: Path) -> None:
     assert "has locked" not in graded(store_lines(path), "warn")
 
 
-def test_a_sound_store_is_told_by_size_version_and_what_waits(chatops: CommandLine, path: Path) -> None:
+def test_doctor_shows_size_version_and_pending_work_of_a_sound_store(chatops: CommandLine, path: Path) -> None:
     filled(path)
     before = contents(path.parent)
     told = chatops("doctor", "--output-format", "json").json
@@ -119,7 +119,7 @@ def test_damage_fails_and_nothing_is_moved(chatops: CommandLine, path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"no database", b""])
-def test_a_file_that_is_no_store_is_told_and_left(content: bytes, path: Path) -> None:
+def test_doctor_reports_a_file_that_is_not_a_store_and_leaves_it(content: bytes, path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content * 1000)
     store_lines(path)
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_store_is_told_and_left(content: bytes, path: Path) ->
     assert [file.name for file in path.parent.iterdir() if file.is_file()] == [path.name]
 
 
-def test_a_newer_store_fails_with_its_version_and_is_left(path: Path) -> None:
+def test_doctor_fails_for_a_newer_store_and_leaves_it(path: Path) -> None:
     filled(path)
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -136,7 +136,7 @@ def test_a_newer_store_fails_with_its_version_and_is_left(path: Path) -> None:
     assert contents(path.parent) == before
 
 
-def test_an_older_store_is_told_and_not_made_a_newer_one(path: Path) -> None:
+def test_doctor_shows_an_older_store_and_does_not_migrate_it(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True)
     shutil.copy(Path(__file__).parents[1] / "data" / "stores" / "v1.db", path)
     path.chmod(0o600)
@@ -148,7 +148,7 @@ def test_an_older_store_is_told_and_not_made_a_newer_one(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_rights_left_over_files_and_a_log_are_told(path: Path) -> None:
+def test_doctor_reports_permissions_quarantined_files_and_the_log(path: Path) -> None:
     filled(path)
     path.chmod(0o644)
     Path(f"{path}.bad-1").write_bytes(b"x" * 2000)
@@ -161,7 +161,7 @@ def test_rights_left_over_files_and_a_log_are_told(path: Path) -> None:
     assert "are still in the write-ahead log" in graded(lines, "ok")
 
 
-def test_the_backup_is_named_and_a_store_too_large_for_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_backup_and_a_store_too_large_for_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
     assert "backup" not in str(store_lines(path))
     assert make_backup(path, idle=lambda: True)
@@ -170,7 +170,7 @@ def test_the_backup_is_named_and_a_store_too_large_for_one_is_told(path: Path, m
     assert f"There is no backup: {path} is larger than 10.0 kB." in graded(store_lines(path), "warn")
 
 
-def test_a_call_that_was_started_by_a_chatops_that_died_is_told(path: Path) -> None:
+def test_doctor_names_a_call_whose_process_died(path: Path) -> None:
     with closing(SqliteStore(path, alive=lambda holder: holder != DEAD)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session_id)

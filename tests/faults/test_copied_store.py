@@ -34,9 +34,7 @@ def copied(home: Path, to: Path) -> Path:
 
 
 @pytest.mark.more
-def test_an_approval_runs_a_call_in_the_home_where_it_was_given_and_asks_in_every_copy(
-    desk: Desk, pipe: Pipe, tmp_path: Path
-) -> None:
+def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
     ran = pipe.ask("run it", calls(call("shell_exec", command=EFFECT)), more=("--output-format", "json"))
     assert ran.code == 3
     session, call_id = ran.json["session_id"], ran.json["pending"][0]["id"]
@@ -65,7 +63,7 @@ def test_an_approval_runs_a_call_in_the_home_where_it_was_given_and_asks_in_ever
     assert desk.count == 2, "a new word of the person's counts"
 
 
-def test_what_a_rule_permits_asks_in_the_copy(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
+def test_a_call_that_a_rule_permits_asks_in_the_copy(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
     registry = patient_registry(pipe.provider.server.url)
     registry["roles"]["coder"]["tools"] = ["scratch_write"]
     desk.use(registry)

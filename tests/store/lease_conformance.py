@@ -25,14 +25,18 @@ class LeaseConformance:
         assert "41" in caught.value.advice
         store.acquire_lease(session.id, holder(pid=41))
 
-    def test_a_dead_process_of_this_host_holds_nothing(self, store: Store, session: SessionInfo, world: World) -> None:
+    def test_the_lease_of_a_dead_process_of_this_host_is_void(
+        self, store: Store, session: SessionInfo, world: World
+    ) -> None:
         store.acquire_lease(session.id, holder(pid=41), ttl_s=1_000)
         world.dead.add(41)
         store.acquire_lease(session.id, holder(pid=42))
         with pytest.raises(SessionHeldError):
             store.acquire_lease(session.id, holder(pid=43))
 
-    def test_another_host_holds_until_its_time_runs_out(self, store: Store, session: SessionInfo, world: World) -> None:
+    def test_the_lease_of_another_host_counts_until_it_expires(
+        self, store: Store, session: SessionInfo, world: World
+    ) -> None:
         store.acquire_lease(session.id, holder(host="far", pid=41), ttl_s=30)
         world.dead.add(41)
         world.now += 29
@@ -97,7 +101,7 @@ class LeaseConformance:
         store.renew_lease(SessionId("nope"), holder(pid=41))
         assert store.lease(session.id) is None
 
-    def test_who_holds_a_session_and_since_when_can_be_seen_by_others(
+    def test_other_processes_see_the_owner_of_a_session_and_its_start(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, world: World
     ) -> None:
         assert opened().lease(session.id) is None
@@ -113,7 +117,7 @@ class LeaseConformance:
         with pytest.raises(NoSuchSessionError):
             store.lease(SessionId("nope"))
 
-    def test_a_request_to_hand_over_lasts_until_it_is_taken_back_or_another_one_holds(
+    def test_a_request_lasts_until_it_is_withdrawn_or_the_owner_changes(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         other = opened()
@@ -136,9 +140,7 @@ class LeaseConformance:
         other.acquire_lease(session.id, holder(pid=42))
         assert _asked(store, session) == (None, False)
 
-    def test_a_session_is_taken_over_only_from_the_one_that_was_seen_to_hold_it(
-        self, store: Store, session: SessionInfo
-    ) -> None:
+    def test_a_lease_is_seized_only_from_the_owner_that_was_named(self, store: Store, session: SessionInfo) -> None:
         store.acquire_lease(session.id, holder(pid=41))
         with pytest.raises(SessionHeldError, match="41"):
             store.seize_lease(session.id, holder(pid=42), of=holder(pid=40))

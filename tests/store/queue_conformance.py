@@ -39,7 +39,7 @@ class QueueConformance:
             kit.pending_turn(store, info, store.next_turn_id(info.id), calls=1)
         assert [row.session_id for row in store.pending_calls()] == [info.id for info in made]
 
-    def test_the_first_decision_wins_from_whatever_door(
+    def test_the_first_decision_wins_from_every_entry_point(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId, world: World
     ) -> None:
         kit.pending_turn(store, session, turn)
@@ -54,7 +54,7 @@ class QueueConformance:
         assert shown.decided_at == world.now - 9
         assert store.pending_calls()[1].decided is None
 
-    def test_a_turn_takes_no_other_answer_than_the_one_that_was_left_first(
+    def test_a_turn_takes_only_the_decision_that_was_posted_first(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
     ) -> None:
         """Whoever left it was told that it counts."""
@@ -75,7 +75,9 @@ class QueueConformance:
         assert store.posted_decisions(turn) == [denied]
         assert store.load_turn(turn) == ask.state
 
-    def test_what_does_not_wait_cannot_be_decided(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
+    def test_a_call_that_is_not_pending_cannot_be_decided(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
         ask = kit.pending_turn(store, session, turn)
         call = kit.a_call(turn)
         assert store.post_decision(kit.decided(kit.a_call(turn, 7))) is False
@@ -145,7 +147,7 @@ class QueueConformance:
         store.commit(following)
         assert store.posted_decisions(turn) == []
 
-    def test_a_call_that_asks_anew_takes_a_new_decision_in_the_place_of_the_old(
+    def test_a_call_that_asks_again_takes_a_new_decision_instead_of_the_old_one(
         self, store: Store, session: SessionInfo, turn: TurnId, world: World
     ) -> None:
         ask = kit.pending_turn(store, session, turn)

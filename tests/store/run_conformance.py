@@ -129,7 +129,7 @@ class RunConformance:
         store.commit(attempt(1, session.id))
         assert store.session(session.id).active_turn == run.turn(1, session.id)
 
-    def test_no_turn_begins_while_a_person_is_asked_about_a_step(self, store: Store, session: SessionInfo) -> None:
+    def test_no_turn_starts_while_a_step_awaits_review(self, store: Store, session: SessionInfo) -> None:
         store.commit_run(run.then(run.begun(session.id), run.review(), seq=0))
         with pytest.raises(ConflictError):
             store.commit(kit.first(run.turn(1, session.id), session.id))
@@ -151,9 +151,7 @@ class RunConformance:
         store.commit(chat)
         assert store.load_turn(chat.state.turn_id) == chat.state
 
-    def test_turn_numbers_that_a_run_has_asked_for_are_given_to_nobody_else(
-        self, store: Store, session: SessionInfo
-    ) -> None:
+    def test_turn_numbers_of_a_run_are_not_given_to_other_turns(self, store: Store, session: SessionInfo) -> None:
         step = run.begun(session.id)
         store.commit_run(replace(step, state=replace(step.state, turns=3)))
         assert store.next_turn_id(session.id) == f"{session.id}.4"
@@ -211,7 +209,7 @@ class RunConformance:
 
     # words from elsewhere
 
-    def test_a_review_is_left_for_whoever_drives_the_run_and_the_first_one_counts(
+    def test_a_review_is_posted_for_the_owner_of_the_run_and_the_first_one_counts(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         step = run.begun(session.id)
@@ -227,7 +225,7 @@ class RunConformance:
         store.commit_run(run.then(asked, run.running(2, step=1, session_id=session.id)))
         assert store.posted_reviews(session.id) == []
 
-    def test_a_word_from_here_gives_way_to_one_of_its_kind_that_was_left_first(
+    def test_a_review_by_the_owner_gives_way_to_one_that_was_posted_first(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo
     ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
@@ -252,7 +250,9 @@ class RunConformance:
         store.commit_run(replace(run.then(asked, run.over(RunResult.CANCELLED)), word=run.CANCELLED))
         assert store.posted_reviews(session.id) == []
 
-    def test_a_word_that_leads_nowhere_is_not_left_and_bars_no_other(self, store: Store, session: SessionInfo) -> None:
+    def test_a_review_that_does_not_apply_is_not_posted_and_blocks_no_other(
+        self, store: Store, session: SessionInfo
+    ) -> None:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
         assert not store.post_review(session.id, replace(run.accepted(), review=Skip()))
@@ -269,7 +269,7 @@ class RunConformance:
         store.commit_run(again)
         assert store.posted_reviews(session.id) == [run.accepted()]
 
-    def test_a_run_is_told_to_end_once_and_not_after_its_end(self, store: Store, session: SessionInfo) -> None:
+    def test_a_run_is_cancelled_once_and_not_after_its_end(self, store: Store, session: SessionInfo) -> None:
         step = run.begun(session.id)
         store.commit_run(step)
         assert store.post_review(session.id, run.CANCELLED)
@@ -279,7 +279,7 @@ class RunConformance:
         assert store.posted_reviews(session.id) == []
         assert not store.post_review(session.id, run.CANCELLED)
 
-    def test_a_word_to_no_run_is_refused(self, store: Store, session: SessionInfo) -> None:
+    def test_a_review_of_a_session_that_is_not_a_run_is_refused(self, store: Store, session: SessionInfo) -> None:
         with pytest.raises(NoSuchSessionError):
             store.post_review(session.id, run.CANCELLED)
         assert store.posted_reviews(session.id) == []

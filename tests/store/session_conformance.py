@@ -66,14 +66,14 @@ class SessionConformance:
         assert [info.id for info in store.sessions(workspace="/b")] == [two.id]
         assert [info.id for info in store.sessions(limit=1)] == [one.id]
 
-    def test_a_session_in_which_nothing_was_said_is_not_listed(self, store: Store, session: SessionInfo) -> None:
+    def test_a_session_without_messages_is_not_listed(self, store: Store, session: SessionInfo) -> None:
         assert store.sessions() == store.runs() == []
         assert store.session(session.id) == session
         store.append_message(session.id, kit.user(session.id))
         assert [info.id for info in store.sessions(workspace=session.workspace)] == [session.id]
         assert store.runs() == []
 
-    def test_update_changes_what_is_given_and_is_no_activity(self, store: Store, session: SessionInfo) -> None:
+    def test_update_changes_the_given_settings_and_is_not_activity(self, store: Store, session: SessionInfo) -> None:
         store.append_message(session.id, kit.user(session.id))
         newer = store.create_session(workspace="/w", role="r", persona="p")
         store.append_message(newer.id, kit.user(newer.id))
@@ -86,7 +86,7 @@ class SessionConformance:
         with pytest.raises(NoSuchSessionError):
             store.update_session(SessionId("nope"), title="x")
 
-    def test_the_title_is_the_first_line_a_person_wrote(self, store: Store, session: SessionInfo) -> None:
+    def test_the_title_is_the_first_line_of_the_first_user_message(self, store: Store, session: SessionInfo) -> None:
         store.append_message(session.id, RoleSwitchMessage(id=MessageId("x1"), before="a", after="b", model="m"))
         assert store.session(session.id).title == ""
         store.append_message(session.id, UserMessage(id=MessageId("x2"), text="\n\n  " + "long " * 40 + "\nsecond"))
@@ -230,7 +230,7 @@ class SessionConformance:
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "own"]
         assert store.problems() == []
 
-    def test_texts_are_kept_in_order(self, store: Store, session: SessionInfo) -> None:
+    def test_queued_messages_keep_their_order(self, store: Store, session: SessionInfo) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         for text in ["one", "two", "one"]:
             store.queue_message(session.id, text)
@@ -254,7 +254,7 @@ class SessionConformance:
         with pytest.raises(NoSuchSessionError):
             store.take_queued_message(SessionId("nope"), into="draft")
 
-    def test_the_commit_that_begins_a_turn_with_a_kept_text_forgets_it(
+    def test_the_commit_that_starts_a_turn_with_a_queued_message_removes_it(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")

@@ -76,7 +76,7 @@ def test_bodies_are_not_in_the_checkpoint() -> None:
     assert json.loads(text)["messages"] == ["s.1.m1"]
 
 
-def test_members_of_every_union_are_told_apart_by_their_kind() -> None:
+def test_members_of_every_union_differ_by_kind() -> None:
     unions = [
         value
         for value in vars(engine_state).values()
@@ -141,7 +141,7 @@ def test_a_changed_checkpoint_loads_or_is_unreadable_and_nothing_else(path: list
 
 
 @pytest.mark.parametrize("version", [0, -1, codec.STATE_VERSION + 1])
-def test_versions_that_nobody_wrote_are_unreadable(version: int) -> None:
+def test_unknown_versions_are_unreadable(version: int) -> None:
     text = codec.encode_state(kit.first(TurnId("s.1"), SessionId("s")).state)
     with pytest.raises(UnreadableError, match="version"):
         codec.decode_state(text, version=version)

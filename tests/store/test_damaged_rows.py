@@ -85,7 +85,7 @@ def test_a_message_that_is_its_own_ancestor_does_not_hang(path: Path) -> None:
         "state = json_remove(state, '$.grant')",
     ],
 )
-def test_a_damaged_or_newer_checkpoint_is_unreadable_and_the_conversation_is_not(path: Path, change: str) -> None:
+def test_a_damaged_or_newer_checkpoint_leaves_the_messages_readable(path: Path, change: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
@@ -101,7 +101,7 @@ def test_a_damaged_or_newer_checkpoint_is_unreadable_and_the_conversation_is_not
     "change",
     ["version = 999", "state = 'x'", "state = '{}'", "state = 5", "state = json_set(state, '$.phase.step', 7)"],
 )
-def test_a_damaged_or_newer_run_is_unreadable_and_its_conversation_is_not(path: Path, change: str) -> None:
+def test_a_damaged_or_newer_run_leaves_its_messages_readable(path: Path, change: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id))
@@ -115,7 +115,7 @@ def test_a_damaged_or_newer_run_is_unreadable_and_its_conversation_is_not(path: 
         assert any("run" in problem for problem in store.problems())
 
 
-def test_a_damaged_word_to_a_run_says_nothing(path: Path) -> None:
+def test_a_damaged_review_is_ignored(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         step = run.begun(session_id)
@@ -126,7 +126,7 @@ def test_a_damaged_word_to_a_run_says_nothing(path: Path) -> None:
         assert store.post_review(session_id, run.CANCELLED)
 
 
-def test_damaged_answers_and_grants_grant_nothing(path: Path) -> None:
+def test_damaged_decisions_and_grants_allow_nothing(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
@@ -144,7 +144,7 @@ def test_damaged_answers_and_grants_grant_nothing(path: Path) -> None:
         assert store.pending_calls() == []
 
 
-def test_a_message_that_nobody_can_have_said_is_damage_and_none_is_stored(
+def test_a_message_that_is_too_large_is_not_stored_and_counts_as_damaged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chatops.store.messages.LARGEST", 1000)
@@ -164,7 +164,7 @@ def test_a_message_that_nobody_can_have_said_is_damage_and_none_is_stored(
 @pytest.mark.parametrize(
     "column", ["workspace", "title", "role", "persona", "created_at", "message_count", "last_turn"]
 )
-def test_a_damaged_value_of_a_conversation_costs_no_more_than_that(path: Path, column: str) -> None:
+def test_a_damaged_value_of_a_session_costs_only_that_value(path: Path, column: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id, other = a_session(store), a_session(store)
         for id_ in (session_id, other):
@@ -176,7 +176,7 @@ def test_a_damaged_value_of_a_conversation_costs_no_more_than_that(path: Path, c
         assert store.fork_session(session_id).forked_from == session_id
 
 
-def test_a_damaged_decision_is_left_out_of_the_log_and_told(path: Path) -> None:
+def test_a_damaged_decision_is_left_out_of_the_log_and_reported(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)

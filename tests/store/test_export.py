@@ -102,7 +102,7 @@ def test_what_the_machine_said_to_a_model_is_not_put_into_the_persons_mouth() ->
     ]
 
 
-def test_an_empty_conversation_has_a_title() -> None:
+def test_an_empty_session_has_a_title() -> None:
     assert to_markdown(()) == "# Session\n"
     assert json.loads(to_openai(())) == []
 

@@ -66,9 +66,7 @@ def test_another_name_makes_no_copy(path: Path) -> None:
         (MarkedDone(), True),
     ],
 )
-def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
-    decision: Decision, kept: bool, path: Path
-) -> None:
+def test_a_copy_keeps_only_posted_decisions_that_run_nothing(decision: Decision, kept: bool, path: Path) -> None:
     answered(path, decision)
     for file, there in ((copy_of(path), kept), (path, True)):
         with closing(SqliteStore(file)) as store:
@@ -85,7 +83,7 @@ def test_of_the_answers_left_for_a_turn_those_that_let_nothing_run_come_along(
         (run.CANCELLED, True),
     ],
 )
-def test_of_the_words_left_for_a_run_those_that_let_it_go_on_stay_behind(
+def test_a_copy_keeps_only_posted_reviews_that_end_the_run(
     word: ReviewStep | CancelRun, kept: bool, path: Path
 ) -> None:
     with closing(SqliteStore(path)) as store:
@@ -98,7 +96,7 @@ def test_of_the_words_left_for_a_run_those_that_let_it_go_on_stay_behind(
             assert store.posted_reviews(session) == [word] * there
 
 
-def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
+def test_a_decision_made_in_the_copy_counts(path: Path) -> None:
     answered(path, Approved())
     copy = copy_of(path)
     with closing(SqliteStore(copy)) as store:
@@ -109,7 +107,7 @@ def test_an_answer_that_is_given_in_the_copy_counts(path: Path) -> None:
         assert [one.by for one in store.posted_decisions(TurnId(queued.turn_id))] == [kit.BEN]
 
 
-def test_a_store_that_never_said_where_it_is_is_where_it_was(path: Path) -> None:
+def test_a_store_without_an_identity_is_not_a_copy(path: Path) -> None:
     answered(path, Approved())
     with closing(sqlite3.connect(path)) as raw, raw:
         assert raw.execute("DELETE FROM settings WHERE key = 'place'").rowcount == 1
@@ -118,7 +116,7 @@ def test_a_store_that_never_said_where_it_is_is_where_it_was(path: Path) -> None
     assert is_copied(Path(shutil.copy(copy, copy.with_name("second.db"))))
 
 
-def test_what_damage_has_made_of_the_place_is_no_place(path: Path) -> None:
+def test_a_damaged_identity_makes_the_store_a_copy(path: Path) -> None:
     answered(path)
     with closing(SqliteStore(path)) as store:
         store.set_setting("place", '{"inode": []}')
@@ -153,7 +151,7 @@ def test_an_older_version_named_the_file_by_its_inode(path: Path) -> None:
     assert is_copied(path)
 
 
-def test_a_file_that_was_mended_is_where_the_damaged_one_was(path: Path) -> None:
+def test_a_repaired_file_is_not_a_copy(path: Path) -> None:
     filled(path)
     copy = copy_of(path)
     for file in (path, copy):
@@ -162,13 +160,13 @@ def test_a_file_that_was_mended_is_where_the_damaged_one_was(path: Path) -> None
     assert Path(f"{path}.bad-1").exists()
 
 
-def test_damage_that_has_taken_the_place_leaves_none(path: Path) -> None:
+def test_a_store_that_lost_its_identity_is_a_copy(path: Path) -> None:
     filled(path)
     flip(path, pages_of(path, "settings")[0])
     assert is_copied(path)
 
 
-def test_a_file_that_is_written_again_is_where_the_deleted_one_was(path: Path) -> None:
+def test_a_file_that_is_written_again_is_not_a_copy(path: Path) -> None:
     answered(path)
     with closing(SqliteStore(path)) as store:
         path.unlink()

@@ -26,7 +26,7 @@ def test_what_is_put_out_is_shown_and_kept(tmp_path: Path) -> None:
     assert Outputs(tmp_path / "running").read(CALL, 2) == ""
 
 
-def test_it_is_for_nobody_elses_eyes(tmp_path: Path) -> None:
+def test_outputs_are_private(tmp_path: Path) -> None:
     Outputs(tmp_path / "running").keeping(CALL, 1, print)("secret")
     (file,) = (tmp_path / "running").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

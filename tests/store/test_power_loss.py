@@ -261,7 +261,7 @@ def test_a_cut_log_has_everything_that_lies_before_the_cut(tmp_path: Path, figur
 @pytest.mark.fault("D22")
 @pytest.mark.kill
 @pytest.mark.parametrize("number", range(40))
-def test_whenever_the_power_fails_what_was_acknowledged_is_there(number: int, tmp_path: Path, figure: Count) -> None:
+def test_nothing_acknowledged_is_lost_when_the_power_fails(number: int, tmp_path: Path, figure: Count) -> None:
     losses, chance = Losses(), random.Random(f"{SEED} {number}")
     commits = chance.choice((chance.randint(1, 40), chance.randint(1, 500)))
     lose_power(tmp_path, losses, chance, commits=commits, deep=40, behind=40, blocks=20)

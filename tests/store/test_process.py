@@ -23,7 +23,7 @@ def test_this_process_is_alive_and_one_with_another_start_or_boot_is_not() -> No
     assert not is_alive(replace(me, pid=2**40))
 
 
-def test_a_container_is_told_from_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_container_and_its_machine_are_different_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     boot = processes._BOOT_ID.read_text().strip()
     monkeypatch.setattr(processes, "_FIRST_NAMESPACE", processes._NAMESPACE.stat().st_ino)
     assert processes._boot_id() == boot

@@ -52,7 +52,7 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but some text " * 40, b"x" * 5000])
-def test_a_file_that_is_no_database_is_moved_aside_and_said(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_quarantined_and_reported(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
     for number in (1, 2):
         path.write_bytes(content)
@@ -109,7 +109,7 @@ def test_several_flipped_pages_of_one_table_cost_what_lies_between_them(path: Pa
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("table", ["sessions", "turns", "pending", "settings", "journal"])
-def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: Path, table: str) -> None:
+def test_a_lost_table_leaves_the_messages_and_nothing_that_could_run(path: Path, table: str) -> None:
     one, other = filled(path)
     flip(path, *pages_of(path, table))
     with closing(SqliteStore(path)) as store:
@@ -126,7 +126,7 @@ def test_a_lost_table_leaves_the_conversations_and_nothing_that_could_run(path: 
             assert waiting(store, other)
 
 
-def test_a_lost_unfinished_turn_is_said(path: Path) -> None:
+def test_a_lost_unfinished_turn_is_reported(path: Path) -> None:
     filled(path)
     flip(path, *pages_of(path, "turns"))
     with closing(SqliteStore(path)) as store:
@@ -150,7 +150,7 @@ def damaged_with_a_log(path: Path) -> SessionId:
     return one
 
 
-def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
+def test_rows_that_are_only_in_the_log_are_salvaged(path: Path) -> None:
     one = damaged_with_a_log(path)
     with closing(SqliteStore(path)) as store:
         assert store.notices
@@ -160,7 +160,7 @@ def test_what_only_the_log_holds_is_carried_over(path: Path) -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name_changes", range(5))
-def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, name_changes: int) -> None:
+def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -> None:
     one = damaged_with_a_log(path)
     script = (
         "import os, sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
@@ -186,7 +186,7 @@ def test_a_kill_while_a_damaged_file_is_moved_aside_loses_nothing(path: Path, na
     assert Path(f"{path}.bad-1-wal").stat().st_size
 
 
-def test_damage_that_comes_while_it_is_open_is_mended_when_it_is_met(path: Path) -> None:
+def test_damage_in_an_open_file_is_repaired_when_it_is_met(path: Path) -> None:
     one, _ = filled(path)
     page = pages_of(path, "messages")[6]
     with closing(SqliteStore(path)) as store:
@@ -201,7 +201,7 @@ def test_damage_that_comes_while_it_is_open_is_mended_when_it_is_met(path: Path)
 
 
 @pytest.mark.more
-def test_two_processes_mend_a_file_once(path: Path) -> None:
+def test_two_processes_repair_a_file_once(path: Path) -> None:
     filled(path)
     flip(path, pages_of(path, "messages")[6])
     script = (
@@ -227,7 +227,7 @@ def test_two_processes_mend_a_file_once(path: Path) -> None:
 @pytest.mark.parametrize(
     "gone", ["deleted", "with its log", "its log", "its index", "emptied", "with its folder", "garbage"]
 )
-def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path, gone: str) -> None:
+def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, gone: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(session_id, kit.user(session_id, "before", 1))
@@ -265,7 +265,7 @@ def test_a_file_that_is_taken_away_is_written_again_from_what_is_open(path: Path
         assert [one.pending.call.id for one in store.pending_calls()] == [call]
 
 
-def test_a_log_that_was_moved_aside_by_who_was_killed_then_comes_back_under_who_has_it_open(path: Path) -> None:
+def test_an_unfinished_quarantine_is_undone_under_an_open_store(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(session_id, kit.user(session_id, "before", 1))
@@ -278,7 +278,7 @@ def test_a_log_that_was_moved_aside_by_who_was_killed_then_comes_back_under_who_
     assert not [file.name for file in path.parent.iterdir() if "bad" in file.name]
 
 
-def test_two_processes_with_a_deleted_file_go_on_with_one_and_the_same(path: Path) -> None:
+def test_two_processes_with_a_deleted_file_continue_with_the_same_new_one(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         script = (

@@ -40,7 +40,7 @@ def test_every_golden_run_survives(name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, -1, codec.RUN_VERSION + 1])
-def test_versions_of_runs_that_nobody_wrote_are_unreadable(version: int) -> None:
+def test_unknown_versions_of_runs_are_unreadable(version: int) -> None:
     with pytest.raises(UnreadableError, match="run version"):
         codec.decode_run(codec.encode_run(run.begun().state), version=version)
 

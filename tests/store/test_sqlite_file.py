@@ -41,7 +41,7 @@ def test_file_and_folders_are_closed_to_others_whatever_the_umask(path: Path, um
         os.umask(before)
 
 
-def test_a_file_open_to_others_is_closed_and_a_folder_that_was_there_is_left_alone(path: Path) -> None:
+def test_an_existing_file_becomes_private_and_its_folder_stays_as_it_is(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
     path.chmod(0o644)
@@ -51,7 +51,7 @@ def test_a_file_open_to_others_is_closed_and_a_folder_that_was_there_is_left_alo
     assert (mode(path), mode(path.parent)) == (0o600, 0o755)
 
 
-def test_what_is_open_to_others_is_a_complaint(path: Path) -> None:
+def test_files_open_to_others_are_reported(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         path.chmod(0o640)
         path.parent.chmod(0o777)
@@ -71,7 +71,7 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
 
 
 @pytest.mark.fault("E12")
-def test_where_there_is_no_write_ahead_log_the_store_works_without(path: Path) -> None:
+def test_the_store_works_without_a_write_ahead_log(path: Path) -> None:
     with closing(SqliteStore(path, vfs="unix-dotfile")) as store:
         session_id = a_session(store)
         assert "write-ahead" in store.notices[0]
@@ -82,7 +82,7 @@ def test_where_there_is_no_write_ahead_log_the_store_works_without(path: Path) -
         assert store.notices == ()
 
 
-def test_what_was_stored_is_there_after_opening_again(path: Path) -> None:
+def test_stored_values_are_there_after_opening_again(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
@@ -138,7 +138,7 @@ def test_a_file_of_the_first_version_becomes_one_that_takes_runs(path: Path) -> 
         assert [info.id for info in store.runs()] == ["old"]
 
 
-def test_a_full_disk_is_a_sentence_and_what_was_saved_stays(path: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)

@@ -57,7 +57,7 @@ class TurnConformance:
         store.commit(retried)
         assert store.session(session.id).active_turn == turn
 
-    def test_what_a_conversation_has_cost_is_the_sum_over_its_turns(
+    def test_the_usage_of_a_session_is_the_sum_over_its_turns(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         assert store.usage(session.id) is None
@@ -159,7 +159,7 @@ class TurnConformance:
         with pytest.raises(NoSuchSessionError):
             store.commit(kit.first(TurnId("gone.1"), SessionId("gone")))
 
-    def test_a_state_that_names_a_message_nobody_stored_is_refused(
+    def test_a_state_that_names_an_unstored_message_is_refused(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         with pytest.raises(StoreError):
@@ -199,7 +199,7 @@ class TurnConformance:
         store.commit(kit.then(runs, phase, effects=(kit.run(call, attempt=2),)))
         assert [row.attempt for row in store.journal(turn)] == [1, 2]
 
-    def test_an_unknown_outcome_gives_way_to_what_turns_out_and_a_known_one_stays(
+    def test_an_unknown_outcome_is_replaced_and_a_known_one_stays(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         call = kit.a_call(turn)

@@ -155,7 +155,7 @@ def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Pr
 @mounts
 @pytest.mark.fault("E01")
 @pytest.mark.parametrize("left", [36 * 1024, 72 * 1024])
-def test_where_a_full_disk_leaves_room_to_open_the_store_only_it_is_like_a_read_only_home(
+def test_a_disk_with_room_only_to_open_the_store_is_like_a_read_only_home(
     desk: Desk, provider: Provider, left: int
 ) -> None:
     with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
@@ -272,13 +272,13 @@ def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path
     env = {"CHATOPS_HOME": "", "HOME": str(tmp_path / "nobody"), "TMPDIR": str(temporary)}
     with desk.open("--role", "coder", env=env) as terminal:
         chat = ready(desk, provider, terminal)
-        chat.wait_for(r"The home folder .* is not there\. Conversations are kept in")
+        chat.wait_for(r"The home folder .* is not there\. Sessions are kept in")
         (place,) = temporary.glob("chatops-*")
         goes_well(chat, place / "data" / "chatops.db")
     assert [folder.stat().st_mode & 0o777 for folder in (place, place / "data")] == [0o700, 0o700]
     ran = places.run(desk, "-p", "again", "-c", before=["env"], env=env)
     assert (ran.code, ran.out) == (0, "You said: again\n")
-    assert f"Conversations are kept in {place}" in ran.err
+    assert f"Sessions are kept in {place}" in ran.err
     assert said(place / "data" / "chatops.db")[-2:] == ["again", "You said: again"]
 
 
@@ -298,7 +298,7 @@ def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_pa
     assert (ran.code, ran.out) == (0, "You said: hello\n"), ran.err
     why = "There is no home folder for this user." if what == "unset" else "is out of reach"
     assert why in ran.err
-    assert f"Conversations are kept in {temporary}/chatops-54321" in ran.err
+    assert f"Sessions are kept in {temporary}/chatops-54321" in ran.err
     assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700
 
 

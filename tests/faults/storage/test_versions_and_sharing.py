@@ -110,7 +110,7 @@ def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> N
 
 @pytest.mark.more
 @pytest.mark.fault("E11")
-def test_a_store_that_is_deleted_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+def test_a_store_that_is_deleted_in_use(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     with desk.open("--role", "coder") as terminal:
         chat = ready(desk, provider, terminal)
         chat.say("before")
@@ -125,7 +125,7 @@ def test_a_store_that_is_deleted_while_it_is_used(desk: Desk, provider: Provider
 
 @pytest.mark.more
 @pytest.mark.fault("E11")
-def test_a_store_that_is_replaced_while_it_is_used(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+def test_a_store_that_is_replaced_in_use(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
     assert pipe.ask("in the backup").code == 0
     backup = path.with_name("backup.db")
     with closing(sqlite3.connect(path)) as raw, closing(sqlite3.connect(backup)) as copy:
