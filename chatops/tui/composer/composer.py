@@ -70,24 +70,24 @@ class Composer(TextField):
     class ResumeQueue(Message):
         """Posted on Enter with nothing typed."""
 
-    class Leave(Message):
+    class Quit(Message):
         """Posted on ctrl+d with nothing typed."""
 
-    class Scroll(Message):
+    class ScrollKey(Message):
         """Posted for a key that scrolls the transcript: `pageup`, `pagedown`, `home` or `end`."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
-    class Card(Message):
+    class CardKey(Message):
         """Posted for a key that selects or opens a tool card of the transcript."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
-    class Completing(Message):
+    class CompletionRequested(Message):
         """Posted when completions may be needed. `key` is empty if the text changed, otherwise the key pressed."""
 
         def __init__(self, key: str = "") -> None:
@@ -146,7 +146,7 @@ class Composer(TextField):
         if self._history:
             self._browse(-1)
 
-    def put(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         """Replace what is typed. Long text is folded."""
         self._folds.clear()
         self.load_text(self._folds.fold(_plain(text)))
@@ -184,7 +184,7 @@ class Composer(TextField):
     def _handled(self, event: events.Key) -> bool:
         key = event.key
         if self.popup_open and key in ("up", "down", "tab", "enter", "escape"):
-            self.post_message(self.Completing(key))
+            self.post_message(self.CompletionRequested(key))
             return True
         match key:
             case "enter":
@@ -194,13 +194,13 @@ class Composer(TextField):
             case "escape":
                 self.post_message(self.Stop())
             case "tab":
-                self.post_message(self.Completing("tab"))
+                self.post_message(self.CompletionRequested("tab"))
             case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
                 self._up()
             case "down" if self.cursor_at_last_line and self._at < len(self._history):
                 self._browse(1)
             case "ctrl+d" if not self.text:
-                self.post_message(self.Leave())
+                self.post_message(self.Quit())
             case "R" | "upper_r" if self.retry_offered and not self.text:
                 self.post_message(self.Retry())
             case _:
@@ -210,11 +210,11 @@ class Composer(TextField):
     def _for_transcript(self, key: str) -> bool:
         match key:
             case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
-                self.post_message(self.Scroll(key.removeprefix("ctrl+")))
+                self.post_message(self.ScrollKey(key.removeprefix("ctrl+")))
             case "home" | "end" if not self.text:
-                self.post_message(self.Scroll(key))
+                self.post_message(self.ScrollKey(key))
             case "ctrl+up" | "ctrl+down" | "ctrl+o":
-                self.post_message(self.Card(key))
+                self.post_message(self.CardKey(key))
             case _:
                 return False
         return True
@@ -249,7 +249,7 @@ class Composer(TextField):
         self._at = max(0, min(len(self._history), self._at + by))
         text = self._kept if self._at == len(self._history) else self._history[self._at]
         at = self._at
-        self.put(text)
+        self.set_text(text)
         self._at = at
 
     async def on_paste(self, event: events.Paste) -> None:
@@ -264,7 +264,7 @@ class Composer(TextField):
         rows = max(1, min(MAX_ROWS, self.wrapped_document.height))
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows
-        self.post_message(self.Completing())
+        self.post_message(self.CompletionRequested())
 
 
 def _plain(text: str) -> str:

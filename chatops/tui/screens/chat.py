@@ -532,23 +532,23 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Restore the text that the first ctrl+c cleared. The second one quits, so the text becomes a draft."""
         self._sending.restore()
 
-    @on(Composer.Leave)
-    def leave_by_key(self, message: Composer.Leave) -> None:
+    @on(Composer.Quit)
+    def leave_by_key(self, message: Composer.Quit) -> None:
         """Quit on ctrl+d with nothing typed."""
         message.stop()
         self._quit()
 
     # Keys and clicks that belong to another widget
 
-    @on(Composer.Scroll)
-    @on(Composer.Card)
-    def transcript_key(self, message: Composer.Scroll | Composer.Card) -> None:
+    @on(Composer.ScrollKey)
+    @on(Composer.CardKey)
+    def transcript_key(self, message: Composer.ScrollKey | Composer.CardKey) -> None:
         """Scroll the transcript, or select and open tool cards, while the message field keeps the focus."""
         message.stop()
         self._drawing.press(message.key)
 
-    @on(Composer.Completing)
-    def completing(self, message: Composer.Completing) -> None:
+    @on(Composer.CompletionRequested)
+    def completing(self, message: Composer.CompletionRequested) -> None:
         """Offer, choose or close completions."""
         message.stop()
         self._sending.drafts.changed()

@@ -56,7 +56,7 @@ class Drafts:
             text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _contains(typed, text))
         ]
         if texts:
-            self._composer.put(_joined(*texts, typed))
+            self._composer.set_text(_joined(*texts, typed))
         self._stored_under = (session_id, followed) if any(kept) else None
         if not followed and kept[-1]:
             self.keep()
@@ -84,7 +84,7 @@ class Drafts:
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
-        self._composer.put(_joined(text, self._composer.full_text))
+        self._composer.set_text(_joined(text, self._composer.full_text))
         self.keep()
 
     def keep(self) -> None:

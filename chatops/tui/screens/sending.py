@@ -101,13 +101,13 @@ class SendingPresenter:
     def return_all(self) -> None:
         """Put unsent messages back into the message field, before newer text."""
         if self.outbox.texts:
-            self._composer.put(self.unkept)
+            self._composer.set_text(self.unkept)
             self.outbox.texts.clear()
 
     def give_back(self, text: str) -> None:
         """Put text that could not be sent back into the message field, unless the user has typed on."""
         if text and not self._composer.text:
-            self._composer.put(text)
+            self._composer.set_text(text)
 
     def set_aside(self) -> bool:
         """Move the typed text to the history. Return False if there is none."""
@@ -121,7 +121,7 @@ class SendingPresenter:
     def restore(self) -> None:
         """Put the text that was set aside back into the message field, unless something else is typed."""
         if self.cleared_text and not self._composer.text:
-            self._composer.put(self.cleared_text)
+            self._composer.set_text(self.cleared_text)
 
     async def take_back(self) -> None:
         """Take the newest queued message back into the message field. With none, recall the last message sent.

@@ -21,7 +21,7 @@ from tests.tui.app.support_app import Stage, screen_text, stage
 
 
 async def send(running: Stage, text: str) -> None:
-    running.app.chat.composer.put(text)
+    running.app.chat.composer.set_text(text)
     await running.settle()
     await running.press("enter")
 
@@ -223,7 +223,7 @@ async def test_another_session_is_opened_and_each_keeps_its_draft() -> None:
     other.change(session_id=SessionId("20261120-091000-a1b2"), role="assistant")
     host = FakeHost(others={"20261120-091000-a1b2": other}, drafts={"20261120-091000-a1b2": "begun there"})
     async with stage(host=host) as running:
-        running.app.chat.composer.put("begun here")
+        running.app.chat.composer.set_text("begun here")
         await running.app.chat.change_session(host.open_session(SessionId("20261120-091000-a1b2")))
         await running.settle()
         assert running.session.closed

@@ -22,7 +22,7 @@ class Typed:
 
     full_text: str = ""
 
-    def put(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         self.full_text = text
 
 

@@ -118,7 +118,7 @@ async def typed(running: Stage, text: str) -> None:
 
 
 async def command(running: Stage, text: str) -> None:
-    running.app.chat.composer.put(text)
+    running.app.chat.composer.set_text(text)
     await running.settle()
     await running.press("enter")
 

@@ -36,7 +36,7 @@ def told(running: Stage) -> str:
 
 
 async def send(running: Stage, text: str) -> None:
-    running.app.chat.composer.put(text)
+    running.app.chat.composer.set_text(text)
     await running.settle()
     await running.press("enter")
 
@@ -423,7 +423,7 @@ async def test_nobody_is_asked_before_the_run_is_taken_up_nor_while_something_ke
     run.until = asyncio.Event()
     host = FakeHost(led=[run], others={RUN: run.session})
     async with stage(host=host, size=(100, 30)) as running:
-        running.app.chat.composer.put(f"/resume {RUN}")
+        running.app.chat.composer.set_text(f"/resume {RUN}")
         await running.app._press_keys(["enter"])
         while not run.gone_on:
             await running.pilot.pause()

@@ -155,9 +155,9 @@ async def test_leaving_takes_the_panel_away() -> None:
 async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() -> None:
     async with reading(busy) as (running, _):
         chat = running.app.chat
-        chat.composer.put("here")
+        chat.composer.set_text("here")
         chat._sending.drafts.keep()
-        chat.composer.put("not here")
+        chat.composer.set_text("not here")
         running.session.change(session_id=RUN)
 
         async def taken() -> SessionView:
