@@ -112,5 +112,5 @@ def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: b
         return sanitize(snapshot.registry, newlines=False), "waiting"
     if elsewhere and not snapshot.messages:
         return sanitize(elsewhere, newlines=False), "waiting"
-    begun = bool(snapshot.messages) or snapshot.status is not None
-    return NOTHING if begun else greeting(snapshot)
+    started = bool(snapshot.messages) or snapshot.status is not None
+    return NOTHING if started else greeting(snapshot)

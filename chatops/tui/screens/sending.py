@@ -155,16 +155,16 @@ class SendingPresenter:
         heading, shown = self.outbox.heading, self._shown
         if shown is not None:
             snapshot = shown.session.snapshot()
-            queued, led = snapshot.queued, shown.run is not None and not shown.run.over
-            heading = queue_heading(snapshot, led=led, followed=shown.follows)
+            queued, running = snapshot.queued, shown.run is not None and not shown.run.over
+            heading = queue_heading(snapshot, running=running, followed=shown.follows)
         self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading)
 
 
-def queue_heading(snapshot: "Snapshot", *, led: bool, followed: bool) -> str:
+def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool) -> str:
     """Return the heading of the queued messages: when they are sent and how to change that.
 
-    `led` is True while a workflow run is in progress.
+    `running` is True while a workflow run is in progress.
     """
     if not snapshot.queued:
         return ""
@@ -172,4 +172,4 @@ def queue_heading(snapshot: "Snapshot", *, led: bool, followed: bool) -> str:
         return "Queued in the other window:"
     if snapshot.queue_held:
         return "Queue on hold. Enter sends it, Up takes back the last message:"
-    return f"Queued until this {'run' if led else 'turn'} ends. Up takes back the last message:"
+    return f"Queued until this {'run' if running else 'turn'} ends. Up takes back the last message:"

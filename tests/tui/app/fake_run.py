@@ -1,4 +1,4 @@
-"""A run of a workflow for the face: moved by hand through the real machines, heard through a scripted conversation."""
+"""A run of a workflow for the screen: moved by hand through the real machines, heard through a scripted session."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.tui.app.fakes import FakeSession
 
 
 class RunSession(FakeSession):
-    """The run's conversation: what it shows is read off the machines."""
+    """The run's session: what it shows is read off the machines."""
 
     played: Played
     leads: bool = True

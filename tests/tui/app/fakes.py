@@ -1,4 +1,4 @@
-"""A conversation and a host that follow a script, so that the face can be tested without an engine."""
+"""A session and a host that follow a script, so that the screen can be tested without an engine."""
 
 import asyncio
 import json
@@ -315,11 +315,11 @@ def _said(text: str) -> Message:
 
 @dataclass
 class FakeHost:
-    """Everything around a conversation, from lists in memory."""
+    """Everything around a session, from lists in memory."""
 
     entries: list[str] = field(default_factory=list)
     drafts: dict[str, str] = field(default_factory=dict)
-    read_along_drafts: dict[str, str] = field(default_factory=dict)
+    follower_drafts: dict[str, str] = field(default_factory=dict)
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[int] = field(default_factory=list)
     waits: SessionId | None = None
@@ -346,7 +346,7 @@ class FakeHost:
         self._drafts(followed=followed)[session_id] = text
 
     def _drafts(self, *, followed: bool) -> dict[str, str]:
-        return self.read_along_drafts if followed else self.drafts
+        return self.follower_drafts if followed else self.drafts
 
     async def save_theme(self, name: str) -> None:
         self.themes.append(name)

@@ -51,7 +51,7 @@ def busy(run: FakeRun) -> None:
 
 
 def gated(run: FakeRun) -> None:
-    """A gate's command waits for the person."""
+    """A gate's command waits for the user."""
     busy(run)
     run.play.calls("validate_full", '{"valid": true}', component="invoice", again=True)
     run.play.answers(ANSWER)
@@ -67,7 +67,7 @@ def failed(run: FakeRun) -> None:
 
 
 def to_review(run: FakeRun) -> None:
-    """The last answer waits for the person."""
+    """The last answer waits for the user."""
     discovered(run)
     for name in ("validate_minimal", "validate_full"):
         run.play.calls(name, '{"valid": true}', component="invoice")

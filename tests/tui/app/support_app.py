@@ -1,4 +1,4 @@
-"""Starts the app on a scripted conversation and looks at its screen as text."""
+"""Starts the app on a scripted session and looks at its screen as text."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -92,7 +92,7 @@ async def stage(
     host: FakeHost | None = None,
     size: tuple[int, int] = (80, 24),
 ) -> AsyncIterator[Stage]:
-    """The app with a conversation open."""
+    """The app with a session open."""
     session, host, clock = session or FakeSession(), host or FakeHost(), Clock()
     app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock)
     async with app.run_test(size=size, notifications=True) as pilot:

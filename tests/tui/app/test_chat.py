@@ -413,7 +413,7 @@ async def test_a_call_that_comes_while_another_screen_is_open_asks_when_it_is_cl
 
 
 @pytest.mark.more
-async def test_ctrl_g_opens_the_calls_of_an_earlier_conversation() -> None:
+async def test_ctrl_g_opens_the_calls_of_an_earlier_session() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
     other.ask(pending_call())

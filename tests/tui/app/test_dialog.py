@@ -280,7 +280,7 @@ async def test_later_leaves_it_pending_with_a_banner_and_ctrl_g_brings_it_back()
 
 
 @pytest.mark.more
-async def test_it_never_opens_over_someone_who_is_writing() -> None:
+async def test_it_never_opens_while_the_user_is_writing() -> None:
     async with stage() as running:
         await running.type_fast(*"hello")
         running.session.ask(pending_call())
@@ -455,7 +455,7 @@ async def test_it_is_usable_by_scrolling_at_20x6_and_useless_below() -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (20, 6)])
-async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[int, int]) -> None:
+async def test_a_notice_covers_no_line_of_a_dialog(size: tuple[int, int]) -> None:
     session = FakeSession()
     command = " && ".join(f"make target-{number}" for number in range(60))
     async with stage(session, size=size) as running:
@@ -474,7 +474,7 @@ async def test_what_is_said_in_passing_covers_no_line_of_a_dialog(size: tuple[in
         assert sum("make target" in line for line in lines) >= sum("make target" in line for line in before) - 1
 
 
-async def test_what_is_said_in_passing_is_said_once_and_covers_nothing_below_a_dialog() -> None:
+async def test_a_notice_is_shown_once_and_covers_nothing_below_a_dialog() -> None:
     async with stage() as running:
         running.session.start_turn("\n".join(f"line {number} " + "x" * 60 for number in range(12)))
         await running.settle()

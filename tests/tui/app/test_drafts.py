@@ -1,4 +1,4 @@
-"""What is typed in two windows on one conversation: neither takes it from the other, and whoever goes on finds it."""
+"""What is typed in two windows on one session: neither takes it from the other, and whoever goes on finds it."""
 
 from dataclasses import dataclass, field
 from threading import Event
@@ -28,7 +28,7 @@ class Typed:
 
 @dataclass
 class Open:
-    """Which conversation is open."""
+    """Which session is open."""
 
     session_id: SessionId = ONE
 
@@ -38,7 +38,7 @@ class Window:
     """As much of a chat as its drafts ask for."""
 
     host: FakeHost
-    reads_along: bool = False
+    follows: bool = False
     session: Open = field(default_factory=Open)
     composer: Typed = field(default_factory=Typed)
 
@@ -53,10 +53,10 @@ class Window:
 
     def shows(self, session: Open) -> None:
         self.session = session
-        self.drafts.show(self.host, cast(SessionView, session), followed=self.reads_along)
+        self.drafts.show(self.host, cast(SessionView, session), followed=self.follows)
 
-    def reads(self, along: bool) -> None:
-        self.reads_along = along
+    def set_follows(self, follows: bool) -> None:
+        self.follows = follows
         self.shows(self.session)
 
     def types(self, text: str) -> None:
@@ -64,9 +64,9 @@ class Window:
         self.drafts.keep()
 
 
-def test_a_window_that_reads_along_takes_nothing_from_the_one_that_drives() -> None:
+def test_the_draft_of_a_follower_does_not_replace_that_of_the_owner() -> None:
     host = FakeHost()
-    first, second = Window(host), Window(host, reads_along=True)
+    first, second = Window(host), Window(host, follows=True)
     first.types("typed where it is driven")
     second.types("typed while reading")
     second.types("")
@@ -74,48 +74,48 @@ def test_a_window_that_reads_along_takes_nothing_from_the_one_that_drives() -> N
     assert Window(FakeHost(drafts=dict(host.drafts))).text == "typed where it is driven"
     assert Window(host).text == "typed where it is driven\n\ntyped while reading"
     assert Window(host).text == "typed where it is driven\n\ntyped while reading", "once, and for good"
-    assert Window(host, reads_along=True).text == ""
+    assert Window(host, follows=True).text == ""
 
 
-def test_who_reads_along_finds_what_was_typed_while_reading() -> None:
+def test_a_follower_gets_its_own_draft_back() -> None:
     host = FakeHost()
-    Window(host, reads_along=True).types("half a thought")
-    assert Window(host, reads_along=True).text == "half a thought"
+    Window(host, follows=True).types("half a thought")
+    assert Window(host, follows=True).text == "half a thought"
 
 
-def test_who_takes_over_gets_what_was_typed_there_before_what_is_typed_here() -> None:
+def test_after_a_takeover_the_owner_s_draft_comes_before_the_text_typed_here() -> None:
     host = FakeHost()
-    first, second = Window(host), Window(host, reads_along=True)
+    first, second = Window(host), Window(host, follows=True)
     first.types("there")
     second.types("here")
-    first.reads(along=True)
+    first.set_follows(follows=True)
     first.drafts.keep()
-    second.reads(along=False)
+    second.set_follows(follows=False)
     second.drafts.recall()
     assert second.text == "there\n\nhere"
     second.types("")
     first.types("there, and more")
-    assert (host.drafts[ONE], host.read_along_drafts[ONE]) == ("", "there, and more")
+    assert (host.drafts[ONE], host.follower_drafts[ONE]) == ("", "there, and more")
 
 
-def test_taking_over_changes_nothing_where_nothing_was_typed() -> None:
+def test_a_takeover_without_an_owner_s_draft_changes_nothing() -> None:
     host = FakeHost()
-    window = Window(host, reads_along=True)
+    window = Window(host, follows=True)
     window.types("here")
-    window.reads(along=False)
+    window.set_follows(follows=False)
     window.drafts.recall()
     assert window.text == "here"
-    assert (host.drafts[ONE], host.read_along_drafts[ONE]) == ("here", "")
+    assert (host.drafts[ONE], host.follower_drafts[ONE]) == ("here", "")
 
 
-def test_what_was_typed_while_a_conversation_was_opened_comes_behind_its_draft() -> None:
+def test_text_typed_while_a_session_is_opened_comes_after_its_draft() -> None:
     host = FakeHost(drafts={ONE: "before"})
     assert Window(host, composer=Typed("meanwhile")).text == "before\n\nmeanwhile"
     assert Window(host, composer=Typed("before, meanwhile")).text == "before, meanwhile"
     assert Window(host, composer=Typed("as before")).text == "before\n\nas before", "words that it has too are not it"
 
 
-def test_a_draft_moves_along_when_its_conversation_gets_a_name() -> None:
+def test_a_draft_moves_to_the_session_s_id_when_it_gets_one() -> None:
     window = Window(FakeHost(), session=Open(SessionId("")))
     window.types("a")
     window.session.session_id = ONE
@@ -123,7 +123,7 @@ def test_a_draft_moves_along_when_its_conversation_gets_a_name() -> None:
     assert window.host.drafts == {"": "", ONE: "ab"}
 
 
-def test_the_draft_of_a_conversation_that_is_left_stays_while_the_next_one_is_opened() -> None:
+def test_the_draft_of_the_previous_session_stays_while_the_next_one_is_opened() -> None:
     window = Window(FakeHost())
     window.types("kept")
     window.composer.full_text, window.session.session_id = "", OTHER
@@ -131,7 +131,7 @@ def test_the_draft_of_a_conversation_that_is_left_stays_while_the_next_one_is_op
     assert window.host.drafts == {ONE: "kept"}
 
 
-def test_what_is_stored_after_its_conversation_was_left_is_no_draft_in_any() -> None:
+def test_a_message_stored_after_a_switch_of_sessions_is_no_draft() -> None:
     window = Window(FakeHost())
     with window.drafts.until_stored("sent"):
         window.types("typed on")
@@ -144,7 +144,7 @@ def test_what_is_stored_after_its_conversation_was_left_is_no_draft_in_any() -> 
     assert window.host.drafts == {ONE: "typed on", OTHER: "elsewhere"}
 
 
-def test_what_another_process_has_written_is_seen_unless_something_newer_waits_to_be_written() -> None:
+def test_a_setting_of_another_process_is_read_unless_a_newer_one_is_being_written() -> None:
     store, worker = MemoryStore(), WorkerThread()
     settings = Settings(store, worker)
     assert settings.fresh("a") is None

@@ -1,6 +1,6 @@
 """Every screen as text, compared with a stored picture of it. WRITE_GOLDEN=1 stores what is there now.
 
-Written pictures are to be looked at before they are committed: they are what a person sees.
+Written pictures are to be looked at before they are committed: they are what a user sees.
 """
 
 import os

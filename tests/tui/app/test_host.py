@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE
 
 
 @dataclass
-class Desk:
+class CommandLine:
     """What a slash command may use, and what it said."""
 
     host: TuiHost
@@ -52,134 +52,134 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    """A new conversation as coder in an empty workspace."""
+async def commands(tmp_path: Path) -> AsyncIterator[CommandLine]:
+    """A new session as coder in an empty workspace."""
     workspace = tmp_path / "project"
     workspace.mkdir()
     (workspace / "note.txt").write_text("due on Friday")
     app = App(Options(workspace=workspace, role="coder"))
     app.prepare()
-    yield Desk(host=TuiHost(app), session=await app.open_session(None, attended=True))
+    yield CommandLine(host=TuiHost(app), session=await app.open_session(None, attended=True))
     await app.aclose()
 
 
-async def test_a_model_that_can_answer_nobody_here_is_marked_and_not_pinned(desk: Desk) -> None:
-    rows = {row.name: row for row in desk.host.models()}
+async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: CommandLine) -> None:
+    rows = {row.name: row for row in commands.host.models()}
     assert rows["claude_cli"].missing == "Models of type cli are not in this version."
     assert not rows["demo"].missing
     choices = model_choices(list(rows.values()), current="demo")
     marked = [choice.key for choice in choices if "not available here" in choice.text]
     assert marked == ["claude_cli"]
-    assert not await desk.type("/model claude_cli")
-    assert desk.said.startswith("claude_cli is not available here: models of type cli")
-    assert desk.session.settings.model_pin == ""
-    assert desk.session.grant().models[0].name == "demo"
+    assert not await commands.type("/model claude_cli")
+    assert commands.said.startswith("claude_cli is not available here: models of type cli")
+    assert commands.session.settings.model_pin == ""
+    assert commands.session.grant().models[0].name == "demo"
 
 
-async def test_the_persona_that_speaks_is_the_role_s_until_the_person_has_chosen(desk: Desk) -> None:
-    assert desk.host.persona(desk.session) == "default"
-    await desk.type("/role reviewer")
-    assert desk.host.persona(desk.session) == "concise"
-    await desk.type("/persona mentor")
-    assert desk.host.persona(desk.session) == "mentor"
+async def test_the_persona_is_the_role_s_until_the_user_chooses(commands: CommandLine) -> None:
+    assert commands.host.persona(commands.session) == "default"
+    await commands.type("/role reviewer")
+    assert commands.host.persona(commands.session) == "concise"
+    await commands.type("/persona mentor")
+    assert commands.host.persona(commands.session) == "mentor"
 
 
-async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(desk: Desk) -> None:
-    await desk.type("/context")
-    (paragraph,) = [line for line in desk.shown.splitlines() if line.startswith("Speak plainly")]
+async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(commands: CommandLine) -> None:
+    await commands.type("/context")
+    (paragraph,) = [line for line in commands.shown.splitlines() if line.startswith("Speak plainly")]
     assert paragraph.endswith("say which one you took.")
-    assert "\n\nUse lists and headings" in desk.shown
-    assert "\nSystem: " in desk.shown
+    assert "\n\nUse lists and headings" in commands.shown
+    assert "\nSystem: " in commands.shown
 
 
-async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(desk: Desk) -> None:
-    await desk.type("/policy")
-    assert desk.shown.startswith("Role coder")
-    await desk.type('/policy file_read {"path": "note.txt"}')
-    assert desk.shown.startswith("file_read: allow")
-    await desk.type('/policy shell_exec {"command": "git push"}')
-    assert desk.shown.startswith("shell_exec: ask, decided by")
-    await desk.type("/policy web_fetch")
-    assert desk.shown.startswith("web_fetch: deny, decided by tools of role coder")
+async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(commands: CommandLine) -> None:
+    await commands.type("/policy")
+    assert commands.shown.startswith("Role coder")
+    await commands.type('/policy file_read {"path": "note.txt"}')
+    assert commands.shown.startswith("file_read: allow")
+    await commands.type('/policy shell_exec {"command": "git push"}')
+    assert commands.shown.startswith("shell_exec: ask, decided by")
+    await commands.type("/policy web_fetch")
+    assert commands.shown.startswith("web_fetch: deny, decided by tools of role coder")
 
 
-async def test_policy_knows_what_this_conversation_remembers(desk: Desk) -> None:
+async def test_policy_includes_the_grants_of_this_session(commands: CommandLine) -> None:
     call = """/policy shell_exec {"command": "touch made.txt"}"""
-    await desk.type(call)
-    assert desk.shown.startswith("shell_exec: ask")
-    await desk.send("run `touch made.txt`")
-    (waiting,) = desk.session.snapshot().pending
+    await commands.type(call)
+    assert commands.shown.startswith("shell_exec: ask")
+    await commands.send("run `touch made.txt`")
+    (waiting,) = commands.session.snapshot().pending
     remember = suggest_exact("shell_exec", waiting.facts)
-    assert await desk.session.decide(waiting.call.id, digest=waiting.digest, decision=Approved(remember=remember))
-    await desk.session.settle()
-    await desk.type(call)
-    assert desk.shown.startswith("shell_exec: allow, the ask of")
-    (desk.host.app.workspace / "made.txt").unlink()
-    await desk.type(call)
-    assert not (desk.host.app.workspace / "made.txt").exists(), "explaining runs nothing"
+    assert await commands.session.decide(waiting.call.id, digest=waiting.digest, decision=Approved(remember=remember))
+    await commands.session.settle()
+    await commands.type(call)
+    assert commands.shown.startswith("shell_exec: allow, the ask of")
+    (commands.host.app.workspace / "made.txt").unlink()
+    await commands.type(call)
+    assert not (commands.host.app.workspace / "made.txt").exists(), "explaining runs nothing"
 
 
 @pytest.mark.parametrize(("text", "said"), [("file_read {", "not valid JSON"), ("file_read 1", "object")])
-async def test_policy_of_what_is_not_there_says_so(text: str, said: str, desk: Desk) -> None:
-    assert not await desk.type(f"/policy {text}")
-    assert said in desk.said
+async def test_policy_of_what_is_not_there_says_so(text: str, said: str, commands: CommandLine) -> None:
+    assert not await commands.type(f"/policy {text}")
+    assert said in commands.said
 
 
-async def test_policy_of_a_tool_that_is_not_registered_is_an_answer(desk: Desk) -> None:
-    assert await desk.type("/policy file_rea")
-    assert desk.shown.startswith("file_rea: deny, no tool of this name is registered")
-    assert "file_read" in desk.shown
+async def test_policy_of_a_tool_that_is_not_registered_is_an_answer(commands: CommandLine) -> None:
+    assert await commands.type("/policy file_rea")
+    assert commands.shown.startswith("file_rea: deny, no tool of this name is registered")
+    assert "file_read" in commands.shown
 
 
-async def test_a_new_conversation_can_be_renamed_and_knows_its_title(desk: Desk) -> None:
-    assert await desk.type("/rename Invoices  of November")
-    assert desk.session.snapshot().title == "Invoices of November"
-    await desk.send("read note.txt")
-    (row,) = await desk.host.sessions()
+async def test_a_new_session_can_be_renamed(commands: CommandLine) -> None:
+    assert await commands.type("/rename Invoices  of November")
+    assert commands.session.snapshot().title == "Invoices of November"
+    await commands.send("read note.txt")
+    (row,) = await commands.host.sessions()
     assert row.title == "Invoices of November"
 
 
 @pytest.mark.parametrize(("command", "said"), [("/fork", "nothing to copy"), ("/export md", "nothing to write")])
-async def test_an_empty_conversation_is_neither_copied_nor_written(command: str, said: str, desk: Desk) -> None:
-    await desk.type(command)
-    assert said in desk.said
-    assert not list(desk.host.app.workspace.glob("*.md"))
+async def test_an_empty_session_is_neither_copied_nor_exported(command: str, said: str, commands: CommandLine) -> None:
+    await commands.type(command)
+    assert said in commands.said
+    assert not list(commands.host.app.workspace.glob("*.md"))
 
 
-async def test_what_is_exported_is_for_its_owner_only_and_overwrites_nothing(desk: Desk) -> None:
-    await desk.send("read note.txt")
+async def test_what_is_exported_is_for_its_owner_only_and_overwrites_nothing(commands: CommandLine) -> None:
+    await commands.send("read note.txt")
     before = os.umask(0)
     try:
-        assert await desk.type("/export md out.md")
+        assert await commands.type("/export md out.md")
     finally:
         os.umask(before)
-    written = desk.host.app.workspace / "out.md"
+    written = commands.host.app.workspace / "out.md"
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
     assert "due on Friday" in written.read_text()
     written.write_text("mine")
-    assert not await desk.type("/export md out.md")
-    assert "not overwritten" in desk.said
+    assert not await commands.type("/export md out.md")
+    assert "not overwritten" in commands.said
     assert written.read_text() == "mine"
 
 
-async def test_an_export_never_follows_a_link(desk: Desk, tmp_path: Path) -> None:
-    await desk.send("read note.txt")
-    (desk.host.app.workspace / "link.md").symlink_to(tmp_path / "elsewhere")
-    assert not await desk.type("/export md link.md")
+async def test_an_export_never_follows_a_link(commands: CommandLine, tmp_path: Path) -> None:
+    await commands.send("read note.txt")
+    (commands.host.app.workspace / "link.md").symlink_to(tmp_path / "elsewhere")
+    assert not await commands.type("/export md link.md")
     assert not (tmp_path / "elsewhere").exists()
-    assert not await desk.type("/export md no/such/folder.md")
-    assert "cannot be written" in desk.said
+    assert not await commands.type("/export md no/such/folder.md")
+    assert "cannot be written" in commands.said
 
 
-async def test_a_format_that_does_not_exist_is_an_error_of_the_person(desk: Desk) -> None:
-    await desk.send("read note.txt")
+async def test_an_unknown_export_format_is_a_config_error(commands: CommandLine) -> None:
+    await commands.send("read note.txt")
     with pytest.raises(ConfigError, match="no export format"):
-        await desk.host.export_session(desk.session.session_id, style="pdf", path="")
+        await commands.host.export_session(commands.session.session_id, style="pdf", path="")
     assert issubclass(ConfigError, ChatopsError)
 
 
 async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_other_look(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    commands: CommandLine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -194,9 +194,9 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
             loop.call_soon_threadsafe(looked.set)
 
     monkeypatch.setattr(background, "FILES_S", 0)
-    monkeypatch.setattr(desk.host.app, "look_at_registry", look)
-    monkeypatch.setattr(desk.host.app, "look_at_workspace", other)
-    desk.host.background.watch_files()
+    monkeypatch.setattr(commands.host.app, "look_at_registry", look)
+    monkeypatch.setattr(commands.host.app, "look_at_workspace", other)
+    commands.host.background.watch_files()
     async with asyncio.timeout(PATIENCE):
         await looked.wait()
     assert [record.message for record in caplog.records] == ["files cannot be watched for now"]

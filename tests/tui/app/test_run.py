@@ -55,7 +55,7 @@ async def test_the_run_goes_on_once_the_screen_listens_and_every_turn_is_shown()
         assert "▸ Step 2: configure" in running.text
 
 
-async def test_a_conversation_that_is_no_run_has_no_panel() -> None:
+async def test_a_session_that_is_no_run_has_no_panel() -> None:
     async with stage() as running:
         assert not running.app.chat.query(WorkflowPanel)
         await running.press("ctrl+t", "ctrl+l")
@@ -316,7 +316,7 @@ async def test_a_word_said_elsewhere_closes_the_dialog_with_its_question() -> No
         assert run.said == []
 
 
-async def test_who_was_first_is_told_also_when_the_dialog_has_closed() -> None:
+async def test_the_first_decider_is_shown_after_the_dialog_has_closed() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, failed) as running:
         run.refuse = AlreadyDecidedError("Step discover was skipped by uid 7 (ben); the first review counts.")
@@ -416,7 +416,7 @@ async def test_what_keeps_the_run_from_going_on_is_shown_and_r_tries_again() -> 
 
 
 @pytest.mark.more
-async def test_nobody_is_asked_before_the_run_is_taken_up_nor_while_something_keeps_it() -> None:
+async def test_no_dialog_opens_before_the_run_is_resumed_or_while_it_is_blocked() -> None:
     run = FakeRun(assembly())
     run.play.begin()
     gated(run)
@@ -459,7 +459,7 @@ async def test_workflow_lists_what_there_is() -> None:
         assert "make: to review" in running.text
 
 
-async def test_workflow_run_opens_a_conversation_of_its_own_and_keeps_the_one_before() -> None:
+async def test_workflow_run_opens_a_session_of_its_own_and_keeps_the_previous_one() -> None:
     run, before = FakeRun(assembly()), FakeSession()
     host = FakeHost(led=[run], others={"run": run.session})
     async with stage(before, host=host, size=(120, 30)) as running:
@@ -601,7 +601,7 @@ async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered
 
 
 @pytest.mark.more
-async def test_the_picker_of_conversations_opens_a_run_with_its_panel() -> None:
+async def test_the_session_picker_opens_a_run_with_its_panel() -> None:
     run = FakeRun(assembly())
     host = FakeHost(led=[run], others={SESSION: run.session})
     async with stage(FakeSession(), host=host) as running:

@@ -1,4 +1,4 @@
-"""A run of a workflow that another process leads, on the screen of one who reads along: the same panel, live."""
+"""A run of a workflow that another process leads, on the screen of one who follows: the same panel, live."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -105,7 +105,7 @@ async def test_the_panel_shows_steps_and_validations_and_follows_the_run() -> No
 
 
 @pytest.mark.more
-async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
+async def test_keys_in_a_followed_run_only_show_and_change_nothing() -> None:
     async with reading(to_review) as (running, reader):
         shown = running.app.chat.query_one(WorkflowPanel)
         assert shown.shape is PanelShape.ABOVE
@@ -129,7 +129,7 @@ async def test_its_keys_only_look_and_nothing_is_said_to_the_run() -> None:
         assert running.host.times == {}, "how long it took is told by whoever leads it"
 
 
-async def test_a_run_that_nobody_leads_any_more_does_not_seem_to_work() -> None:
+async def test_a_run_without_an_owner_is_shown_as_blocked() -> None:
     async with reading(busy) as (running, reader):
         shown = running.app.chat.query_one(WorkflowPanel)
         assert shown.ticking
@@ -140,7 +140,7 @@ async def test_a_run_that_nobody_leads_any_more_does_not_seem_to_work() -> None:
         assert "blocked" in running.text
 
 
-async def test_leaving_takes_the_panel_away() -> None:
+async def test_leaving_removes_the_panel() -> None:
     async with reading(busy) as (running, reader):
 
         async def back() -> SessionView:
@@ -152,7 +152,7 @@ async def test_leaving_takes_the_panel_away() -> None:
         assert not running.app.chat.query(WorkflowPanel)
 
 
-async def test_what_is_changed_just_before_it_is_taken_over_stands_there_once() -> None:
+async def test_text_changed_just_before_a_takeover_is_kept_once() -> None:
     async with reading(busy) as (running, _):
         chat = running.app.chat
         chat.composer.set_text("here")
