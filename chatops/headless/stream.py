@@ -30,7 +30,7 @@ from chatops.domain.events import (
     event_type,
 )
 from chatops.domain.messages import UserMessage
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import Outcome, ResultFacts
 from chatops.engine.state import InRound, Settled, Stopping, TurnState
 from chatops.engine.workflow.progress import opened
 from chatops.engine.workflow.state import WorkflowState
@@ -180,7 +180,9 @@ def _closing(event: Event) -> type[Event]:
 def _line(event: Event, at: float) -> Line:
     fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
     head: Line = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
-    return head | {name: plain(value, name=name) for name, value in fields.items() if name not in head}
+    # The facts of a result are for UIs of ours: what scripts need of them has keys of its own.
+    told = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
+    return head | {name: plain(value, name=name) for name, value in told.items()}
 
 
 def _name(kind: type[Event]) -> str:

@@ -37,7 +37,8 @@ STATE_VERSIONS: dict[int, str] = {
     5: "The definition of a call's tool, and why only the user may permit the call.",
     6: "That the store was copied since the calls of a round were proposed.",
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
-    " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context.",
+    " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
+    " what tools do, facts about results, why a round got no reply.",
 }
 """Contents of each version of a stored TurnState."""
 
