@@ -106,7 +106,7 @@ def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(desk: De
         assert server.violations == []
         assert "shell_exec" not in server.requests[0].tool_names
     assert shown.count("not run") == 3
-    assert "not JSON" in malformed
+    assert "not valid JSON" in malformed
     assert "Did you mean file_read" in unknown
     assert "Not permitted: shell_exec (access level user)" in above
     assert "Friday" in fine

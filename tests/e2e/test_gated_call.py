@@ -120,7 +120,7 @@ def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(desk:
             terminal.say("write it down")
             terminal.wait_for(TITLE)
             terminal.send("a")
-            terminal.wait_for("it is in the message")
+            terminal.wait_for("in the message field")
             assert desk.count == 0
             terminal.dialog()
             terminal.press("escape")
