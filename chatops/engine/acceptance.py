@@ -17,7 +17,7 @@ from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMess
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Problem
 from chatops.domain.wording import one_line
-from chatops.engine import findings, rounds, validations
+from chatops.engine import rounds, validations
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CheckAnswer
@@ -211,7 +211,7 @@ def _unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
         lines.append(f"- and {len(missing) - _MOST_PROBLEMS} more.")
     found = [error for standing in missing if standing.status is ValidationStatus.FAILED for error in standing.found]
     if found:
-        lines.append(findings.numbered(found[: findings.MAX_ERRORS]))
+        lines.append(validations.numbered(found[: validations.MAX_ERRORS]))
     gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
     told = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])

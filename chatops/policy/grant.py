@@ -32,6 +32,14 @@ widely: any path, any further words. If it cannot be checked, it asks. A looser 
 
 `permits` answers before anything is known of the arguments. The model is offered only tools that no layer denies in
 every case.
+
+Tried and rejected:
+
+- Rules in one ordered list, of which the first match counts: whoever edits an early rule changes what a later one
+  means, and a registry of the user could stand before that of the site.
+- A layer that allows what another one asks about: then a role could overrule the site. Only an answer of the user does.
+- Merging the layers into one verdict per tool when the grant is made: the reason for an ask would be lost, and two
+  grants could not be met.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
@@ -268,8 +268,8 @@ class RegistryRights:
 
     def _approvals(self, workflow: str) -> tuple[str, ...]:
         """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
-        known = {spec.name for spec in self._specs(workflow)}
-        given = ((text, parse_rule(text)[0]) for text in self._limits.approvals)
+        known = {spec.name: spec.capabilities for spec in self._specs(workflow)}
+        given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in BROUGHT_TOOLS)
 
     def _rounds(self, said: int, step: StepRights | None) -> int:

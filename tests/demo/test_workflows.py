@@ -16,7 +16,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.engine import feedback
 from chatops.engine.contract import DoneCall
-from chatops.engine.findings import HEADING
+from chatops.engine.validations import HEADING
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
 from chatops.engine.workflow.texts import step_prompt
