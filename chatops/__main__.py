@@ -13,8 +13,10 @@ _STARTED_WITH = Path("/proc/self/environ")
 
 
 def fill_closed_streams() -> None:
-    """Open the null device where a standard stream was closed (``>&-``): else the next file that is opened takes its
-    number, and what is printed goes into that file."""
+    """Open the null device in place of each standard stream that was closed (``>&-``).
+
+    Otherwise the next file that is opened takes its number, and printed text goes into that file.
+    """
     number = os.open(os.devnull, os.O_RDWR)
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
@@ -25,17 +27,20 @@ def fill_closed_streams() -> None:
 
 
 def use_utf8() -> None:
-    """Begin again where Python was told to take names and arguments for ASCII: then no path and no message could hold
-    any other character, whatever the terminal sends. What is written to the terminal is another matter."""
+    """Start again in UTF-8 mode if Python takes names and arguments for ASCII.
+
+    Otherwise no path and no message could hold any other character, whatever the terminal sends. Output to the terminal
+    is set by `settle_streams`.
+    """
     if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def settle_streams() -> None:
-    """Write what the terminal can show; what it cannot is spelled in ASCII, and nobody fails on a character.
+    """Make output fit the terminal: a character that it cannot show is spelled in ASCII and never an error.
 
-    A pipe gets what Python would write, which is UTF-8 in a C locale too: what a script reads is not to be changed.
+    A pipe gets what Python would write, which is UTF-8 in a C locale too: scripts must read unchanged text.
     """
     from chatops.domain.charset import SPELLED, charset_of, register
 
@@ -47,7 +52,7 @@ def settle_streams() -> None:
 
 
 def _environment() -> Mapping[str, str]:
-    """As it was at the start, which Linux keeps: in a C locale Python sets LC_CTYPE to a UTF-8 one for itself."""
+    """Return the environment as of the start, which Linux keeps: in a C locale Python changes its own LC_CTYPE."""
     try:
         text = _STARTED_WITH.read_bytes().decode("utf-8", "replace")
     except OSError:
@@ -56,9 +61,9 @@ def _environment() -> Mapping[str, str]:
 
 
 def main() -> int:
-    """Run the command line and return its exit code (130 after an interrupt), for a person without a traceback.
+    """Run the command line and return its exit code (130 after an interrupt). Users never see a traceback.
 
-    The command line is imported here: until then an interrupt would show one.
+    The command line is imported here, where an interrupt is caught.
     """
     try:
         leave_out_current_folder()

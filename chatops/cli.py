@@ -1,7 +1,7 @@
-"""The command line: parse, hand over, turn errors into a sentence and an exit code.
+"""The command line: parse it, run the command, turn errors into a sentence and an exit code.
 
-Nothing of weight is imported before it is known that it is needed: ``--help`` and ``--version`` load only this
-and the parser; the screen is loaded only for the chat.
+Heavy modules are imported only where they are needed: ``--help`` and ``--version`` load this module and the parser,
+and only the chat loads a screen.
 """
 
 import os
@@ -29,9 +29,11 @@ NO_TERMINAL = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code of surface, section 1. Never shows a traceback for an error
-    that a person can cause; what is our own fault is logged and told in one sentence. Nothing is a success whose
-    output could not be written."""
+    """Run the command line and return its exit code.
+
+    An error that a user can cause never shows a traceback; a bug is logged and printed as one sentence. A command whose
+    output could not be written has failed.
+    """
     code = _code(argv)
     return code or (ERROR if _output_lost() else 0)
 

@@ -60,8 +60,8 @@ def run(arguments: Namespace) -> int:
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
-        if told := _told(stated, found.host_type):
-            view.say(told)
+        if limits := _limits_line(stated, found.host_type):
+            view.say(limits)
         view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
         return 0
 
@@ -90,7 +90,7 @@ def _limits(model: ServedModel) -> dict[str, Json]:
     return {name: value for name, value in stated.items() if value is not None}
 
 
-def _told(model: ServedModel, host_type: HostType) -> str:
+def _limits_line(model: ServedModel, host_type: HostType) -> str:
     """Return one line about the limits that were written; empty if there are none."""
     parts = []
     if model.context_window is not None:

@@ -6,18 +6,18 @@ from typing import assert_never
 
 from chatops.commands.context import screen, with_app
 from chatops.domain.canonical import JsonValue
-from chatops.headless.reach import Reach, Standing, reach
+from chatops.headless.reach import Reach, Reachability, reach
 from chatops.headless.screen import table
 from chatops.models.hosts import host_and_port
 from chatops.wiring.app import App
 
 _SHORT = {
-    Standing.THERE: "ready",
-    Standing.UNLISTED: "not on its server",
-    Standing.SILENT: "no answer",
-    Standing.REFUSED: "key refused",
-    Standing.KEYLESS: "no key",
-    Standing.ABSENT: "not available here",
+    Reachability.THERE: "ready",
+    Reachability.UNLISTED: "not on its server",
+    Reachability.SILENT: "no answer",
+    Reachability.REFUSED: "key refused",
+    Reachability.KEYLESS: "no key",
+    Reachability.ABSENT: "not available here",
 }
 """Status in the table. What it means and what to do is printed below the table."""
 
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
                 one.spec.type.value,
                 one.spec.model_name,
                 host_and_port(one.spec.api_url) if one.spec.api_url else "-",
-                _SHORT[one.standing],
+                _SHORT[one.reachability],
             )
             for one in found
         ]
@@ -58,15 +58,15 @@ def run(arguments: Namespace) -> int:
 
 def _reachable(one: Reach) -> bool | None:
     """Return True if the server can be reached, whatever models it has; None if there is no server to ask."""
-    match one.standing:
-        case Standing.THERE | Standing.UNLISTED | Standing.REFUSED:
+    match one.reachability:
+        case Reachability.THERE | Reachability.UNLISTED | Reachability.REFUSED:
             return True
-        case Standing.SILENT | Standing.KEYLESS:
+        case Reachability.SILENT | Reachability.KEYLESS:
             return False
-        case Standing.ABSENT:
+        case Reachability.ABSENT:
             return None
-        case standing:
-            assert_never(standing)
+        case never:
+            assert_never(never)
 
 
 def _status(one: Reach) -> str:

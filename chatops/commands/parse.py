@@ -78,10 +78,10 @@ def _read(value: Mapping[str, Any], offered: Tools) -> dict[str, JsonValue]:
     reason = value.get("finish_reason") or "stop"
     if not isinstance(reason, str):
         raise ValueError('"finish_reason" is not a string')
-    return _told(read_calls(value["text"], offered if tools is None else _tools(tools), finish_reason=reason))
+    return _reading_json(read_calls(value["text"], offered if tools is None else _tools(tools), finish_reason=reason))
 
 
-def _told(reading: Reading) -> dict[str, JsonValue]:
+def _reading_json(reading: Reading) -> dict[str, JsonValue]:
     sure = all(call.confidence is Confidence.HIGH for call in reading.calls)
     return {
         "calls": [{"name": call.name, "arguments": arguments_value(call.arguments)} for call in reading.calls],

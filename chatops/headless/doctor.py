@@ -17,7 +17,7 @@ from typing import assert_never
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.rights import AccessLevel
-from chatops.headless.reach import Discover, Reach, Standing, reach
+from chatops.headless.reach import Discover, Reach, Reachability, reach
 from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
@@ -56,10 +56,10 @@ def failed(checks: Sequence[Check]) -> bool:
 def lines(checks: Sequence[Check]) -> str:
     """Format checks as aligned lines: grade, name, finding, advice."""
     width = max((len(check.name) for check in checks), default=0)
-    return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_told(check)}" for check in checks)
+    return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_finding(check)}" for check in checks)
 
 
-def _told(check: Check) -> str:
+def _finding(check: Check) -> str:
     if not check.advice:
         return check.text
     # A server's own text may end with any punctuation.
@@ -91,8 +91,8 @@ async def model_checks(models: Sequence[ModelSpec], *, needed: Mapping[str, Grad
     """
     found = await asyncio.gather(*(reach(spec, discover=discover) for spec in models))
     spare = [one.spec.name for one in found if not one.usable and one.spec.name not in needed]
-    told = [one for one in found if one.spec.name not in spare]
-    checks = [check for one in told for check in _model(one, bad=needed.get(one.spec.name, Grade.WARN))]
+    listed = [one for one in found if one.spec.name not in spare]
+    checks = [check for one in listed for check in _model(one, bad=needed.get(one.spec.name, Grade.WARN))]
     if spare:
         them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
         text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
@@ -104,8 +104,8 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
     """Return the line about the key, if the server was asked with it, and the line about the model."""
     name = f"model {one.spec.name}"
     found = []
-    asked = (Standing.THERE, Standing.UNLISTED, Standing.REFUSED, Standing.SILENT)
-    if one.standing in asked and one.spec.type is ModelType.OPENAI:
+    asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
+    if one.reachability in asked and one.spec.type is ModelType.OPENAI:
         found.append(Check(name=name, grade=Grade.OK, text=_key(one.spec.key)))
     grade = Grade.OK if one.usable else bad
     return [*found, Check(name=name, grade=grade, text=one.text, advice=one.advice)]
@@ -143,17 +143,17 @@ def _how(trial: Trial) -> str:
     """Return how and why the tool was described to the model, if not in the request's own field for tools."""
     if not trial.format:
         return ""
-    told = f"with tools described in its prompt ({trial.format}) "
+    described = f"with tools described in its prompt ({trial.format}) "
     match trial.calling:
         case CallStyle.REFUSED:
-            return f"the server takes no tools for it; {told}"
+            return f"the server takes no tools for it; {described}"
         case CallStyle.IGNORED:
-            return f"it does not call tools that are sent in their own field; {told}"
+            return f"it does not call tools that are sent in their own field; {described}"
         case _:
-            return told
+            return described
 
 
-_ONLY_NATIVE = 'Its tool_format is native; with "auto" calls in its text count, and tools may stand in its prompt.'
+_ONLY_NATIVE = 'Its tool_format is native; with "auto", calls in its text count and its prompt may describe the tools.'
 _OTHER_FORMAT = "Try another tool_format of it in the registry, or another model for roles with tools."
 
 

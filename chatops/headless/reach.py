@@ -19,7 +19,7 @@ Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
 """Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
 
 
-class Standing(StrEnum):
+class Reachability(StrEnum):
     """Reachability of a model."""
 
     THERE = "there"
@@ -40,7 +40,7 @@ class Reach:
     """Reachability of one model, with a text for the user."""
 
     spec: ModelSpec
-    standing: Standing
+    reachability: Reachability
     text: str
     advice: str = ""
     available: tuple[str, ...] = ()
@@ -48,17 +48,17 @@ class Reach:
     @property
     def usable(self) -> bool:
         """True if a message sent to the model now is expected to get an answer."""
-        return self.standing is Standing.THERE
+        return self.reachability is Reachability.THERE
 
 
 async def reach(spec: ModelSpec, *, discover: Discover = list_models) -> Reach:
     """Check the key, then ask the server. Never raises for a server's errors and never shows a key."""
     match spec.type:
         case ModelType.DEMO:
-            return Reach(spec=spec, standing=Standing.THERE, text="built in, needs nothing")
+            return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
         case ModelType.CLI | ModelType.GEMINI:
             text = f"Models of type {spec.type.value} are not in this version."
-            return Reach(spec=spec, standing=Standing.ABSENT, text=text)
+            return Reach(spec=spec, reachability=Reachability.ABSENT, text=text)
         case ModelType.OPENAI:
             return await _server(spec, discover)
         case kind:
@@ -70,16 +70,16 @@ async def _server(spec: ModelSpec, discover: Discover) -> Reach:
         if spec.key != KeySource():
             await read_key(spec.key)
     except ConfigError as error:
-        return Reach(spec=spec, standing=Standing.KEYLESS, text=str(error), advice=error.advice)
+        return Reach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
     try:
         names = tuple(await discover(spec))
     except KeyRefusedError as error:
-        return Reach(spec=spec, standing=Standing.REFUSED, text=str(error), advice=error.advice)
+        return Reach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
     except ChatopsError as error:
-        return Reach(spec=spec, standing=Standing.SILENT, text=str(error), advice=error.advice)
+        return Reach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
     if names and spec.model_name and spec.model_name not in names:
         text = f"the server answers, but does not list {spec.model_name}."
         advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
-        return Reach(spec=spec, standing=Standing.UNLISTED, text=text, advice=advice, available=names)
+        return Reach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
     text = f"the server answers and has {plural(len(names), 'model')}"
-    return Reach(spec=spec, standing=Standing.THERE, text=text, available=names)
+    return Reach(spec=spec, reachability=Reachability.THERE, text=text, available=names)

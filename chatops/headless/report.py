@@ -184,14 +184,14 @@ def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) 
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
     # A placeholder for the lost result of an earlier turn is not a call of this turn.
-    told = [_told(message) for message in results if not stands_in(message)]
-    known = {call.id for call in told}
+    finished = [_finished(message) for message in results if not stands_in(message)]
+    known = {call.id for call in finished}
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()
-    return (*told, *(_current(one) for one in current if one.call.id not in known))
+    return (*finished, *(_current(one) for one in current if one.call.id not in known))
 
 
-def _told(message: ToolMessage) -> CallReport:
+def _finished(message: ToolMessage) -> CallReport:
     return CallReport(
         id=message.call_id,
         tool=message.tool,
@@ -259,7 +259,7 @@ def run_report(
 
     `trouble` is the error that keeps the run from continuing.
     """
-    told = [report(turn, workspace=workspace) for turn in turns]
+    reports = [report(turn, workspace=workspace) for turn in turns]
     phase = run.phase
     present = _present(run, turns)
     pending = pending_calls(present) if present is not None else ()
@@ -271,9 +271,9 @@ def run_report(
         status=_run_status(run, paused=bool(pending), trouble=trouble),
         answer=phase.answer if isinstance(phase, RunFinished) else "",
         steps=tuple(_step(run, index, turns, paused=bool(pending)) for index in range(len(run.spec.steps))),
-        calls=tuple(call for one in told for call in one.calls),
+        calls=tuple(call for one in reports for call in one.calls),
         usage=total(*(turn.usage for turn in turns)),
-        files=tuple(dict.fromkeys(file for one in told for file in one.files)),
+        files=tuple(dict.fromkeys(file for one in reports for file in one.files)),
         pending=pending,
         review=phase if isinstance(phase, AwaitingReview) else None,
         failed_steps=failed_steps(run),

@@ -190,6 +190,9 @@ class SqliteStore:
     # the queue
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
         with self._rows.read():
+            # Mostly there is none, and then nothing has to be imported to say so.
+            if self._rows.one("SELECT 1 FROM pending LIMIT 1") is None:
+                return []
             return decisions.pending(self._rows, session_id=session_id)
 
     def post_decision(self, decided: DecideCall) -> bool:

@@ -1,4 +1,4 @@
-"""The way to the first paint as a ratio to the least that Textual needs, on this machine in one run:
+"""The time that starting takes, as a ratio to the least that is possible, on this machine in one run:
 ``pytest -s -m bench tests/benchmarks/bench_start.py``.
 
 Not collected by default. CPU time of fresh processes on a terminal of their own, so other work counts little.
@@ -7,6 +7,7 @@ Not collected by default. CPU time of fresh processes on a terminal of their own
 import fcntl
 import os
 import pty
+import resource
 import statistics
 import struct
 import subprocess
@@ -21,6 +22,11 @@ pytestmark = pytest.mark.bench
 RUNS = 7
 MOST = 1.5
 """Times the bare app; the measured floor of a chat is at about 1.1."""
+
+MOST_OF_BARE = 5.5
+"""Times `python -c pass` that --version may take; the aim is 5."""
+MOST_OF_VERSION = 2.5
+"""Times --version that a list from the store may take."""
 
 _REPORT = """
 import os, sys, time
@@ -96,3 +102,30 @@ def test_the_first_paint_costs_little_more_than_that_of_a_bare_textual_app(tmp_p
         f"\nCPU to the first paint: bare Textual {bare * 1e3:.0f} ms, chatops {chat * 1e3:.0f} ms, {chat / bare:.2f}x"
     )
     assert chat < bare * MOST
+
+
+def cpu_of(command: list[str], environment: dict[str, str]) -> float:
+    """Seconds of CPU time that a program takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def test_commands_that_only_read_cost_little_more_than_the_version(tmp_path: Path) -> None:
+    environment = {**os.environ, "CHATOPS_HOME": str(tmp_path / "home")}
+    program = [str(Path(sys.executable).parent / "chatops"), "--workspace", str(tmp_path)]
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "chatops --version": [*program, "--version"],
+        "chatops sessions list": [*program, "sessions", "list"],
+        "chatops approvals list": [*program, "approvals", "list"],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(2 * RUNS):
+        for name, command in commands.items():
+            times[name].append(cpu_of(command, environment))
+    bare, version, *lists = (statistics.median(taken) for taken in times.values())
+    print("\n" + ", ".join(f"{name} {statistics.median(taken) * 1e3:.0f} ms" for name, taken in times.items()))
+    assert version < bare * MOST_OF_BARE
+    assert all(taken < version * MOST_OF_VERSION for taken in lists)

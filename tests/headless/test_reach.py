@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Grade, model_checks
-from chatops.headless.reach import Standing, reach
+from chatops.headless.reach import Reachability, reach
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")
@@ -28,10 +28,14 @@ async def refuses(spec: ModelSpec) -> Sequence[str]:
 async def test_each_way_to_stand_has_words() -> None:
     assert (await reach(OPEN, discover=has_it)).usable
     unlisted = await reach(OPEN, discover=has_others)
-    assert (unlisted.standing, unlisted.available) == (Standing.UNLISTED, ("other",))
+    assert (unlisted.reachability, unlisted.available) == (Reachability.UNLISTED, ("other",))
     silent = await reach(OPEN, discover=refuses)
-    assert (silent.standing, silent.text, silent.advice) == (Standing.SILENT, "Nothing listens there.", "Start it.")
-    assert (await reach(ModelSpec(name="c", type=ModelType.CLI), discover=has_it)).standing is Standing.ABSENT
+    assert (silent.reachability, silent.text, silent.advice) == (
+        Reachability.SILENT,
+        "Nothing listens there.",
+        "Start it.",
+    )
+    assert (await reach(ModelSpec(name="c", type=ModelType.CLI), discover=has_it)).reachability is Reachability.ABSENT
     assert (await reach(ModelSpec(name="demo", type=ModelType.DEMO), discover=refuses)).usable
 
 
@@ -42,7 +46,7 @@ async def test_without_its_key_a_server_is_not_even_asked(monkeypatch: pytest.Mo
         asked.append(spec.name)
         return ["m"]
 
-    assert (await reach(KEYED, discover=notes)).standing is Standing.KEYLESS
+    assert (await reach(KEYED, discover=notes)).reachability is Reachability.KEYLESS
     assert asked == []
     monkeypatch.setenv("MY_TEST_KEY", "sk-very-secret-0123456789")
     found = await reach(KEYED, discover=notes)
