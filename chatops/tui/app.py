@@ -220,7 +220,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
         """Show the help over a dialog (F1)."""
-        self._chat.show_help(first=message.key_group)
+        self._chat.action_help(message.key_group)
 
     def shows_notices(self, notices: Sequence[Notification]) -> bool:
         """Show each notice once: above the message field, or as a toast if another screen is on top."""

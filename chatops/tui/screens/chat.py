@@ -194,7 +194,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.show_notice(notice)
         if self._sending.outbox.texts:
-            self._start(self._submit_unsent, group="submit")
+            self._start(partial(self._sending.outbox.submit_all, self._submit), group="submit")
         if opened.choose_session:
             self.open_sessions()
         else:
@@ -311,12 +311,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self.set_timer(SHOWN_S, self._list_sent)
 
     def _submit(self, text: str) -> Callable[[], Awaitable[None]]:
+        """Add a text to the history and return what sends it or runs it."""
         self.composer.add_history(text)
         self.context.host.remember(text)
         return partial(self._command if is_command(text) else self._send, text)
-
-    async def _submit_unsent(self) -> None:
-        await self._sending.outbox.submit_all(lambda text: self._submit(text)())
 
     async def _send(self, text: str) -> None:
         # A user who sends a message wants to see the reply.
@@ -392,8 +390,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 assert_never(reply)
 
     def _do(self, what: ScreenAction) -> None:
-        actions = {
-            ScreenAction.HELP: self.show_help,
+        actions: dict[ScreenAction, Callable[[], None]] = {
+            ScreenAction.HELP: self.action_help,
             ScreenAction.TAKE_OVER: self.action_take_over,
             ScreenAction.DECIDE: self.open_pending,
             ScreenAction.STEPS: self.action_steps,
@@ -442,15 +440,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
         self.app.push_screen(TextScreen(title, text=text))
 
-    def show_help(self, *, first: KeyGroup = "message") -> None:
-        """Show keys and commands, those of the place `first` before the others."""
+    def action_help(self, first: KeyGroup = "message") -> None:
+        """Show keys and commands (F1), those of the group `first` before the others."""
         from chatops.tui.commands.table import help_text
 
         self._show_text("Help", help_text(first=first))
-
-    def action_help(self) -> None:
-        """Show the help (F1)."""
-        self.show_help()
 
     def action_roles(self) -> None:
         """Choose a role (ctrl+r)."""

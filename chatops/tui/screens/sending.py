@@ -49,12 +49,12 @@ class Outbox:
         self._stored = self._keep_unsent(self.texts)
         self.used.set()
 
-    async def submit_all(self, submit: Callable[[str], Awaitable[None]]) -> None:
+    async def submit_all(self, submit: Callable[[str], Callable[[], Awaitable[None]]]) -> None:
         """Submit one message after the other. Messages added meanwhile come last."""
         self.submitting = True
         try:
             while self.texts:
-                await submit(self.texts[0])
+                await submit(self.texts[0])()
                 self.texts.pop(0)
                 self._keep_unsent(self.texts)
         finally:
