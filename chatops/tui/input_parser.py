@@ -34,9 +34,9 @@ ESCAPE_S = 0.1
 HELD_S = 2.0
 """Seconds that the start of a longer sequence waits for its rest."""
 FLOOD_LENGTH = 512
-FLOOD_LINES = 2
+_FLOOD_LINES = 2
 """At least this many characters or line ends at once are a paste, on a terminal without bracketed paste."""
-FLOOD_LINES_MARKED = 4
+_FLOOD_LINES_MARKED = 4
 """The same for terminals known to mark pastes. Fewer line ends at once are keys, from a slow line or a script."""
 FLOOD_PAUSE_S = 0.1
 """Seconds of silence that end such a paste."""
@@ -88,7 +88,7 @@ class InputParser:
 
         The parser also learns this, from a marked paste or from the answer to ``CSI ? 2004 $ p``.
         """
-        self._max_lines = FLOOD_LINES_MARKED if marks_pastes else FLOOD_LINES
+        self._max_lines = _FLOOD_LINES_MARKED if marks_pastes else _FLOOD_LINES
         self._held = ""
         self._held_since = 0.0
         self._paste: list[str] | None = None
@@ -142,7 +142,7 @@ class InputParser:
             if begin:
                 # An unfinished sequence before the paste is dropped.
                 self._held, self._paste = "", []
-                self._max_lines = FLOOD_LINES_MARKED
+                self._max_lines = _FLOOD_LINES_MARKED
         return found
 
     def flush(self, now: float) -> list[InputToken]:
@@ -177,7 +177,7 @@ class InputParser:
         if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
             text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
-            self._max_lines = FLOOD_LINES_MARKED
+            self._max_lines = _FLOOD_LINES_MARKED
             text = _PASTE_MARKS_ON.sub("", text)
         text = _BROKEN_OFF.sub("", text)
         if not text:

@@ -41,7 +41,7 @@ MAX_QUEUED = 1 << 14
 """Waiting bytes, besides the largest frame, above which no further frame is drawn: 17 seconds at 9600 baud."""
 MAX_BYTES = 1 << 20
 """Waiting bytes from which on all text is dropped."""
-LAG_S = 0.5
+_LAG_S = 0.5
 """Seconds that output may wait before the user counts as seeing an older screen."""
 _WRITE_BYTES = 4096
 """Bytes per write call: a call that blocks holds up no more than these."""
@@ -99,7 +99,7 @@ class OutputWriter:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         with self._condition:
             now = time.monotonic()
-            if self._skipped or (self._queued_since is not None and now - self._queued_since > LAG_S):
+            if self._skipped or (self._queued_since is not None and now - self._queued_since > _LAG_S):
                 return 0.0
             return now - self._lagged_until
 
@@ -153,7 +153,7 @@ class OutputWriter:
             return
         self._largest = 0
         now = time.monotonic()
-        if now - self._queued_since > LAG_S:
+        if now - self._queued_since > _LAG_S:
             self._lagged_until = now
         self._queued_since = None
 

@@ -15,10 +15,10 @@ from textual.widgets import TextArea
 from chatops.domain.wording import plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
 
-PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
-MAX_ROWS = 8
-FOLD_LINES = 10
-FOLD_CHARACTERS = 2_000
+_PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
+_MAX_ROWS = 8
+_FOLD_LINES = 10
+_FOLD_CHARACTERS = 2_000
 _ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -33,7 +33,7 @@ class Folds:
     def fold(self, text: str) -> str:
         """Return the text to insert for a paste: the paste itself if short, otherwise an item in its place."""
         lines = text.count("\n") + (not text.endswith("\n"))
-        if lines <= FOLD_LINES and len(text) <= FOLD_CHARACTERS:
+        if lines <= _FOLD_LINES and len(text) <= _FOLD_CHARACTERS:
             return text
         self._count += 1
         self._texts[self._count] = text
@@ -96,7 +96,7 @@ class Composer(TextField):
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
         super().__init__(
-            id=id, compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, show_line_numbers=False
+            id=id, compact=True, highlight_cursor_line=False, placeholder=_PLACEHOLDER, show_line_numbers=False
         )
         self.cursor_blink = False
         self.clock = clock
@@ -259,9 +259,9 @@ class Composer(TextField):
         self.insert_paste(event.text)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Grow with the text up to `MAX_ROWS`, and let the screen look for completions."""
+        """Grow with the text up to `_MAX_ROWS`, and let the screen look for completions."""
         event.stop()
-        rows = max(1, min(MAX_ROWS, self.wrapped_document.height))
+        rows = max(1, min(_MAX_ROWS, self.wrapped_document.height))
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows
         self.post_message(self.CompletionRequested())

@@ -16,7 +16,7 @@ _SCROLLING = ("scroll_", "page_")
 """Prefixes of the scrolling actions that Textual binds by default; these keys are left to the screen."""
 
 
-class OrderedKeys(ErrorBoundary):
+class _OrderedKeys(ErrorBoundary):
     """Mixin that runs a field's own bindings as soon as their key arrives, and takes characters without a picture.
 
     In Textual a key bubbles up to the app first and its action runs later. On a slow line, where several keys arrive at
@@ -70,7 +70,7 @@ def _unmask(text: str) -> str:
     return _MASKS.sub(lambda found: _hidden.get(found[0], found[0]), text)
 
 
-class TextField(OrderedKeys, TextAreaHooks):
+class TextField(_OrderedKeys, TextAreaHooks):
     """A text area that makes hidden characters visible. Undo is ctrl+underscore, as in shells, because ctrl+z suspends.
 
     Textual writes typed or pasted text to the terminal unchanged: a bidirectional control reverses the line, and a tag
@@ -120,7 +120,7 @@ class TextField(OrderedKeys, TextAreaHooks):
         return _MASKED.sub(_mask, text)
 
 
-class LineField(OrderedKeys, InputHooks):
+class LineField(_OrderedKeys, InputHooks):
     """A one-line input that shows hidden characters and handles keys in the order they arrive."""
 
     def replace_selection(self, text: str) -> None:

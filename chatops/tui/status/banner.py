@@ -14,7 +14,7 @@ from chatops.tui.textual_internals import refresh_notices
 BannerTone = Literal["waiting", "error", "quiet"]
 MOST_LINES = 3
 """Maximum number of messages shown with a line each."""
-MOST_NOTICE_LINES = 6
+_MOST_NOTICE_LINES = 6
 """Maximum lines of notices, as in ``app.tcss``."""
 _MOST = 200
 """Characters of a message that are shown, enough to recognise it."""
@@ -65,8 +65,8 @@ class Notices(_Lines):
         """Show as many lines as there is room for, the last one with a mark if there are more."""
         width = max(1, self.app.size.width - 2)
         lines = [part for line in self._lines for part in Content(line).wrap(width)]
-        if len(lines) > MOST_NOTICE_LINES:
-            lines[MOST_NOTICE_LINES - 1 :] = [lines[MOST_NOTICE_LINES - 1].truncate(width - 2) + " …"]
+        if len(lines) > _MOST_NOTICE_LINES:
+            lines[_MOST_NOTICE_LINES - 1 :] = [lines[_MOST_NOTICE_LINES - 1].truncate(width - 2) + " …"]
         self.update(Content("\n").join(lines))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORTH_COUNTING = 1_000
 """The number of characters received is shown from this many on."""
-SANDBOX_OFF = "sandbox: off"
+_SANDBOX_OFF = "sandbox: off"
 """Prefix of the sandbox note when commands run unsandboxed."""
 
 
@@ -54,10 +54,10 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
     elif snapshot.status not in (None, TurnStatus.FAILED) and not running:
         # A failed turn has no reply whose tokens could have been counted.
         parts.append(_Part("tokens unknown", 5))
-    if sandbox.startswith(SANDBOX_OFF):
+    if sandbox.startswith(_SANDBOX_OFF):
         # The fact that commands run unsandboxed is always shown. The reason may be left out.
-        parts.append(_Part(SANDBOX_OFF, 0, "bold"))
-        parts.append(_Part(sandbox.removeprefix(SANDBOX_OFF).strip(), 3))
+        parts.append(_Part(_SANDBOX_OFF, 0, "bold"))
+        parts.append(_Part(sandbox.removeprefix(_SANDBOX_OFF).strip(), 3))
     elif sandbox:
         parts.append(_Part(sandbox, 7))
     return parts

@@ -20,7 +20,7 @@ from chatops.tui.theme import PLAIN, BlockTheme
 from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of, styled, wrap
 from chatops.tui.transcript.segments import MarkdownSegmenter
 
-LONGEST = 16_000
+_LONGEST = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
 _OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 MOST_LINES = 3_000
@@ -52,15 +52,15 @@ def is_warm() -> bool:
     return bool(_loaded)
 
 
-def draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
+def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return a segment of Markdown as lines.
 
-    A single code block may have any length. Other segments longer than `LONGEST` stay plain.
+    A single code block may have any length. Other segments longer than `_LONGEST` stay plain.
     """
     source = source.strip("\n")
     head, _, body = source.partition("\n")
     opening = _OPENING.fullmatch(head.rstrip("\r"))
-    if not _loaded or (len(source) > LONGEST and opening is None):
+    if not _loaded or (len(source) > _LONGEST and opening is None):
         return wrap(styled((source, theme.text)), width=width)
     if opening is None:
         return _loaded[0].markdown_lines(source, width=width, theme=theme)
@@ -190,7 +190,7 @@ class AnswerDrawing:
         return source
 
     def _draw(self, source: str, *, gap: bool) -> list[Strip]:
-        lines = draw_markdown(source, width=max(1, self._width - GUTTER), theme=self._theme)
+        lines = _draw_markdown(source, width=max(1, self._width - GUTTER), theme=self._theme)
         indent = Text(" " * GUTTER, end="")
         drawn = prefixed(lines, first=indent, rest=indent)
         return self._strips([Text(end=""), *drawn] if gap else drawn)

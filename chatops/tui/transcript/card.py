@@ -144,7 +144,7 @@ def _further(card: ToolCardBlock, joint: str) -> str:
 
 
 def _denial(card: ToolCardBlock) -> str:
-    by = decider(card.decided_by)
+    by = _decider(card.decided_by)
     words = f"not run, denied by {by}" if by else "not run, denied"
     return f'{words}: "{_reason(card)}"' if card.reason.strip() else words
 
@@ -207,7 +207,7 @@ def _short(value: object) -> str:
         return "…"
 
 
-def decider(decided_by: str) -> str:
+def _decider(decided_by: str) -> str:
     """Return who decided, in short form: a user's login, else the text on one line."""
     return login(decided_by) or one_line(decided_by)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from chatops.domain.events import Event, Published, ReasoningDelta, TextDelta, ToolOutput
 
-FRAME_SECONDS = 0.05
+_FRAME_SECONDS = 0.05
 """Twenty frames a second. More would cost CPU and bytes, and no one reads faster."""
 
 
@@ -20,7 +20,7 @@ class FrameBuffer:
     A timer runs only while something waits, so an idle session costs nothing. Call it on the event loop.
     """
 
-    def __init__(self, flush: Callable[[list[Published]], None], *, seconds: float = FRAME_SECONDS) -> None:
+    def __init__(self, flush: Callable[[list[Published]], None], *, seconds: float = _FRAME_SECONDS) -> None:
         self._flush = flush
         self._seconds = seconds
         self._waiting: list[Published] = []

@@ -115,7 +115,7 @@ class _Drawing:
                     rows.append([])
                 case "inline":
                     rows[-1].append(self._inline([token]))
-        return table_lines(rows, width=width, theme=self.theme)
+        return _table_lines(rows, width=width, theme=self.theme)
 
     def _inline(self, tokens: Sequence[Token], *, base: Style | None = None) -> Text:
         text = Text(end="", overflow="fold")
@@ -216,7 +216,7 @@ def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
 _NARROWEST = 8
 
 
-def table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
+def _table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
     """Return `rows` (the first is the heading) in `width` columns. Nothing is cut off."""
     columns = max((len(row) for row in rows), default=0)
     if not columns:

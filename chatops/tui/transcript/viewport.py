@@ -219,7 +219,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(top + y)) is not None:
             styles = self.screen.get_component_styles("screen--selection")
-            strip = marked(strip, span, selection_style(styles, behind=self.background_colors[1]))
+            strip = marked(strip, span, _selection_style(styles, behind=self.background_colors[1]))
         return strip.apply_offsets(0, top + y)
 
     @property
@@ -353,7 +353,7 @@ def selected_text(layout: BlockLayout, selection: Selection) -> str:
     return "\n".join(lines)
 
 
-def selection_style(styles: StylesBase, *, behind: Color) -> Style:
+def _selection_style(styles: StylesBase, *, behind: Color) -> Style:
     """Return the style for selected text: the theme's selection colours over the background `behind`.
 
     Many themes make the selection's foreground transparent. Rich has no transparent colour and would draw the text in
