@@ -373,6 +373,8 @@ def test_c24_tokens_that_were_not_counted_are_unknown(seen: FaultyChat, pipe: Pi
     counted = pipe.ask("go", stream(*running, STOP), more=AS_JSON).json["usage"]
     assert (counted["input_tokens"], counted["output_tokens"]) == (5, 3)
     pipe.assert_well()
+    # A turn that `/new` removes: without one, the next message would be typed at once and be taken for a paste.
+    seen.assert_well()
     seen.say("/new")
     seen.terminal.wait_gone("You said")
     seen.say("count c24", stream(delta("Hello."), STOP))
