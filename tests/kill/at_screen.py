@@ -144,7 +144,7 @@ def _finishes(case: Case, terminal: ForkedChat, last: int) -> None:
                 pressed = time.monotonic()
                 terminal.press("u" if UNKNOWN in text else "a")
             return False
-        if "working" in text or "waiting" in text or "opening" in text:
+        if any(word in text for word in ("working", "waiting", "pending", "opening")):
             return False
         if f"finished {last}." in text:
             return True
