@@ -1,4 +1,4 @@
-"""How a program ended: a value, and the sentences made from it for the model and for the user."""
+"""The end of a program: a value, and the sentences made from it for the model and for the user."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ KILLED = "killed (out of memory?)"
 
 
 class EndedBy(StrEnum):
-    """What ended a program."""
+    """Cause of a program's end."""
 
     EXIT = "exit"
     """The program itself, or a signal."""
@@ -32,7 +32,7 @@ class Ending:
     stopped: int = 0
     """Number of background processes that were stopped after it."""
     cause: str = ""
-    """How the sandbox may have caused a failure, and which key of the registry changes that."""
+    """Likely cause of a failure in the sandbox, with the key of the registry that changes it."""
 
     @property
     def succeeded(self) -> bool:

@@ -76,7 +76,7 @@ class PendingCall:
     said: str
     """Text of the model in that round; untrusted."""
     interruption: Interruption | None = None
-    """What is known of an earlier attempt that may have taken effect."""
+    """Knowledge of an earlier attempt that may have taken effect."""
     denial: Denial | None = None
     """Set if an approval would not let the call run."""
 
@@ -338,7 +338,7 @@ class GateChecked:
 
 
 class StepResult(StrEnum):
-    """How an attempt at a step ended."""
+    """Result of an attempt at a step."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"

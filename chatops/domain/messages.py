@@ -65,7 +65,7 @@ class ToolMessage:
     verdict: Verdict | None = None
     """Verdict of the policy; None if the call was settled before."""
     decided_by: str = ""
-    """Who or what decided: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
+    """Author of the decision: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
     duration_ms: int = 0
     facts: ResultFacts = NO_FACTS
     kind: Literal["tool"] = "tool"

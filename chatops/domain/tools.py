@@ -21,7 +21,7 @@ def tool_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What calls of a tool do beyond returning a result. Policy, engine and UIs ask this and never a tool's name.
+    """Effects of a tool's calls beyond returning a result. Policy, engine and UIs ask this and never a tool's name.
 
     `command`, `code`, `url` and `path` name arguments; empty: the tool has no such argument.
     """
@@ -187,9 +187,9 @@ class RawCall:
     arguments: str
     provider_id: str = ""
     repairs: tuple[str, ...] = ()
-    """What the parser had to assume; such a call always asks the user."""
+    """Assumptions that the parser had to make; such a call always asks the user."""
     problem: str = ""
-    """Why it cannot run although it was recognised (cut off, two objects in one)."""
+    """Reason why it cannot run although it was recognised (cut off, two objects in one)."""
     guessed: bool = False
     """True if it may be text about a call rather than a call. The model is told so once per turn."""
 
@@ -231,12 +231,12 @@ class CallFacts:
     """True if the problems are not in the arguments, so that an earlier call may remove them."""
     repairs: tuple[str, ...] = ()
     refusal: str = ""
-    """Why the call is refused in any case: a protected target. Empty: it is not."""
+    """Reason why the call is refused in any case: a protected target. Empty: it is not."""
     caution: str = ""
-    """Why this call asks although the tool itself would not."""
+    """Reason why this call asks although the tool itself would not."""
     reveals: str = ""
-    """What the command may read that `file_read` refuses or asks about, as a sentence. No rule that allows further
-    words answers for such a call."""
+    """Data that the command may read and that `file_read` refuses or asks about, as a sentence. No rule that allows
+    further words answers for such a call."""
     cwd: str = ""
     workspace: str = ""
     """Start of relative path rules. Not digested, because `paths` are absolute."""
@@ -257,14 +257,14 @@ class CallFacts:
     """The sandbox level that the call would run at, for display."""
     network: bool = False
     by_hand: str = ""
-    """Why only a decision of the user on this very call permits it, whatever rules say."""
+    """Reason why only a decision of the user on this very call permits it, whatever rules say."""
     definition: str = ""
     """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a
     version without it."""
 
 
 class ResultSource(StrEnum):
-    """Where the result of a call comes from."""
+    """Origin of the result of a call."""
 
     CALL = "call"
     """The tool, or a check of the call."""
@@ -290,9 +290,9 @@ class ResultFacts:
     reason: str = ""
     """The user's reason, if the user denied the call and gave one."""
     ending: Ending | None = None
-    """How the program ended that the call ran; None: it ran none, or that is not known."""
+    """End of the program that the call ran; None: it ran none, or that is not known."""
     problems: tuple[Problem, ...] = ()
-    """What a validation found wrong."""
+    """Problems that a validation found."""
     wrote: str = ""
     """The file that the call wrote, as the arguments name it."""
     reads_workspace: bool = False

@@ -91,7 +91,7 @@ class Refused:
     wants_json: bool = False
     """True if the answer held no JSON."""
     hopeless: str = ""
-    """Why no further answer could be accepted; empty if one could."""
+    """Reason why no further answer could be accepted; empty if one could."""
 
 
 Acceptance = Accepted | GivenUp | Refused

@@ -89,7 +89,7 @@ class ReconcileInput:
     repeat: bool = False
     """True if the attempt certainly did not take effect, so that running it again is safe."""
     found: str = ""
-    """What the tool found, for the user, if the outcome is unknown."""
+    """Findings of the tool, for the user, if the outcome is unknown."""
     kind: Literal["tool_reconciled"] = "tool_reconciled"
 
 

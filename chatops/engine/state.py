@@ -47,7 +47,7 @@ class AwaitingDecision:
     attempt: int = 0
     """Number of attempts already made."""
     interruption: Interruption | None = None
-    """What is known of the last attempt, which may have taken effect. None: it certainly has not, or the state was
+    """Knowledge of the last attempt, which may have taken effect. None: it certainly has not, or the state was
     stored by a version without this field (see `in_doubt`)."""
     copied: bool = False
     """True if the store was copied while the call waited, which `why` then says too."""
@@ -61,7 +61,7 @@ class AwaitingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What permits a call, from the decision on it to its result. The base of the statuses in between."""
+    """The permission of a call, from the decision on it to its result. The base of the statuses in between."""
 
     facts: CallFacts
     digest: str
@@ -72,7 +72,7 @@ class Permit:
     """Number of attempts made so far, with the present one: after a crash, or when the user had a call with an unknown
     outcome run again."""
     interruption: Interruption | None = None
-    """What is known of an earlier attempt that may have taken effect. The user wants the call run
+    """Knowledge of an earlier attempt that may have taken effect. The user wants the call run
     again all the same."""
 
 
@@ -113,7 +113,7 @@ class Reconciling(Permit):
     """Status of a call after a crash: the tool is asked whether the started attempt took effect."""
 
     known: Interruption | None = None
-    """What is known of the attempt that the tool is asked about."""
+    """Knowledge of the attempt that the tool is asked about."""
     kind: Literal["reconciling"] = "reconciling"
 
 
@@ -237,7 +237,7 @@ class RoundRecord:
     """The server's value; ``error`` if there was no reply."""
     usage: Usage | None
     failure: FailureKind | None = None
-    """Why there was no reply."""
+    """Reason for a missing reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +267,7 @@ class Counters:
     backup: int = 0
     """Index into the grant's models, which is the number of models that have failed."""
     same_call: int = 0
-    """How many times in a row the model has made the call `last_call`."""
+    """Number of times in a row that the model has made the call `last_call`."""
     last_call: str = ""
     """Digest of the tool and arguments of the last call."""
     mistakes: tuple[Mistake, ...] = ()

@@ -132,7 +132,7 @@ class ToolSetting:
 
 
 SandboxRequirement = Literal["none", "bubblewrap"]
-"""What may be required: nothing, or bubblewrap, which is the only level."""
+"""Sandbox that may be required: none, or bubblewrap, which is the only level."""
 GitAccess = Literal["protect", "writable"]
 
 

@@ -139,7 +139,7 @@ class WorkflowSpec:
     steps: tuple[StepSpec, ...]
     description: str = ""
     source: str = ""
-    """Where it was defined, for the user: a file, the registry, ``python``."""
+    """Place of its definition, for the user: a file, the registry, ``python``."""
 
     def step(self, index: int) -> StepSpec:
         """Return the step at `index`, from 0."""

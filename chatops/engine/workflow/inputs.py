@@ -28,7 +28,7 @@ class TurnEndInput:
     outcome: Outcome | None = None
     """Outcome of the command, for the turn of a gate."""
     unanswered: FailureKind | None = None
-    """Why no model replied in the end, if the reason does not concern the step."""
+    """Reason why no model replied in the end, if it does not concern the step."""
     kind: Literal["turn_ended"] = "turn_ended"
 
 

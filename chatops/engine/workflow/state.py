@@ -12,7 +12,7 @@ from chatops.policy.workflow import WorkflowSpec
 
 
 class RunResult(StrEnum):
-    """How a run ended."""
+    """Result of a run."""
 
     ANSWERED = "answered"
     FAILED = "failed"
@@ -83,14 +83,14 @@ RunPhase = RunningStep | CheckingGate | AwaitingReview | RunFinished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """How a turn of the run ended."""
+    """Status in which a turn of the run ended."""
 
     step: int
     attempt: int
     turn_id: TurnId
     status: TurnStatus
     detail: str = ""
-    """Why it was not accepted."""
+    """Reason why it was not accepted."""
     rounds: int = 0
     usage: Usage | None = None
     gate: str = ""
