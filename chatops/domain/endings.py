@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from signal import Signals
 
 KILLED = "killed (out of memory?)"
 """Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
@@ -62,6 +61,9 @@ class Ending:
 
 def exit_of(code: int) -> Ending:
     """Return the ending with this exit code, negative or above 128 for a signal."""
+    # Loaded here, because commands that only read the store need no signals.
+    from signal import Signals
+
     number = -code if code < 0 else code - 128 if code > 128 else 0
     try:
         name = Signals(number).name if number else ""
