@@ -63,7 +63,7 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
 def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
     """Put a call into the queue.
 
-    If it asks again with another digest, it keeps its place, and its waiting time restarts.
+    If it asks again with another digest, it keeps its position, and its waiting time restarts.
     """
     rows.run(
         "INSERT INTO pending (call_id, turn_id, session_id, tool, digest, role, model, body, requested_at) "

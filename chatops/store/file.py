@@ -130,7 +130,7 @@ class StoreFile(Connection):
                 if self._is_in_place():
                     return
                 if self._is_ours(self.path):
-                    notices.append(self._write_again(self._copied_out(), f"{self.path}-wal or -shm was deleted"))
+                    notices.append(self._write_again(self._copy_to_old_name(), f"{self.path}-wal or -shm was deleted"))
                 else:
                     notices.append(self._recover_name())
         except OSError as error:
@@ -156,7 +156,8 @@ class StoreFile(Connection):
         return inode_of(path) == self._file
 
     def _recover_name(self) -> str:
-        kept = self._copied_out()
+        """Handle a file whose name is gone or belongs to another file, and return the notice."""
+        kept = self._copy_to_old_name()
         try:
             if not self.path.exists() or not sound(self.path, vfs=self._vfs):
                 return self._write_again(kept, "The session store was deleted")
@@ -170,7 +171,7 @@ class StoreFile(Connection):
             pass
         return self._continue_in_memory(kept)
 
-    def _copied_out(self) -> Path:
+    def _copy_to_old_name(self) -> Path:
         """Write all rows to a new file beside the path, and return its name."""
         # A writer that began before the file went away has finished then, and every later one finds it gone.
         with suppress(sqlite3.Error):
@@ -200,7 +201,7 @@ class StoreFile(Connection):
         )
 
     def _continue_in_memory(self, kept: Path) -> str:
-        """Leave the path to the store that is there now. The rows of this one stay in the file `kept`."""
+        """Continue with a copy in memory, since the path belongs to another store. `kept` has the rows so far."""
         with closing(sqlite3.connect(kept, isolation_level=None)) as raw:
             disown(raw)
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

@@ -48,7 +48,7 @@ OPEN_HERE: Counter[Inode | None] = Counter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIdentity:
-    """Inode of a file, beyond its name."""
+    """Identity of a file, independent of its name."""
 
     inode: int
     generation: int
@@ -149,8 +149,8 @@ def _void_approvals(raw: sqlite3.Connection) -> None:
         (COPIED,),
     )
     for table, column, lets_run in (("posted", "decision", _lets_run), ("words", "body", _lets_continue)):
-        for seq, word in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
-            if lets_run(word):
+        for seq, posted in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
+            if lets_run(posted):
                 raw.execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
 
 
@@ -165,13 +165,13 @@ def _lets_run(decision: Value) -> bool:
         return False
 
 
-def _lets_continue(word: Value) -> bool:
+def _lets_continue(body: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     from chatops.engine.workflow.inputs import ReviewStep, StopRun
     from chatops.store.codec import decode_review
 
     try:
-        posted = decode_review(word)
+        posted = decode_review(body)
     except UnreadableError:
         return False
     return isinstance(posted, ReviewStep) and not isinstance(posted.review, StopRun)

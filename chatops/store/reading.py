@@ -13,7 +13,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
-from chatops.store.salvage import CONVERSATIONS, Salvage, copy_readable
+from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable
 from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
     return _copied(path, unsaved=unsaved, tables=())
 
 
-def conversations_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
+def sessions_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
     """Return a copy in memory of the sessions at `path`, and how much could be read. No turn in it can be resumed.
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
     """
-    rows, salvage = _copied(path, unsaved=unsaved, tables=CONVERSATIONS)
+    rows, salvage = _copied(path, unsaved=unsaved, tables=HISTORY_TABLES)
     with rows.write():
         _end_turns(rows)
     return rows, salvage

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 """Rows read at once as long as nothing is damaged."""
-CONVERSATIONS = ("messages", "sessions", "turns", "decisions", "settings")
+HISTORY_TABLES = ("messages", "sessions", "turns", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and grants no turn can be resumed from them."""
 _FROM_BACKUP = {
     "messages": "TRUE",

@@ -56,7 +56,7 @@ else:
 class SqliteStore:
     """Implements `Store`, which documents the methods. It may be used from several threads, which take turns.
 
-    `notices` holds messages for the user about its file (damaged, quarantined, deleted, replaced).
+    `notices` holds messages for the user about its file (damaged, deleted, replaced).
     """
 
     def __init__(

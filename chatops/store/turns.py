@@ -7,7 +7,7 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the checkpoint: the turn's whole state, without message bodies, in place of the one before;
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
-- the decisions, remembered grants and pending calls that follow from the step, see `queue` and `grants`;
+- the decisions, remembered grants and pending calls that follow from the step, see `decisions` and `grants`;
 - the removal of the queued message that the turn starts with, if any.
 
 All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.

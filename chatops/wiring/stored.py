@@ -83,11 +83,11 @@ def _looked_at(path: Path) -> "Store":
 def _in_memory(path: Path, why: NotSavedError) -> "Store":
     """Return a copy of the store in memory, an empty one if the file cannot even be read."""
     from chatops.store.connection import Connection
-    from chatops.store.reading import conversations_of, empty_in_memory
+    from chatops.store.reading import empty_in_memory, sessions_of
     from chatops.store.sqlite import SqliteStore
 
     try:
-        rows, _ = conversations_of(path, unsaved=why.reason)
+        rows, _ = sessions_of(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
     rows.notices.append(

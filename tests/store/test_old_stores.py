@@ -16,7 +16,7 @@ from chatops.domain.decisions import Approved
 from chatops.domain.ids import TurnId
 from chatops.domain.tools import Outcome
 from chatops.engine.view import pending_calls
-from chatops.store.reading import conversations_of
+from chatops.store.reading import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 
@@ -88,7 +88,7 @@ def test_everything_can_be_asked_of_it(path: Path) -> None:
 
 def test_it_can_be_read_without_being_touched(path: Path) -> None:
     before = path.read_bytes()
-    rows, salvage = conversations_of(path, unsaved="a copy")
+    rows, salvage = sessions_of(path, unsaved="a copy")
     with closing(SqliteStore(rows)) as copy:
         assert salvage.whole
         assert {one.title for one in copy.sessions()} >= {"Notes, kept", "A fork"}

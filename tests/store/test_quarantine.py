@@ -23,7 +23,7 @@ from chatops.store.codec import DAMAGED
 from chatops.store.file import REPLACED
 from chatops.store.identity import copied_key
 from chatops.store.process import this_process
-from chatops.store.reading import conversations_of
+from chatops.store.reading import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
@@ -323,7 +323,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         store.append_message(ours, kit.user(ours, "in memory", 2))
         assert texts(store.history(ours))[-1] == "in memory"
         assert len(store.notices) == 1
-    old, _ = conversations_of(Path(f"{path}.old-1"), unsaved="a copy")
+    old, _ = sessions_of(Path(f"{path}.old-1"), unsaved="a copy")
     with closing(SqliteStore(old)) as copy:
         assert texts(copy.history(ours))[:2] == ["stored", "List it"]
     with closing(SqliteStore(path)) as store:
@@ -392,7 +392,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
     one, other = filled(path)
     flip(path, pages_of(path, "messages")[5])
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()}
-    rows, salvage = conversations_of(path, unsaved="only a copy")
+    rows, salvage = sessions_of(path, unsaved="only a copy")
     with closing(SqliteStore(rows)) as copy:
         assert copy.unsaved == "only a copy"
         assert DAMAGED in texts(copy.history(one))
@@ -405,7 +405,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
 
 
 def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_none(path: Path) -> None:
-    rows, salvage = conversations_of(path, unsaved="")
+    rows, salvage = sessions_of(path, unsaved="")
     with closing(SqliteStore(rows)) as copy:
         assert copy.sessions() == []
     assert salvage.text == "There was nothing in it."
