@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tests.faults.__main__ import is_well, lines
-from tests.faults.catalogue import IDS, NOT_HERE, SILENT
+from tests.faults.catalogue import IDS, NOT_HERE, SILENT, STORAGE
 
 _TESTS = Path(__file__).resolve().parents[1]
 _MARK = re.compile(r"mark\.fault\(([^)]*)\)")
@@ -21,6 +21,7 @@ def test_only_known_faults_are_marked_and_few_are_left_out() -> None:
     known = set(IDS)
     assert marked <= known
     assert set(NOT_HERE) <= known
+    assert set(STORAGE) <= marked
     assert not SILENT & set(NOT_HERE)
     assert len(NOT_HERE) <= len(known) // 20
 
