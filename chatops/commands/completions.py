@@ -19,7 +19,7 @@ _FIRST_COLUMN = r"awk '$1 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/ && $1 !~ /^[A-Z]+$/ {
 
 
 Takes = Literal["nothing", "word", "file", "folder"]
-"""What may follow a flag; nothing after a switch."""
+"""Kind of word that follows a flag; nothing follows a switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ class Loaded:
     path: Path
     """The file that was looked up, even if it is broken."""
     broken: ConfigError | None = None
-    """Why that file cannot be used; headless commands end with exit code 2."""
+    """Error of that file if it cannot be used; headless commands end with exit code 2."""
     access_cap: AccessLevel | None = None
     """Set if only the packaged registry could replace a broken file."""
     notices: tuple[str, ...] = ()

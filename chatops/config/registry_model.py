@@ -129,7 +129,7 @@ class RoleEntry(Lenient):
 
 
 class UserEntry(Strict):
-    """What a person gets."""
+    """Rights of a user or a group."""
 
     access_level: Level = "user"
     confirm_allow: list[str] = Field(default_factory=list)
@@ -137,7 +137,7 @@ class UserEntry(Strict):
 
 
 class ToolEntry(Strict):
-    """What the registry says about a tool."""
+    """Settings of a tool."""
 
     verdict: VerdictWord | None = None
     min_access: Level | None = None
@@ -147,7 +147,7 @@ class ToolEntry(Strict):
 
 
 class SandboxEntry(Strict):
-    """What commands may reach."""
+    """Limits of what commands may reach."""
 
     require: SandboxRequirement = "none"
     network: bool = False

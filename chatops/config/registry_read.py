@@ -348,12 +348,12 @@ def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
     if file.mcp_servers:
         yield ("mcp_servers",), "MCP servers are not in this version, so none is used"
     if site:
-        yield from _only_for_a_person(file)
+        yield from _only_for_users(file)
     elif file.approve_any_shell:
         yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
 
 
-def _only_for_a_person(file: RegistryFile) -> Iterator[tuple[Path, str]]:
+def _only_for_users(file: RegistryFile) -> Iterator[tuple[Path, str]]:
     for key in ("default_role", "respond_with_final"):
         if getattr(file, key) != RegistryFile.model_fields[key].default:
             yield (key,), "only a user's registry sets this, so it has no effect in the site's"

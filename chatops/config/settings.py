@@ -26,7 +26,7 @@ class UserSettings:
     theme: str = ""
     """Name of the theme; empty for the default."""
     problem: str = ""
-    """Why something in the file is not used, as a sentence; empty if all is used."""
+    """Reason that something in the file is not used, as a sentence; empty if all is used."""
 
 
 def load_settings(path: Path) -> UserSettings:

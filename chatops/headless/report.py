@@ -88,7 +88,7 @@ class StepSummary:
     """The accepted result, as the run stores it."""
     has_schema: bool = False
     detail: str = ""
-    """Why there is no result, or why the last attempt was not accepted."""
+    """Reason that there is no result, or that the last attempt was not accepted."""
     usage: Usage | None = None
 
 
@@ -106,7 +106,7 @@ class Report:
     files: tuple[str, ...]
     pending: tuple[PendingCall, ...]
     reason: str = ""
-    """Why there is no answer, as one word; empty if there is one, or if it is paused or goes on."""
+    """Reason that there is no answer, as one word; empty if there is one, or still may be one."""
     detail: str = ""
     advice: str = ""
 

@@ -131,7 +131,7 @@ class App:
         trouble = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
         if trouble != self.workspace_trouble:
             self.workspace_trouble = trouble
-            for session in self._conversations():
+            for session in self._sessions():
                 session.notify_soon(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
@@ -144,7 +144,7 @@ class App:
 
     def _notify_sessions(self, news: RegistryNews) -> None:
         """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
-        for session in self._conversations():
+        for session in self._sessions():
             if isinstance(session, Session):
                 session.registry_changed_soon(news)
 
@@ -298,18 +298,18 @@ class App:
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 
-    def _keep(self, conversation: "SessionView") -> None:
+    def _keep(self, session: "SessionView") -> None:
         with self._changing:
-            self._open.add(conversation)
+            self._open.add(session)
 
-    def _conversations(self) -> "tuple[SessionView, ...]":
+    def _sessions(self) -> "tuple[SessionView, ...]":
         with self._changing:
             return tuple(self._open)
 
     @property
     def is_idle(self) -> bool:
         """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
-        owned = (one for one in self._conversations() if isinstance(one, Session))
+        owned = (one for one in self._sessions() if isinstance(one, Session))
         return all(session.pending or not session.unfinished for session in owned)
 
     def _led(self, run: WorkflowRun) -> WorkflowRun:
@@ -345,7 +345,7 @@ class App:
         """Close all sessions, the connections to models, and the store."""
         for run in tuple(self._runs):
             await run.aclose()
-        for session in self._conversations():
+        for session in self._sessions():
             await session.aclose()
         if "models" in self.__dict__:
             await self.models.aclose()

@@ -77,10 +77,10 @@ class TuiHost(HostRuns, HostTexts):
         if last and session is None:
             rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
             session = rows[0].id if rows else None
-        chat, notices = await self._taken_up(session)
+        chat, notices = await self._resumed(session)
         if isinstance(chat, Session) and not app.store.unsaved:
             chat.show_store_notice(" ".join(app.store.notices))
-        waiting = "" if session is not None or pick else await asyncio.to_thread(self._left_behind)
+        waiting = "" if session is not None or pick else await asyncio.to_thread(self._unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
         return Opened(session=chat, host=self, notices=notices, pending_elsewhere=waiting, choose_session=pick)
@@ -182,7 +182,7 @@ class TuiHost(HostRuns, HostTexts):
 
         That is the last used one with a pending call, else a run to review, else the one interrupted last.
         """
-        left = await asyncio.to_thread(self._left)
+        left = await asyncio.to_thread(self._unfinished_sessions)
         reviews = await asyncio.to_thread(self.to_review)
         wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
         return wanted[0].id if wanted else None
@@ -198,7 +198,7 @@ class TuiHost(HostRuns, HostTexts):
 
     async def open_session(self, session_id: SessionId) -> SessionView:
         """Open a stored session, or follow it if another process owns it."""
-        chat, _ = await self._taken_up(session_id)
+        chat, _ = await self._resumed(session_id)
         return chat
 
     async def follow_session(self, session_id: SessionId) -> SessionView:
@@ -231,7 +231,7 @@ class TuiHost(HostRuns, HostTexts):
         name = path or f"{session_id}.{suffix}"
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 
-    async def _taken_up(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
+    async def _resumed(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
         """Open or follow a session, resume it, and return it with the notices from resuming.
 
         A UI draws the state that it finds, so nothing is lost by resuming before it subscribes.
@@ -249,11 +249,11 @@ class TuiHost(HostRuns, HostTexts):
             chat = await self._app.open_session(None, attended=True)
         said: list[str] = []
 
-        def heard(published: Published) -> None:
+        def collect(published: Published) -> None:
             if isinstance(published.event, Notice):
                 said.append(f"{published.event.text} {published.event.advice}".strip())
 
-        unsubscribe = chat.subscribe(heard)
+        unsubscribe = chat.subscribe(collect)
         try:
             await chat.resume()
         finally:
@@ -267,9 +267,9 @@ class TuiHost(HostRuns, HostTexts):
     def _draft_key(self, session_id: SessionId, *, followed: bool) -> str:
         return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
-    def _left_behind(self) -> str:
+    def _unfinished_line(self) -> str:
         """Return one line on the unfinished sessions of this workspace; empty if there are none."""
-        left = self._left()
+        left = self._unfinished_sessions()
         if not left:
             return reviews_left(self.to_review())
         first, state = left[0]
@@ -278,7 +278,7 @@ class TuiHost(HostRuns, HostTexts):
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
         return f'Unfinished: "{shown}": {state}{more} – ctrl+g'
 
-    def _left(self) -> list[tuple[SessionInfo, str]]:
+    def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
 
         Those with a call to decide come first; within both groups, the last used one.

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Storage(Enum):
-    """What a command needs the store for."""
+    """Need that a command has of the store."""
 
     NEEDED = auto()
-    """What it does has to be stored, or is not done."""
+    """Everything it does has to be stored, or is not done."""
     WANTED = auto()
-    """A conversation: where nothing can be stored it goes on in memory, and says so."""
+    """A session: if nothing can be stored, it continues in memory and says so."""
     READ = auto()
     """To look at: the file is not touched, and of a damaged one whatever can be read is there."""
 
