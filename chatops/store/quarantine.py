@@ -24,7 +24,7 @@ from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
 from chatops.store.errors import refused_by_the_system
 from chatops.store.identity import FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import backup_of, locked, make_folders, sound, uri
-from chatops.store.salvage import copy_readable
+from chatops.store.salvage import copy_readable, intact_header
 from chatops.store.schema import migrate
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ def repair(path: Path, *, vfs: str = "") -> list[str]:
         identity = file_identity(path)
         with new_file(path) as (raw, put_in_place), _writes_blocked(path, vfs=vfs):
             migrate(raw)
-            with closing(sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, isolation_level=None)) as source:
-                salvage = copy_readable(prepared(source), raw, backup=backup_of(path))
+            with intact_header(path) as readable:
+                where = uri(readable, mode="ro", vfs=vfs if readable == path else "")
+                with closing(sqlite3.connect(where, uri=True, isolation_level=None)) as source:
+                    salvage = copy_readable(prepared(source), raw, backup=backup_of(path))
             with quarantined(path, bad):
                 put_in_place(identity)
     notice = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"

@@ -13,7 +13,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
-from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable
+from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable, intact_header
 from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connect
         salvage = Salvage(sessions=0, messages=0)
         refuse_newer(path)
         if path.exists():
-            with only_to_read(path) as source:
+            with intact_header(path) as readable, only_to_read(readable) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
                 salvage = copy_readable(prepared(source), target, tables=tables, backup=backup_of(path))

@@ -5,25 +5,29 @@ state is lost is over, so that none of its calls can run. Messages, sessions, de
 are taken from the backup, if there is one. Turns and pending calls never are: they may have been finished since.
 
 Rows are read through SQL only. Reading them off raw pages, and trying row numbers one by one between two damaged
-places, was tried: it recovered little more, and took a second reader of the file format.
+places, was tried: it recovered little more, and took a second reader of the file format. One byte is different: with
+damage in the first 16 SQLite opens nothing although every row may be intact, so these are restored in a copy.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
-from contextlib import closing
+import tempfile
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
 from chatops.store.connection import Row, Value, bound, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
+from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, MAGIC, application_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +104,29 @@ def copy_readable(
             whole=all(read.values()),
         )
     return salvage
+
+
+@contextmanager
+def intact_header(path: Path) -> Iterator[Path]:
+    """Yield `path`, or a copy of the store at `path` with the first bytes restored if they are damaged.
+
+    The copy is one file, into which the write-ahead log is merged, and is deleted afterwards. Raises OSError.
+    """
+    with path.open("rb") as file:
+        header = file.read(HEADER_LENGTH)
+    if header.startswith(MAGIC) or application_id(header) != APPLICATION_ID:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="chatops-") as folder:
+        copy = Path(folder) / path.name
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        with copy.open("r+b") as file:
+            file.write(MAGIC)
+        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as raw:
+            raw.execute("PRAGMA journal_mode = DELETE").fetchone()
+        yield copy
 
 
 def _tables(target: sqlite3.Connection) -> list[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x63686F70
 """``chop``, the application id in the file's header."""
 
+MAGIC = b"SQLite format 3\0"
+"""First bytes of a database file."""
 HEADER_LENGTH = 100
 """Bytes of a file's header, see "Database File Format", section 1.3."""
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.ids import SessionId
 from chatops.store.codec import DAMAGED
 from chatops.store.health import findings
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
+from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of, waiting
 from tests.support.command_line import CommandLine
 
@@ -60,6 +62,40 @@ def test_reading_commands_leave_a_damaged_store_unchanged_and_say_so(chatops: Co
     assert chatops("workflow", "list").code == 0
     assert contents(path.parent) == before
     assert call in chatops("approvals", "list").out
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("log", [False, True], ids=["no log", "a log"])
+@pytest.mark.parametrize("byte", [0, 15])
+def test_a_broken_first_byte_loses_no_pending_call(
+    chatops: CommandLine, path: Path, tmp_path: Path, byte: int, log: bool
+) -> None:
+    _, other = filled(path)
+    if log:
+        _append_to_the_log_only(path, other, tmp_path)
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 0xFF
+    path.write_bytes(data)
+    before = path.read_bytes()
+    (pending,) = chatops("approvals", "list", "--output-format", "json").json
+    assert path.read_bytes() == before
+    denied = chatops("approvals", "deny", pending["id"])
+    assert denied.code == 0
+    assert "was damaged; it was moved to" in denied.err
+    assert Path(f"{path}.bad-1").read_bytes() == data
+    shown = chatops("sessions", "show", other).out
+    assert "text 0 " in shown and "text 119 " in shown
+    assert ("only in the log" in shown) is log
+
+
+def _append_to_the_log_only(path: Path, session_id: str, scratch: Path) -> None:
+    """Leave a message in the write-ahead log, as a program that is killed does."""
+    with closing(SqliteStore(path)) as store:
+        store.append_message(SessionId(session_id), kit.user(SessionId(session_id), "only in the log", 5000))
+        for file in path.parent.glob("chatops.db*"):
+            shutil.copy(file, scratch / file.name)
+    for suffix in ("", "-wal", "-shm"):
+        shutil.copy(scratch / f"chatops.db{suffix}", f"{path}{suffix}")
 
 
 def test_a_newer_store_with_a_broken_first_byte_is_refused_too(chatops: CommandLine, path: Path) -> None:
