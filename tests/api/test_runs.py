@@ -94,7 +94,7 @@ def test_functions_are_called_by_the_steps_that_have_them_and_results_are_instan
     assert server.violations == []
 
 
-def test_a_call_that_asks_pauses_the_run_and_a_person_at_another_door_lets_it_go_on(
+def test_a_call_that_asks_pauses_the_run_and_a_person_at_another_entry_point_lets_it_go_on(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.plays(FOUND, ORDER, answers("done"))

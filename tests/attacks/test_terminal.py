@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import TITLE, Desk, registry
+from tests.e2e.installation import TITLE, Installation, registry
 from tests.support.fake_openai import Call, FakeOpenAI, Wait, call, calls, says
 
 PAYLOADS = (
@@ -24,13 +24,13 @@ FORBIDDEN = (b"]52;c;Q0FOQVJZ", b"]0;PWNED", b"]777;notify", b"+q544e")
 
 
 @pytest.fixture
-def desk(tmp_path: Path, chatops_home: Path) -> Desk:
+def installation(tmp_path: Path, chatops_home: Path) -> Installation:
     """A workspace whose files try things."""
     workspace = tmp_path / "project"
     workspace.mkdir()
     (workspace / "note.txt").write_text(f"before {HOSTILE} after\n")
     (workspace / "x\x1b]0;PWNED\x07.txt").write_text("x")
-    return Desk(workspace, chatops_home)
+    return Installation(workspace, chatops_home)
 
 
 def introduced(raw: bytes) -> list[bytes]:
@@ -42,7 +42,7 @@ def introduced(raw: bytes) -> list[bytes]:
     ]
 
 
-def test_no_surface_passes_a_sequence_on(desk: Desk) -> None:
+def test_no_surface_passes_a_sequence_on(installation: Installation) -> None:
     script = [
         calls(call("file_read", path="note.txt"), call("file_search", pattern="x", path="."), text=HOSTILE),
         calls(Call(name=f"x{HOSTILE}", arguments="{}"), Call(name="file_read", arguments=f'{{"path": "{HOSTILE}"}}')),
@@ -50,8 +50,8 @@ def test_no_surface_passes_a_sequence_on(desk: Desk) -> None:
         says(HOSTILE),
     ]
     with FakeOpenAI(script) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as chat:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as chat:
             chat.ready("coder")
             chat.say(f"go on {PAYLOADS[1][2:6]}")
             chat.wait_for(TITLE)
@@ -62,12 +62,12 @@ def test_no_surface_passes_a_sequence_on(desk: Desk) -> None:
     assert introduced(raw) == []
 
 
-def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
+def test_keys_typed_ahead_do_not_approve(installation: Installation) -> None:
     typed = threading.Event()
     script = [calls(call("shell_exec", command="touch PWNED"), wait=Wait(event=typed)), says("DONE")]
     with FakeOpenAI(script) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as chat:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as chat:
             chat.ready("coder")
             chat.say("go")
             chat.wait_for("❯ go")
@@ -78,25 +78,34 @@ def test_keys_typed_ahead_do_not_approve(desk: Desk) -> None:
             chat.wait_for(TITLE)
             chat.send("y\r")
             assert TITLE in chat.text()
-    assert not (desk.workspace / "PWNED").exists()
-    assert list(desk.journal()) == []
+    assert not (installation.workspace / "PWNED").exists()
+    assert list(installation.journal()) == []
 
 
 @pytest.mark.attacks
-def test_headless_surfaces_pass_nothing_on(desk: Desk) -> None:
+def test_headless_surfaces_pass_nothing_on(installation: Installation) -> None:
     script = [calls(call("shell_exec", command=f"echo '{HOSTILE}'"), text=HOSTILE), says(HOSTILE)]
     with FakeOpenAI(script) as server:
-        desk.use(registry(server.url))
-        asked = desk.run("-p", f"title {HOSTILE}", "--role", "coder")
+        installation.use(registry(server.url))
+        asked = installation.run("-p", f"title {HOSTILE}", "--role", "coder")
         assert asked.code == 3
-        session = desk.session().id
-        with desk.store() as store:
+        session = installation.session().id
+        with installation.store() as store:
             (queued,) = store.pending_calls()
         id_ = queued.pending.call.id
-        seen = [asked, desk.run("approvals", "list"), desk.run("approvals", "show", id_), desk.run("sessions", "list")]
-        seen += [desk.run("approvals", "deny", id_, "--reason", HOSTILE), desk.run("resume", session)]
-        seen += [desk.run("audit", "list"), desk.run("sessions", "search", "title"), desk.run("policy", "list")]
-        json_out = desk.run("sessions", "show", session, "--output-format", "json")
+        seen = [
+            asked,
+            installation.run("approvals", "list"),
+            installation.run("approvals", "show", id_),
+            installation.run("sessions", "list"),
+        ]
+        seen += [installation.run("approvals", "deny", id_, "--reason", HOSTILE), installation.run("resume", session)]
+        seen += [
+            installation.run("audit", "list"),
+            installation.run("sessions", "search", "title"),
+            installation.run("policy", "list"),
+        ]
+        json_out = installation.run("sessions", "show", session, "--output-format", "json")
     for ran in seen:
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.err), ran.err
     # Tables and descriptions are ours; an answer in a pipe is the model's text as it is.

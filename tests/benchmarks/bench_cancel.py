@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.confinement import Bench, can_hide_bubblewrap, naming, sleeping
-from tests.faults.doors import FaultyChat, Provider, flat
+from tests.faults.entry_points import FaultyChat, Provider, flat
 from tests.support.fake_openai import call, calls
 
 pytestmark = pytest.mark.bench

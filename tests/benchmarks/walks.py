@@ -141,17 +141,17 @@ def role() -> set[str]:
 
 def message(folder: Path) -> set[str]:
     """Return the files from a typed message to the answer after an approved call."""
-    from tests.e2e.desk import ChatTerminal, Desk
-    from tests.faults.doors import Provider, patient_registry
+    from tests.e2e.installation import ChatTerminal, Installation
+    from tests.faults.entry_points import Provider, patient_registry
     from tests.support.fake_openai import call, calls, says
 
-    desk, report = Desk.with_note(folder / "workspace", folder), folder / "walk"
+    installation, report = Installation.with_note(folder / "workspace", folder), folder / "walk"
     with Provider() as provider:
-        desk.use(patient_registry(provider.server.url))
+        installation.use(patient_registry(provider.server.url))
         provider.script(calls(call("shell_exec", command="echo hello")), says("It is done."))
-        command = [sys.executable, "-m", "tests.benchmarks.walks", "--probe", str(report), *desk.flags]
+        command = [sys.executable, "-m", "tests.benchmarks.walks", "--probe", str(report), *installation.flags]
         env = {"PYTHONPATH": str(Path(PACKAGE).parent), "CHATOPS_HOME": str(folder)}
-        with ChatTerminal(command, cwd=desk.workspace, env=env, cols=110, rows=36) as terminal:
+        with ChatTerminal(command, cwd=installation.workspace, env=env, cols=110, rows=36) as terminal:
             terminal.ready("coder")
             os.kill(terminal.pid, signal.SIGUSR1)
             terminal.say("go")
@@ -166,18 +166,26 @@ def headless(folder: Path) -> set[str]:
     """Return the files of ``chatops -p`` with one reading tool."""
     import subprocess
 
-    from tests.e2e.desk import Desk
-    from tests.faults.doors import Provider, patient_registry
+    from tests.e2e.installation import Installation
+    from tests.faults.entry_points import Provider, patient_registry
     from tests.support.fake_openai import call, calls, says
 
-    desk, report = Desk.with_note(folder / "workspace", folder), folder / "walk"
+    installation, report = Installation.with_note(folder / "workspace", folder), folder / "walk"
     with Provider() as provider:
-        desk.use(patient_registry(provider.server.url))
+        installation.use(patient_registry(provider.server.url))
         provider.script(calls(call("file_read", path="note.txt")), says("It is done."))
-        command = [sys.executable, "-m", "tests.benchmarks.walks", "--probe", str(report), "--at-once", *desk.flags]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.walks",
+            "--probe",
+            str(report),
+            "--at-once",
+            *installation.flags,
+        ]
         env = os.environ | {"PYTHONPATH": str(Path(PACKAGE).parent), "CHATOPS_HOME": str(folder)}
         done = subprocess.run(
-            [*command, "-p", "go"], cwd=desk.workspace, env=env, capture_output=True, text=True, check=True
+            [*command, "-p", "go"], cwd=installation.workspace, env=env, capture_output=True, text=True, check=True
         )
         assert "It is done." in done.stdout, done.stderr
     return set(report.read_text().split())

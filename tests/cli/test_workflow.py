@@ -18,23 +18,23 @@ from chatops.store.base import Holder
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, call, calls, error, says
-from tests.support.workflows import WorkflowDesk, answer, gave_up, step
+from tests.support.workflows import WorkflowInstallation, answer, gave_up, step
 
-Scripted = tuple[Callable[..., WorkflowDesk], FakeOpenAI]
+Scripted = tuple[Callable[..., WorkflowInstallation], FakeOpenAI]
 APPEND = call("shell_exec", command="echo x >> count.txt")
 
 
 @pytest.fixture
 def scripted(chatops: CommandLine) -> Iterator[Scripted]:
-    """A desk whose server says what the test gives."""
+    """An installation whose server says what the test gives."""
     replies: list[Reply] = []
     with FakeOpenAI(lambda request: replies.pop(0) if replies else error(500, "the script is over")) as server:
 
-        def desk(*script: Reply) -> WorkflowDesk:
+        def installation(*script: Reply) -> WorkflowInstallation:
             replies.extend(script)
-            return WorkflowDesk(chatops, server.url)
+            return WorkflowInstallation(chatops, server.url)
 
-        yield desk, server
+        yield installation, server
         assert server.violations == []
         assert replies == []
 
@@ -63,8 +63,8 @@ def gated() -> dict[str, Any]:
 
 @pytest.mark.more
 def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(calls(APPEND), answer("made"), answer("told"))
+    installation, server = scripted
+    at = installation(calls(APPEND), answer("made"), answer("told"))
     at.define(gated(), step("tell"))
     paused = at.run()
     assert paused.code == 3
@@ -90,8 +90,8 @@ def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -
 
 @pytest.mark.parametrize("before", ["Here is the JSON:\n", "I filled in {name} and left {} empty.\n\n"])
 def test_a_preamble_before_the_answer_costs_no_iteration(scripted: Scripted, before: str) -> None:
-    desk, server = scripted
-    at = desk(says(before + json.dumps({"success": True, "result": "made"})))
+    installation, server = scripted
+    at = installation(says(before + json.dumps({"success": True, "result": "made"})))
     at.define(step("make", tools=[]))
     ended = at.run()
     assert (ended.code, ended.json["answer"]) == (0, "made"), ended.err
@@ -99,8 +99,8 @@ def test_a_preamble_before_the_answer_costs_no_iteration(scripted: Scripted, bef
 
 
 def test_chatops_resume_goes_on_with_a_run_too(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(APPEND), answer("made"), answer("told"))
+    installation, _ = scripted
+    at = installation(calls(APPEND), answer("made"), answer("told"))
     at.define(gated(), step("tell"))
     paused = at.run().json
     at("approvals", "approve", paused["pending"][0]["id"])
@@ -110,8 +110,8 @@ def test_chatops_resume_goes_on_with_a_run_too(scripted: Scripted) -> None:
 
 
 def test_an_edited_call_inside_a_run_is_judged_as_in_a_chat(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(APPEND), answer("made"))
+    installation, _ = scripted
+    at = installation(calls(APPEND), answer("made"))
     at.define(gated())
     paused = at.run().json
     edit = json.dumps({"command": "echo y >> count.txt"})
@@ -121,9 +121,9 @@ def test_an_edited_call_inside_a_run_is_judged_as_in_a_chat(scripted: Scripted) 
 
 
 def test_without_a_person_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scripted) -> None:
-    desk, server = scripted
+    installation, server = scripted
     copies = call("shell_exec", command="cp note.txt copy.txt")
-    at = desk(calls(copies), answer("not made"), calls(copies), answer("made"))
+    at = installation(calls(copies), answer("not made"), calls(copies), answer("made"))
     at.define(gated())
     denied = at.run("--on-approval", "deny")
     assert denied.code == 0, denied.err
@@ -134,8 +134,8 @@ def test_without_a_person_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scr
 
 
 def test_an_answer_under_review_waits_for_a_word(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(answer("long"), answer("short"), answer("told"))
+    installation, server = scripted
+    at = installation(answer("long"), answer("short"), answer("told"))
     at.define(step("write", review=True), step("tell"))
     paused = at.run()
     assert paused.code == 3
@@ -165,8 +165,8 @@ def test_an_answer_under_review_waits_for_a_word(scripted: Scripted) -> None:
 
 @pytest.mark.parametrize(("word", "code", "status"), [("--skip", 0, "skipped"), ("--stop", 1, "failed")])
 def test_a_step_that_failed_is_skipped_or_ends_the_run(word: str, code: int, status: str, scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(gave_up("no key"), *([answer("told")] if word == "--skip" else []))
+    installation, _ = scripted
+    at = installation(gave_up("no key"), *([answer("told")] if word == "--skip" else []))
     at.define(step("a", max_step_retries=1, on_fail="ask", may_skip=True), step("tell"))
     paused = at.run()
     assert paused.code == 3
@@ -178,8 +178,8 @@ def test_a_step_that_failed_is_skipped_or_ends_the_run(word: str, code: int, sta
 
 
 def test_tell_needs_a_retry_to_tell_it_to(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer(1))
+    installation, _ = scripted
+    at = installation(answer(1))
     at.define(step("a", review=True))
     ran = at.resume(at.run().json["session_id"], "--accept", "--tell", "more")
     assert ran.code == 2
@@ -187,8 +187,8 @@ def test_tell_needs_a_retry_to_tell_it_to(scripted: Scripted) -> None:
 
 
 def test_a_failed_step_can_be_gone_on_without(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(gave_up("no key"), answer("told"))
+    installation, server = scripted
+    at = installation(gave_up("no key"), answer("told"))
     at.define(step("a", max_step_retries=1, on_fail="go_on"), step("tell"))
     ran = at.run()
     assert ran.code == 0, ran.err
@@ -200,8 +200,8 @@ def test_a_failed_step_can_be_gone_on_without(scripted: Scripted) -> None:
 
 
 def test_the_last_event_of_a_stream_names_the_steps_that_failed(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(gave_up("no key"), answer("told"))
+    installation, _ = scripted
+    at = installation(gave_up("no key"), answer("told"))
     at.define(step("a", max_step_retries=1, on_fail="go_on"), step("tell"))
     ran = at("workflow", "run", "flow", "build it", "--output-format", "stream-json")
     (finished,) = (one for one in map(json.loads, ran.out.splitlines()) if one["type"] == "workflow_finished")
@@ -209,8 +209,10 @@ def test_the_last_event_of_a_stream_names_the_steps_that_failed(scripted: Script
 
 
 def test_calls_of_one_reply_run_in_the_order_of_the_step(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(call("file_read", path="note.txt"), call("file_write", path="made", content="x")), answer("done"))
+    installation, _ = scripted
+    at = installation(
+        calls(call("file_read", path="note.txt"), call("file_write", path="made", content="x")), answer("done")
+    )
     tools = ["file_read", "file_write"]
     at.define(step("make", tools=tools, order=tools))
     ran = at.run("--approve", "file_write")
@@ -219,8 +221,10 @@ def test_calls_of_one_reply_run_in_the_order_of_the_step(scripted: Scripted) -> 
 
 
 def test_a_call_that_waits_for_one_to_be_approved_comes_after_it(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(call("file_write", path="made", content="x"), call("file_read", path="made")), answer("done"))
+    installation, _ = scripted
+    at = installation(
+        calls(call("file_write", path="made", content="x"), call("file_read", path="made")), answer("done")
+    )
     tools = ["file_write", "file_read"]
     at.define(step("make", tools=tools, order=tools))
     paused = at.run()
@@ -232,15 +236,15 @@ def test_a_call_that_waits_for_one_to_be_approved_comes_after_it(scripted: Scrip
 
 
 def test_a_run_without_a_failed_step_names_none(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer("told"))
+    installation, _ = scripted
+    at = installation(answer("told"))
     at.define(step("tell"))
     assert at.run().json["failed_steps"] == []
 
 
 def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_it_runs(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer("told"))
+    installation, _ = scripted
+    at = installation(answer("told"))
     at.define(step("read", tools=["file_read"], validation_tools=["file_read"]))
     at.define(step("tell"), name="other")
     shown = at("workflow", "show", "flow")
@@ -253,8 +257,8 @@ def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_
 
 
 def test_a_validation_by_any_command_does_not_run(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk()
+    installation, server = scripted
+    at = installation()
     at.define(step("make", tools=["shell_exec"], validation_tools=[{"tool": "shell_exec", "passes_when": "success"}]))
     for ran in (at.run(), at("registry", "check", str(at.file))):
         assert "shell_exec passes with whatever the model runs" in ran.out + ran.err
@@ -264,8 +268,10 @@ def test_a_validation_by_any_command_does_not_run(scripted: Scripted) -> None:
 
 @pytest.mark.parametrize(("said", "code"), [("true", 0), ("exit 3", 1)])
 def test_a_command_that_the_step_fixes_passes_with_exit_code_0(said: str, code: int, scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(call("shell_exec", command="sh check.sh")), answer({"ran": "sh check.sh"}), *[gave_up("no")] * code)
+    installation, _ = scripted
+    at = installation(
+        calls(call("shell_exec", command="sh check.sh")), answer({"ran": "sh check.sh"}), *[gave_up("no")] * code
+    )
     at.made("check.sh").write_text(said)
     validation = {"tool": "shell_exec", "subject": {"command": "/ran"}, "passes_when": {"exit_code": 0}}
     schema = {"type": "object", "properties": {"ran": {"const": "sh check.sh"}}, "required": ["ran"]}
@@ -279,8 +285,8 @@ def test_a_command_that_the_step_fixes_passes_with_exit_code_0(said: str, code: 
 
 
 def test_the_command_of_a_gate_is_asked_for_like_any_other(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer(1), answer(2), answer(3))
+    installation, _ = scripted
+    at = installation(answer(1), answer(2), answer(3))
     at.define(step("a", max_step_retries=2, gates=[{"name": "there", "command": "test -e made && true"}]), step("b"))
     paused = at.run()
     assert paused.code == 3
@@ -300,8 +306,8 @@ def test_the_command_of_a_gate_is_asked_for_like_any_other(scripted: Scripted) -
 
 
 def test_a_tool_that_the_role_lost_meanwhile_does_not_run_though_it_was_approved(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(APPEND), answer("not made"))
+    installation, _ = scripted
+    at = installation(calls(APPEND), answer("not made"))
     at.define(gated())
     paused = at.run().json
     at("approvals", "approve", paused["pending"][0]["id"])
@@ -313,8 +319,8 @@ def test_a_tool_that_the_role_lost_meanwhile_does_not_run_though_it_was_approved
 
 
 def test_a_definition_that_changed_meanwhile_does_not_change_the_run(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(answer("one"), answer("two"))
+    installation, server = scripted
+    at = installation(answer("one"), answer("two"))
     at.define(step("a", review=True), step("b"))
     paused = at.run().json
     at.define(step("other"))
@@ -327,8 +333,8 @@ def test_a_definition_that_changed_meanwhile_does_not_change_the_run(scripted: S
 
 
 def test_a_run_that_waits_is_cancelled(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(APPEND))
+    installation, _ = scripted
+    at = installation(calls(APPEND))
     at.define(gated())
     paused = at.run().json
     run = paused["session_id"]
@@ -350,8 +356,8 @@ def test_a_run_that_waits_is_cancelled(scripted: Scripted) -> None:
 def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     scripted: Scripted, store: SqliteStore, somebody: Holder
 ) -> None:
-    desk, _ = scripted
-    at = desk(answer(1))
+    installation, _ = scripted
+    at = installation(answer(1))
     at.define(step("a", review=True))
     run = SessionId(at.run().json["session_id"])
     store.acquire_lease(run, somebody)
@@ -371,8 +377,10 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
 
 
 def test_a_run_tells_where_it_is_and_prints_its_result(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(calls(call("file_read", path="note.txt")), answer({"due": "Friday"}), answer("It is due on Friday."))
+    installation, _ = scripted
+    at = installation(
+        calls(call("file_read", path="note.txt")), answer({"due": "Friday"}), answer("It is due on Friday.")
+    )
     at.define(
         step("read", tools=["file_read"], validation_tools=[{"tool": "file_read", "passes_when": "success"}]),
         step("tell"),
@@ -391,8 +399,8 @@ def test_a_run_tells_where_it_is_and_prints_its_result(scripted: Scripted) -> No
 
 
 def test_a_summary_is_the_result_and_nothing_else(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(answer("one"), answer({"done": True}))
+    installation, server = scripted
+    at = installation(answer("one"), answer({"done": True}))
     at.define(step("a"), step("b"))
     ran = at("workflow", "run", "flow", "x", "--summary")
     assert (ran.code, ran.err) == (0, "")
@@ -401,8 +409,8 @@ def test_a_summary_is_the_result_and_nothing_else(scripted: Scripted) -> None:
 
 
 def test_the_request_may_come_from_standard_input(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, server = scripted
-    at = desk(answer("one"))
+    installation, server = scripted
+    at = installation(answer("one"))
     at.define(step("a"))
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
     assert at("workflow", "run", "flow").code == 0
@@ -414,8 +422,8 @@ def test_the_request_may_come_from_standard_input(scripted: Scripted, monkeypatc
 
 
 def test_budgets_role_and_model_can_be_given_for_the_run(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(says("no"), says("no"), says("no"))
+    installation, server = scripted
+    at = installation(says("no"), says("no"), says("no"))
     at.define(step("a", tools=None, max_iterations=7))
     ran = at.run("--max-iterations", "2", "--max-retries", "1", "--role", "reader", "--model", "fake")
     assert ran.code == 4
@@ -425,9 +433,9 @@ def test_budgets_role_and_model_can_be_given_for_the_run(scripted: Scripted) -> 
 
 
 def test_a_step_may_have_more_rounds_than_a_chat_unless_somebody_limits_them(scripted: Scripted) -> None:
-    desk, server = scripted
+    installation, server = scripted
     reads = [calls(call("file_read", path="note.txt", offset=n)) for n in range(1, 13)]
-    at = desk(*reads, answer("read"))
+    at = installation(*reads, answer("read"))
     at.define(step("read", tools=["file_read"], max_iterations="complex"))
     ran = at.run()
     assert ran.code == 0, ran.err
@@ -436,8 +444,8 @@ def test_a_step_may_have_more_rounds_than_a_chat_unless_somebody_limits_them(scr
 
 @pytest.mark.more
 def test_the_stream_is_a_tree_of_run_steps_turns_and_rounds(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(gave_up("no"), calls(APPEND), answer(1), answer(2))
+    installation, _ = scripted
+    at = installation(gave_up("no"), calls(APPEND), answer(1), answer(2))
     at.define(gated(), step("b", gates=[{"name": "there", "command": "true"}]))
     first = at("workflow", "run", "flow", "x", "--output-format", "stream-json")
     assert first.code == 3
@@ -478,8 +486,8 @@ def still_open(lines: list[dict[str, Any]]) -> set[str]:
 
 
 def test_lists_show_definitions_and_runs(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer(1))
+    installation, _ = scripted
+    at = installation(answer(1))
     at.define(step("write", review=True), step("tell"))
     run = at.run(query="a  long\nrequest").json["session_id"]
     listed = at("workflow", "list")
@@ -501,8 +509,8 @@ def test_lists_show_definitions_and_runs(scripted: Scripted) -> None:
 
 
 def test_an_export_of_a_run_has_all_its_turns_in_order(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(gave_up("first"), answer("second"), answer("third"))
+    installation, _ = scripted
+    at = installation(gave_up("first"), answer("second"), answer("third"))
     at.define(step("a"), step("b"))
     run = at.run().json["session_id"]
     text = at("sessions", "export", run).out
@@ -514,8 +522,8 @@ def test_an_export_of_a_run_has_all_its_turns_in_order(scripted: Scripted) -> No
 
 
 def test_a_run_that_is_not_over_takes_no_prompts_and_is_not_deleted_in_passing(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(answer(1))
+    installation, _ = scripted
+    at = installation(answer(1))
     at.define(step("a", review=True))
     run = at.run().json["session_id"]
     for arguments in (["-r", run], ["-c"]):
@@ -530,8 +538,8 @@ def test_a_run_that_is_not_over_takes_no_prompts_and_is_not_deleted_in_passing(s
 
 
 def test_after_a_run_its_session_takes_prompts_like_any_other(scripted: Scripted) -> None:
-    desk, server = scripted
-    at = desk(answer("done"), says("You are welcome."))
+    installation, server = scripted
+    at = installation(answer("done"), says("You are welcome."))
     at.define(step("a"))
     run = at.run().json["session_id"]
     thanks = at("-p", "thank you", "-r", run)
@@ -555,8 +563,8 @@ def test_after_a_run_its_session_takes_prompts_like_any_other(scripted: Scripted
 def test_a_definition_that_cannot_work_is_told_with_file_and_line_before_anything_runs(
     broken: dict[str, Any], said: str, scripted: Scripted
 ) -> None:
-    desk, server = scripted
-    at = desk()
+    installation, server = scripted
+    at = installation()
     at.define(step("a", **broken))
     ran = at.run()
     assert ran.code == 2
@@ -580,8 +588,8 @@ def test_a_definition_that_cannot_work_is_told_with_file_and_line_before_anythin
     ],
 )
 def test_usage_errors_exit_with_2_and_the_next_step(arguments: list[str], said: str, scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk()
+    installation, _ = scripted
+    at = installation()
     at.define(step("a"))
     ran = at(*arguments)
     assert ran.code == 2, ran.err
@@ -590,8 +598,8 @@ def test_usage_errors_exit_with_2_and_the_next_step(arguments: list[str], said: 
 
 @pytest.mark.parametrize("action", ["resume", "cancel"])
 def test_no_such_run_is_a_sentence(action: str, scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(says("hello"))
+    installation, _ = scripted
+    at = installation(says("hello"))
     at.define(step("a"))
     assert at("workflow", action, "nope").code == 1
     chat = at("-p", "hi", "--output-format", "json").json["session_id"]
@@ -602,14 +610,14 @@ def test_no_such_run_is_a_sentence(action: str, scripted: Scripted) -> None:
 
 
 def test_the_schema_of_a_definition_is_printed(scripted: Scripted) -> None:
-    desk, _ = scripted
-    value = desk()("workflow", "schema").json
+    installation, _ = scripted
+    value = installation()("workflow", "schema").json
     assert "steps" in value["properties"]
 
 
 def test_a_workflow_without_any_is_no_error(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk()
+    installation, _ = scripted
+    at = installation()
     at.file.write_text(at.file.read_text().replace('"coder"', '"worker"'))
     listed = at("workflow", "list")
     assert listed.code == 0
@@ -617,8 +625,8 @@ def test_a_workflow_without_any_is_no_error(scripted: Scripted) -> None:
 
 
 def test_hostile_text_in_a_run_cannot_move_the_cursor(scripted: Scripted) -> None:
-    desk, _ = scripted
-    at = desk(Completion(text=gave_up("\x1b[2J\x1b]0;x\x07").text), answer("x"))
+    installation, _ = scripted
+    at = installation(Completion(text=gave_up("\x1b[2J\x1b]0;x\x07").text), answer("x"))
     at.define(step("a", max_step_retries=1, on_fail="ask"))
     paused = at.run(query="\x1b[31mred")
     assert "\x1b" not in paused.err

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command_line import CommandLine, program_environment
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, SeenRequest
 from tests.support.waiting import PATIENCE
-from tests.support.workflows import WorkflowDesk, answer, step
+from tests.support.workflows import WorkflowInstallation, answer, step
 
 RUN = ("workflow", "run", "flow", "x", "--output-format")
 
@@ -32,7 +32,9 @@ class Silence:
         return Raw(steps=(Hang(),))
 
 
-def interrupted(at: WorkflowDesk, model: Silence, number: signal.Signals, output: str = "json") -> tuple[int, str, str]:
+def interrupted(
+    at: WorkflowInstallation, model: Silence, number: signal.Signals, output: str = "json"
+) -> tuple[int, str, str]:
     """Run the workflow and send the signal while the second step's model is silent."""
     process = subprocess.Popen(
         [sys.executable, "-m", "chatops", "--registry", str(at.file), *RUN, output],
@@ -49,7 +51,7 @@ def interrupted(at: WorkflowDesk, model: Silence, number: signal.Signals, output
 def test_an_interrupt_stops_the_step_and_resume_makes_it_again(chatops: CommandLine) -> None:
     model = Silence()
     with FakeOpenAI(model) as server:
-        at = WorkflowDesk(chatops, server.url)
+        at = WorkflowInstallation(chatops, server.url)
         at.define(step("a"), step("b"))
         code, out, err = interrupted(at, model, signal.SIGINT)
         assert code == 130
@@ -68,7 +70,7 @@ def test_an_interrupt_stops_the_step_and_resume_makes_it_again(chatops: CommandL
 def test_any_other_signal_leaves_the_run_as_it_is_stored(number: signal.Signals, chatops: CommandLine) -> None:
     model = Silence()
     with FakeOpenAI(model) as server:
-        at = WorkflowDesk(chatops, server.url)
+        at = WorkflowInstallation(chatops, server.url)
         at.define(step("a"), step("b"))
         code, out, err = interrupted(at, model, number)
         assert code == (-9 if number is signal.SIGKILL else 130)
@@ -86,7 +88,7 @@ def test_any_other_signal_leaves_the_run_as_it_is_stored(number: signal.Signals,
 def test_a_stream_that_is_interrupted_leaves_nothing_open(chatops: CommandLine, tmp_path: Path) -> None:
     model = Silence()
     with FakeOpenAI(model) as server:
-        at = WorkflowDesk(chatops, server.url)
+        at = WorkflowInstallation(chatops, server.url)
         at.define(step("a"), step("b"))
         code, out, _ = interrupted(at, model, signal.SIGTERM, "stream-json")
         assert code == 130

@@ -17,7 +17,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.desk import ALLOWED_TO_CODER, ALLOWED_TO_RESEARCHER, CODER_SAYS, EFFECT, RESEARCHER_SAYS, Desk, registry
+from tests.e2e.installation import (
+    ALLOWED_TO_CODER,
+    ALLOWED_TO_RESEARCHER,
+    CODER_SAYS,
+    EFFECT,
+    RESEARCHER_SAYS,
+    Installation,
+    registry,
+)
 from tests.support.waiting import PATIENCE
 
 CLI = os.environ.get("CHATOPS_AIMOCK", "")
@@ -86,9 +94,9 @@ def tools_of(body: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.more
-def test_researcher_then_coder_then_a_call_that_outlives_its_terminal(aimock: str, desk: Desk) -> None:
-    desk.use(registry(f"{aimock}/v1"))
-    with desk.open("--role", "researcher") as terminal:
+def test_researcher_then_coder_then_a_call_that_outlives_its_terminal(aimock: str, installation: Installation) -> None:
+    installation.use(registry(f"{aimock}/v1"))
+    with installation.open("--role", "researcher") as terminal:
         terminal.ready("researcher")
         terminal.say("who are you")
         terminal.wait_for("A mock.")
@@ -97,12 +105,12 @@ def test_researcher_then_coder_then_a_call_that_outlives_its_terminal(aimock: st
         terminal.say("write it down")
         shown = terminal.dialog()
         terminal.kill9()
-    assert desk.count == 0
-    with desk.open("-c") as terminal:
+    assert installation.count == 0
+    with installation.open("-c") as terminal:
         assert terminal.dialog() == shown
         terminal.press("a")
         terminal.wait_for("Written down.")
-    assert desk.count == 1
+    assert installation.count == 1
     first, second, last = asked(aimock)
     assert tools_of(first) == sorted(ALLOWED_TO_RESEARCHER)
     assert system_of(first).endswith(f"--- Role Context ---\n{RESEARCHER_SAYS}")

@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, lines_with, registry
+from tests.e2e.installation import (
+    EFFECT,
+    TITLE,
+    ChatTerminal,
+    Installation,
+    answers_each_call_once,
+    lines_with,
+    registry,
+)
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 
@@ -14,10 +22,10 @@ def asks_once(request: SeenRequest) -> Completion:
 
 
 @pytest.mark.more
-def test_denied_with_a_reason_the_model_hears_it_and_the_turn_goes_on(desk: Desk) -> None:
+def test_denied_with_a_reason_the_model_hears_it_and_the_turn_goes_on(installation: Installation) -> None:
     with FakeOpenAI(asks_once) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -32,8 +40,8 @@ def test_denied_with_a_reason_the_model_hears_it_and_the_turn_goes_on(desk: Desk
         assert server.violations == []
     assert "not on a Friday" in result
     assert "Denied" in result
-    assert desk.count == 0
-    assert desk.journal() == []
+    assert installation.count == 0
+    assert installation.journal() == []
 
 
 def two_calls(request: SeenRequest) -> Completion:
@@ -56,10 +64,10 @@ def answer(terminal: ChatTerminal, about: str, key: str) -> None:
 
 
 @pytest.mark.more
-def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_order(desk: Desk) -> None:
+def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_order(installation: Installation) -> None:
     with FakeOpenAI(two_calls) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("do both")
             # It opens with the call that can be asked about first, which may be either.
@@ -73,8 +81,8 @@ def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_orde
             terminal.wait_for("Understood.")
         last = server.requests[-1]
         assert server.violations == []
-    assert not (desk.workspace / "first.txt").exists()
-    assert (desk.workspace / "second.txt").read_text() == "second"
+    assert not (installation.workspace / "first.txt").exists()
+    assert (installation.workspace / "second.txt").read_text() == "second"
     assert answers_each_call_once(last)
     denied, done = last.tool_results
     assert "Denied" in denied
@@ -82,10 +90,12 @@ def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_orde
 
 
 @pytest.mark.more
-def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_the_turn(desk: Desk) -> None:
+def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_the_turn(
+    installation: Installation,
+) -> None:
     with FakeOpenAI(asks_once) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -101,7 +111,7 @@ def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_th
             terminal.paste("yes, run it")
             terminal.press("enter")
             terminal.wait_for("4 queued")
-            assert desk.count == 0
+            assert installation.count == 0
             assert len(server.requests) == 1
             terminal.press("ctrl+g")
             terminal.dialog()
@@ -111,15 +121,15 @@ def test_nothing_else_that_is_typed_runs_the_call_and_messages_are_sent_after_th
         assert server.violations == []
         asked = [request.last_user for request in server.requests]
     assert asked == ["write it down", "write it down", "yes", "a", "approve", "yes, run it"]
-    assert desk.count == 0
-    assert desk.journal() == []
+    assert installation.count == 0
+    assert installation.journal() == []
 
 
 @pytest.mark.more
-def test_a_message_that_waits_for_its_turn_survives_a_kill(desk: Desk) -> None:
+def test_a_message_that_waits_for_its_turn_survives_a_kill(installation: Installation) -> None:
     with FakeOpenAI(asks_once) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -128,11 +138,11 @@ def test_a_message_that_waits_for_its_turn_survives_a_kill(desk: Desk) -> None:
             terminal.say("and then this")
             terminal.wait_for("1 queued")
             terminal.kill9()
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.dialog()
             terminal.press("d")
             terminal.wait_for("You said: and then this")
             terminal.wait_gone("queued")
         assert server.violations == []
         assert [request.last_user for request in server.requests[2:]] == ["and then this"]
-    assert desk.count == 0
+    assert installation.count == 0

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import Call, FakeOpenAI, call, calls, error, says
 
 
@@ -22,14 +22,14 @@ def shows(terminal: ChatTerminal, *said: str) -> str:
     return plain(shown)
 
 
-def test_a_broken_registry_is_told_with_its_place_and_leaves_a_viewer(desk: Desk) -> None:
-    desk.use('{\n  "roles": {,}\n}')
-    with desk.open() as terminal:
+def test_a_broken_registry_is_told_with_its_place_and_leaves_a_viewer(installation: Installation) -> None:
+    installation.use('{\n  "roles": {,}\n}')
+    with installation.open() as terminal:
         shows(terminal, "registry.json, line 2, column 13", "built-in registry is used, at level viewer")
         terminal.ready("viewer")
         terminal.say("run `printf x >> count.txt`")
         shows(terminal, "(demo)")
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def test_a_broken_registry_is_told_with_its_place_and_leaves_a_viewer(desk: Desk
     ids=["role", "session"],
 )
 def test_what_cannot_be_opened_ends_with_the_reason_on_the_terminal(
-    arguments: list[str], said: list[str], code: int, desk: Desk
+    arguments: list[str], said: list[str], code: int, installation: Installation
 ) -> None:
-    with desk.open(*arguments) as terminal:
+    with installation.open(*arguments) as terminal:
         assert terminal.wait_exit() == code
         shows(terminal, *said)
 
 
-def test_a_command_that_names_what_is_not_there_is_given_back(desk: Desk) -> None:
-    with desk.open() as terminal:
+def test_a_command_that_names_what_is_not_there_is_given_back(installation: Installation) -> None:
+    with installation.open() as terminal:
         terminal.wait_for("DEMO model")
         for typed, said in (("/role codr", "no role 'codr'"), ("/resume nope", "no session 'nope'")):
             terminal.send(typed)
@@ -61,22 +61,22 @@ def test_a_command_that_names_what_is_not_there_is_given_back(desk: Desk) -> Non
             terminal.wait_for("Message (Enter sends")
 
 
-def test_a_refused_connection_loses_nothing(desk: Desk) -> None:
-    desk.use(registry("http://127.0.0.1:9/v1"))
-    with desk.open() as terminal:
+def test_a_refused_connection_loses_nothing(installation: Installation) -> None:
+    installation.use(registry("http://127.0.0.1:9/v1"))
+    with installation.open() as terminal:
         terminal.ready("assistant")
         terminal.say("a long thought")
         shows(terminal, "Nothing listens at 127.0.0.1:9", "Start the server", "Press R to retry", "a long thought")
 
 
-def test_a_server_that_refuses_and_then_does_not(desk: Desk) -> None:
+def test_a_server_that_refuses_and_then_does_not(installation: Installation) -> None:
     refusals = [
         error(401, "Incorrect API key provided: sk-abc"),
         error(404, "The model `fake-model` does not exist", code="model_not_found"),
     ]
     with FakeOpenAI([*refusals, says("Here I am.")]) as server:
-        desk.use(registry(server.url))
-        with desk.open() as terminal:
+        installation.use(registry(server.url))
+        with installation.open() as terminal:
             terminal.ready("assistant")
             terminal.say("a long thought")
             shows(terminal, "refuses the key", "api_key_env", "Press R to retry", "a long thought")
@@ -88,7 +88,7 @@ def test_a_server_that_refuses_and_then_does_not(desk: Desk) -> None:
         assert [request.last_user for request in server.requests] == ["a long thought"] * 3
 
 
-def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(desk: Desk) -> None:
+def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(installation: Installation) -> None:
     script = [
         calls(Call(name="file_read", arguments="{not json at all", id="a")),
         calls(call("fil_read", path="note.txt", id="b")),
@@ -97,8 +97,8 @@ def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(desk: De
         says("It is due on Friday."),
     ]
     with FakeOpenAI(script) as server:
-        desk.use(registry(server.url, users={"*": {"access_level": "user"}}))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url, users={"*": {"access_level": "user"}}))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("when is it due?")
             shown = shows(terminal, "It is due on Friday.", "access level user")
@@ -110,4 +110,4 @@ def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(desk: De
     assert "Did you mean file_read" in unknown
     assert "Not permitted: shell_exec (access level user)" in above
     assert "Friday" in fine
-    assert desk.count == 0
+    assert installation.count == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, says
 
 
@@ -16,10 +16,10 @@ def two_models(url: str) -> dict[str, Any]:
     return contents
 
 
-def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(desk: Desk) -> None:
+def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
-        desk.use(two_models(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(two_models(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("/model other")
             terminal.wait_for("other is your default model from now on.")
@@ -29,17 +29,17 @@ def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(desk: De
             terminal.wait_gone("You said: one")
             terminal.say("two")
             terminal.wait_for("You said: two")
-        with desk.open("--role", "assistant") as terminal:
+        with installation.open("--role", "assistant") as terminal:
             terminal.ready("assistant")
             terminal.say("three")
             terminal.wait_for("You said: three")
         assert [request.body["model"] for request in server.requests] == ["other-model"] * 3
 
 
-def test_the_demo_is_chosen_for_one_session(desk: Desk) -> None:
+def test_the_demo_is_chosen_for_one_session(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
-        desk.use(two_models(server.url))
-        with desk.open() as terminal:
+        installation.use(two_models(server.url))
+        with installation.open() as terminal:
             terminal.ready("assistant")
             terminal.say("/model other")
             terminal.wait_for("is your default model from now on.")
@@ -59,11 +59,11 @@ def background(terminal: ChatTerminal) -> str:
 
 
 @pytest.mark.more
-def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(desk: Desk) -> None:
-    file = desk.home / "config" / "settings.yaml"
+def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(installation: Installation) -> None:
+    file = installation.home / "config" / "settings.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("# mine\ntheme: textual-light\nkeys: {}\n")
-    with desk.open() as terminal:
+    with installation.open() as terminal:
         terminal.ready("assistant")
         light = background(terminal)
         terminal.say("/theme gruvbox")
@@ -71,24 +71,24 @@ def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(desk: Des
         terminal.wait_until(lambda _: background(terminal) != light, what="the theme to show")
         dark = background(terminal)
     assert file.read_text() == "# mine\ntheme: gruvbox\nkeys: {}\n"
-    with desk.open() as terminal:
+    with installation.open() as terminal:
         terminal.wait_for("Message (Enter sends")
         assert background(terminal) == dark
     file.write_text("theme: [\n")
-    with desk.open() as terminal:
+    with installation.open() as terminal:
         terminal.wait_for("settings.yaml, line")
         terminal.say("hello")
         terminal.wait_for("I am the built-in demo")
     file.write_text("theme: none-such\n")
-    with desk.open() as terminal:
+    with installation.open() as terminal:
         terminal.wait_for("there is no theme none-such")
 
 
-def test_a_model_connected_in_another_terminal_answers_after_a_reload(desk: Desk) -> None:
-    desk.flags = ()
-    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server, desk.open() as terminal:
+def test_a_model_connected_in_another_terminal_answers_after_a_reload(installation: Installation) -> None:
+    installation.flags = ()
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server, installation.open() as terminal:
         terminal.wait_for("DEMO model")
-        assert desk.run("connect", server.url, "--model", "fake-model").code == 0
+        assert installation.run("connect", server.url, "--model", "fake-model").code == 0
         terminal.say("/reload")
         terminal.wait_gone("DEMO model")
         terminal.say("hello")

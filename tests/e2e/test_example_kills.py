@@ -7,8 +7,8 @@ import json
 import pytest
 
 from chatops.config.failpoints import VARIABLE, Failpoint
-from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation
 from tests.support.command_line import Ran
 
 KILLED = -9
@@ -42,17 +42,17 @@ POINTS = [
 class Deployment:
     """A run that waits for its deployment, which has been approved."""
 
-    def __init__(self, desk: Desk, zygote: Zygote) -> None:
-        self._desk = desk
-        self._zygote = zygote
+    def __init__(self, installation: Installation, fork_server: ForkServer) -> None:
+        self._installation = installation
+        self._fork_server = fork_server
         paused = self("workflow", "run", "components", "a webhook that posts to chat", "--output-format", "json")
         assert paused.code == 3, paused.err
         self.run = str(paused.json["session_id"])
         assert self("approvals", "approve", paused.json["pending"][0]["id"]).code == 0
 
     def __call__(self, *arguments: str, dying: str = "") -> Ran:
-        env = {"CHATOPS_HOME": str(self._desk.home), VARIABLE: dying}
-        return self._zygote.run(*arguments, cwd=self._desk.workspace, env=env)
+        env = {"CHATOPS_HOME": str(self._installation.home), VARIABLE: dying}
+        return self._fork_server.run(*arguments, cwd=self._installation.workspace, env=env)
 
     def resume(self, *, dying: str = "") -> Ran:
         """Go on with it."""
@@ -61,14 +61,16 @@ class Deployment:
     @property
     def version(self) -> int:
         """How often the flow has been deployed."""
-        file = self._desk.workspace / DEPLOYED
+        file = self._installation.workspace / DEPLOYED
         return int(json.loads(file.read_text())["version"]) if file.exists() else 0
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "number"), POINTS)
-def test_a_deployment_killed_there_takes_place_once(place: str, number: int, desk: Desk, zygote: Zygote) -> None:
-    deployment = Deployment(desk, zygote)
+def test_a_deployment_killed_there_takes_place_once(
+    place: str, number: int, installation: Installation, fork_server: ForkServer
+) -> None:
+    deployment = Deployment(installation, fork_server)
     assert deployment.resume(dying=f"{place}:{number}").code == KILLED
     assert deployment.version <= 1
     codes = [deployment.resume().code for _ in range(AGAIN)]
@@ -84,5 +86,5 @@ def test_a_deployment_killed_there_takes_place_once(place: str, number: int, des
 @pytest.mark.parametrize(
     "place", [pytest.param(name, marks=[] if name == ALWAYS else [pytest.mark.kill]) for name in REACHED]
 )
-def test_there_is_no_later_place_to_die(place: Failpoint, desk: Desk, zygote: Zygote) -> None:
-    assert Deployment(desk, zygote).resume(dying=f"{place}:{REACHED[place] + 1}").code == 0
+def test_there_is_no_later_place_to_die(place: Failpoint, installation: Installation, fork_server: ForkServer) -> None:
+    assert Deployment(installation, fork_server).resume(dying=f"{place}:{REACHED[place] + 1}").code == 0

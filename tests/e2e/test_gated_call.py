@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, registry
+from tests.e2e.installation import EFFECT, TITLE, ChatTerminal, Installation, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 SELECT_ALL = "\x1b[18~"
@@ -14,8 +14,8 @@ SELECT_ALL = "\x1b[18~"
 ASKED = calls(call("shell_exec", command=EFFECT), text="I will write it down.")
 
 
-def digest_of(desk: Desk) -> str:
-    with desk.store() as store:
+def digest_of(installation: Installation) -> str:
+    with installation.store() as store:
         (queued,) = store.pending_calls()
     return queued.pending.digest
 
@@ -26,34 +26,34 @@ def once_then(answer: str) -> Callable[[SeenRequest], Completion]:
 
 
 @pytest.mark.fault("D05", "D12")
-def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: Desk) -> None:
+def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(installation: Installation) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as before:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as before:
             before.ready("coder")
             before.say("write it down")
             shown = before.dialog()
-            digest = digest_of(desk)
-            elsewhere = desk.run("approvals", "show", desk.session().id)
+            digest = digest_of(installation)
+            elsewhere = installation.run("approvals", "show", installation.session().id)
             before.kill9()
         assert EFFECT in shown
         assert f"Digest:   {digest}" in elsewhere.out
-        assert desk.count == 0
-        with desk.open("-c") as after:
+        assert installation.count == 0
+        with installation.open("-c") as after:
             assert after.dialog() == shown
-            assert digest_of(desk) == digest
-            assert desk.run("approvals", "show", desk.session().id) == elsewhere
+            assert digest_of(installation) == digest
+            assert installation.run("approvals", "show", installation.session().id) == elsewhere
             assert len(server.requests) == 1, "the model was asked again although its reply was stored"
             after.press("a")
             after.wait_for("Written down.")
             assert TITLE not in after.text()
             assert len(server.requests) == 2
-            journal = desk.journal()
+            journal = installation.journal()
             after.say("is it?")
             after.wait_until(lambda text: text.count("Written down.") == 2, what="the next turn")
         last = server.requests[-1]
         assert server.violations == []
-    assert desk.count == 1
+    assert installation.count == 1
     assert len(last.tool_results) == 1
     assert answers_each_call_once(last)
     assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
@@ -61,15 +61,15 @@ def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(desk: 
 
 @pytest.mark.more
 @pytest.mark.parametrize("killed", [False, True], ids=["live", "opened again"])
-def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(desk: Desk, killed: bool) -> None:
+def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(installation: Installation, killed: bool) -> None:
     wanted = calls(
         call("shell_exec", command=EFFECT), call("file_read", path="note.txt"), call("shell_exec", command="ls -a")
     )
     with FakeOpenAI(lambda request: says("Read.") if request.tool_results else wanted) as server:
         contents = registry(server.url)
         contents["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": ["ls", "*"], "verdict": "allow"}]
-        desk.use(contents)
-        with desk.open("--role", "coder") as terminal:
+        installation.use(contents)
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -78,7 +78,7 @@ def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(desk: Desk, kil
             else:
                 leaves_it_for_later(terminal)
                 terminal.press("ctrl+q")
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.dialog()
             leaves_it_for_later(terminal)
             terminal.press("ctrl+g")
@@ -94,13 +94,13 @@ def leaves_it_for_later(terminal: ChatTerminal) -> None:
     terminal.wait_for(re.compile("shell_exec  ls -a .* allowed by a rule, runs after the calls before it"))
 
 
-def test_on_the_demo_model_the_same(desk: Desk) -> None:
-    with desk.open("--role", "coder") as before:
+def test_on_the_demo_model_the_same(installation: Installation) -> None:
+    with installation.open("--role", "coder") as before:
         before.wait_for("DEMO model")
         before.say(f"run `{EFFECT}`")
         shown = before.dialog()
         before.kill9()
-    with desk.open() as after:
+    with installation.open() as after:
         after.wait_for("Unfinished: ")
         after.wait_for(re.compile(rf"waiting for your approval of shell_exec \({re.escape(EFFECT)}\) –\s+ctrl\+g"))
         assert TITLE not in after.text()
@@ -108,39 +108,39 @@ def test_on_the_demo_model_the_same(desk: Desk) -> None:
         assert after.dialog() == shown
         after.press("a")
         after.wait_for("(demo) shell_exec gave:")
-    assert desk.count == 1
-    assert [row.attempt for row in desk.journal()] == [1]
+    assert installation.count == 1
+    assert [row.attempt for row in installation.journal()] == [1]
 
 
-def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(desk: Desk) -> None:
+def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(installation: Installation) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.wait_for(TITLE)
             terminal.send("a")
             terminal.wait_for("in the message field")
-            assert desk.count == 0
+            assert installation.count == 0
             terminal.dialog()
             terminal.press("escape")
             terminal.wait_for("1 approval pending – ctrl+g  (shell_exec)")
             assert TITLE not in terminal.text()
             assert terminal.screen()[-2].split() == ["a"], terminal.text()
-            assert desk.count == 0
+            assert installation.count == 0
             assert len(server.requests) == 1
             terminal.press("ctrl+g")
             assert EFFECT in terminal.dialog()
             terminal.press("a")
             terminal.wait_for("Written down.")
             terminal.wait_gone("ctrl+g")
-    assert desk.count == 1
+    assert installation.count == 1
 
 
-def test_edited_arguments_are_judged_and_asked_about_again(desk: Desk) -> None:
+def test_edited_arguments_are_judged_and_asked_about_again(installation: Installation) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -156,11 +156,11 @@ def test_edited_arguments_are_judged_and_asked_about_again(desk: Desk) -> None:
             terminal.press("ctrl+s")
             terminal.wait_for("The arguments were edited")
             assert "printf yy >> count.txt" in terminal.dialog()
-            assert desk.count == 0
+            assert installation.count == 0
             terminal.press("a")
             terminal.wait_for("Written down.")
         (result,) = server.requests[-1].tool_results
         assert server.violations == []
-    assert desk.count == 2
+    assert installation.count == 2
     assert "printf yy >> count.txt" in result, "the model was not told what ran"
-    assert [row.attempt for row in desk.journal()] == [1]
+    assert [row.attempt for row in installation.journal()] == [1]

@@ -13,8 +13,8 @@ import pytest
 from chatops.config.failpoints import NAMES, VARIABLE, Failpoint
 from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import Desk, answers_each_call_once, registry
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
@@ -90,14 +90,14 @@ def model(request: SeenRequest) -> Completion:
 class Person:
     """Someone at a shell who wants the turn to end, and never runs twice what may have run."""
 
-    desk: Desk
-    zygote: Zygote
+    installation: Installation
+    fork_server: ForkServer
     codes: list[int] = field(default_factory=list)
 
     def run(self, *arguments: str, dying: str = "") -> Ran:
         """One command; `dying`: where it is killed."""
-        env = {"CHATOPS_HOME": str(self.desk.home), VARIABLE: dying}
-        return self.zygote.run(*self.desk.flags, *arguments, cwd=self.desk.workspace, env=env)
+        env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: dying}
+        return self.fork_server.run(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=env)
 
     def ask(self, *arguments: str, dying: str = "") -> Ran:
         """Send the prompt, as coder."""
@@ -105,7 +105,7 @@ class Person:
 
     def answer(self) -> None:
         """Approve what is asked about; what may have run already is not run again."""
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             if one.reason is AskReason.OUTCOME_UNKNOWN:
@@ -117,7 +117,7 @@ class Person:
     def finish(self) -> Ran:
         """Go on until there is an answer; AssertionError if that takes too long or a command fails."""
         for _ in range(ENOUGH):
-            with self.desk.store() as store:
+            with self.installation.store() as store:
                 begun = [one.id for one in store.sessions() if one.messages]
             ran = self.run("resume", begun[0]) if begun else self.ask()
             self.codes.append(ran.code)
@@ -137,11 +137,11 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def person(desk: Desk, zygote: Zygote, server: FakeOpenAI) -> Person:
+def person(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> Person:
     """A person with a workspace in which something can be written down."""
-    (desk.workspace / "mark.txt").write_text("x")
-    desk.use(registry(server.url))
-    return Person(desk=desk, zygote=zygote)
+    (installation.workspace / "mark.txt").write_text("x")
+    installation.use(registry(server.url))
+    return Person(installation=installation, fork_server=fork_server)
 
 
 def begin(person: Person, kind: str, dying: str) -> Ran:
@@ -185,20 +185,20 @@ def test_killed_there_it_comes_about_once(
     assert ran.code == KILLED or not certain, ran
     ended = person.finish()
     assert ANSWER in ended.out
-    outcomes = assert_at_most_once(person.desk)
-    assert person.desk.count == 1 or outcomes == [Outcome.UNKNOWN]
+    outcomes = assert_at_most_once(person.installation)
+    assert person.installation.count == 1 or outcomes == [Outcome.UNKNOWN]
     assert server.violations == []
     assert len(server.requests[-1].tool_results) == 2
     assert answers_each_call_once(server.requests[-1])
-    with person.desk.store() as store:
+    with person.installation.store() as store:
         assert store.problems() == []
         assert store.pending_calls() == []
 
 
-def assert_at_most_once(desk: Desk) -> list[Outcome | None]:
+def assert_at_most_once(installation: Installation) -> list[Outcome | None]:
     """The one attempt that may change anything, or none; how it ended."""
-    assert desk.count <= 1
-    attempts = [row for row in desk.journal() if row.tool == "shell_exec"]
+    assert installation.count <= 1
+    attempts = [row for row in installation.journal() if row.tool == "shell_exec"]
     assert len(attempts) <= 1, attempts
     return [row.outcome for row in attempts]
 

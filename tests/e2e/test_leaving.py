@@ -5,7 +5,7 @@ import time
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import EFFECT, TITLE, Desk, registry
+from tests.e2e.installation import EFFECT, TITLE, Installation, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
@@ -23,8 +23,8 @@ def assert_restored(terminal: Terminal) -> None:
 
 
 @pytest.mark.fault("F10")
-def test_ctrl_c_twice_quits_and_gives_the_terminal_back(desk: Desk) -> None:
-    with desk.open() as terminal:
+def test_ctrl_c_twice_quits_and_gives_the_terminal_back(installation: Installation) -> None:
+    with installation.open() as terminal:
         terminal.wait_for("DEMO model")
         terminal.press("ctrl+c")
         terminal.wait_for("ctrl+c again quits")
@@ -35,23 +35,23 @@ def test_ctrl_c_twice_quits_and_gives_the_terminal_back(desk: Desk) -> None:
 
 
 @pytest.mark.more
-def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(desk: Desk) -> None:
+def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(installation: Installation) -> None:
     with FakeOpenAI(asks) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("ctrl+c", "ctrl+c")
             assert terminal.wait_exit() == 0
             assert_restored(terminal)
-        assert desk.count == 0
-        assert desk.session().pending == 1
-        with desk.open("-c") as terminal:
+        assert installation.count == 0
+        assert installation.session().pending == 1
+        with installation.open("-c") as terminal:
             terminal.dialog()
             terminal.press("d")
             terminal.wait_for("Understood.")
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 def all_gone(terminal: Terminal) -> None:
@@ -62,23 +62,23 @@ def all_gone(terminal: Terminal) -> None:
         time.sleep(0.05)
 
 
-def test_killed_while_the_tool_runs_it_is_not_run_again_but_asked_about(desk: Desk) -> None:
+def test_killed_while_the_tool_runs_it_is_not_run_again_but_asked_about(installation: Installation) -> None:
     slow = f"{EFFECT}; sleep 300"
 
     def model(request: SeenRequest) -> Completion:
         return says("Understood.") if request.tool_results else calls(call("shell_exec", command=slow))
 
     with FakeOpenAI(model) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
             terminal.press("a")
-            terminal.wait_until(lambda screen: desk.count == 1, what="the effect")
+            terminal.wait_until(lambda screen: installation.count == 1, what="the effect")
             terminal.kill9()
             all_gone(terminal)
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.wait_for("it may have")
             terminal.wait_for("u tell the model it is unknown")
             terminal.send("a")
@@ -88,6 +88,6 @@ def test_killed_while_the_tool_runs_it_is_not_run_again_but_asked_about(desk: De
             assert TITLE not in terminal.text()
         (result,) = server.requests[-1].tool_results
         assert server.violations == []
-    assert desk.count == 1
+    assert installation.count == 1
     assert "unknown" in result
-    assert [(row.attempt, row.outcome) for row in desk.journal()] == [(1, Outcome.UNKNOWN)]
+    assert [(row.attempt, row.outcome) for row in installation.journal()] == [(1, Outcome.UNKNOWN)]

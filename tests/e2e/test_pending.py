@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.e2e.desk import EFFECT, TITLE, Desk, registry
+from tests.e2e.installation import EFFECT, TITLE, Installation, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 
@@ -13,32 +13,32 @@ def writes(request: SeenRequest) -> Completion:
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
 
 
-def wait_in(desk: Desk, *messages: str) -> None:
+def wait_in(installation: Installation, *messages: str) -> None:
     """Leave one killed session with a pending call for each message."""
     for message in messages:
-        with desk.open("--role", "coder") as terminal:
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say(message)
             terminal.dialog()
             terminal.kill9()
 
 
-def drafts(desk: Desk) -> list[str]:
-    with closing(sqlite3.connect(desk.home / "data" / "chatops.db")) as raw:
+def drafts(installation: Installation) -> list[str]:
+    with closing(sqlite3.connect(installation.home / "data" / "chatops.db")) as raw:
         return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%' AND value != ''")]
 
 
 @pytest.mark.more
-def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> None:
+def test_the_session_used_last_comes_first_and_pending_lists_all(installation: Installation) -> None:
     with FakeOpenAI(writes) as server:
-        desk.use(registry(server.url))
-        wait_in(desk, "the first", "the second")
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        wait_in(installation, "the first", "the second")
+        with installation.open("--role", "coder") as terminal:
             terminal.wait_for('Unfinished: "the second"')
             terminal.say("/pending")
             listed = terminal.wait_for("Pending")
             assert listed.index("the second") < listed.index("the first")
-            assert desk.count == 0
+            assert installation.count == 0
             terminal.press("escape")
             terminal.wait_gone("type to filter")
             terminal.press("ctrl+g")
@@ -56,26 +56,26 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(desk: Desk) -> 
             terminal.press("d")
             terminal.wait_for("Understood.")
         assert server.violations == []
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 @pytest.mark.more
-def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(desk: Desk) -> None:
+def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(installation: Installation) -> None:
     with FakeOpenAI(writes) as server:
-        desk.use(registry(server.url))
-        wait_in(desk, "write it down")
+        installation.use(registry(server.url))
+        wait_in(installation, "write it down")
         for arguments in ((), ("-c",)):
-            with desk.open("--role", "coder", *arguments) as terminal:
+            with installation.open("--role", "coder", *arguments) as terminal:
                 terminal.wait_for("Message (Enter sends")
                 terminal.send("\x07aa")
                 terminal.wait_for(TITLE)
                 terminal.dialog()
-                assert desk.count == 0
-                assert not desk.journal()
+                assert installation.count == 0
+                assert not installation.journal()
                 terminal.press("escape")
                 terminal.wait_for("1 approval pending – ctrl+g")
                 terminal.press("ctrl+q")
                 terminal.wait_exit()
-            assert sum(text.count("a") for text in drafts(desk)) == 2 * (1 + bool(arguments))
+            assert sum(text.count("a") for text in drafts(installation)) == 2 * (1 + bool(arguments))
         assert server.violations == []
-    assert desk.count == 0
+    assert installation.count == 0

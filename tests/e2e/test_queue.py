@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, Reset, SeenRequest, Wait, delta, says, sse
 
 STORY = "Once upon a time"
@@ -24,10 +24,10 @@ def asked(server: FakeOpenAI) -> list[str]:
 
 
 @contextmanager
-def telling(desk: Desk, server: FakeOpenAI, *queued: str) -> Iterator[ChatTerminal]:
+def telling(installation: Installation, server: FakeOpenAI, *queued: str) -> Iterator[ChatTerminal]:
     """A chat in the middle of an answer, with messages queued behind it."""
-    desk.use(registry(server.url))
-    with desk.open() as terminal:
+    installation.use(registry(server.url))
+    with installation.open() as terminal:
         terminal.ready("assistant")
         terminal.say("go")
         terminal.wait_for(STORY)
@@ -38,8 +38,8 @@ def telling(desk: Desk, server: FakeOpenAI, *queued: str) -> Iterator[ChatTermin
 
 
 @pytest.mark.more
-def test_queued_messages_are_shown_taken_back_and_held_by_escape(desk: Desk) -> None:
-    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as terminal:
+def test_queued_messages_are_shown_taken_back_and_held_by_escape(installation: Installation) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as terminal:
         terminal.wait_for("Queued until this turn ends. Up takes back the last message:\n ❯ second\n ❯ third\n")
         terminal.press("up")
         terminal.wait_for("1 queued")
@@ -58,8 +58,8 @@ def test_queued_messages_are_shown_taken_back_and_held_by_escape(desk: Desk) -> 
 
 
 @pytest.mark.more
-def test_up_recalls_what_was_sent_once_the_queue_is_empty(desk: Desk) -> None:
-    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second") as terminal:
+def test_up_recalls_what_was_sent_once_the_queue_is_empty(installation: Installation) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second") as terminal:
         terminal.press("up")
         terminal.wait_gone("queued")
         terminal.press("ctrl+c")
@@ -70,7 +70,7 @@ def test_up_recalls_what_was_sent_once_the_queue_is_empty(desk: Desk) -> None:
 
 
 @pytest.mark.more
-def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk: Desk) -> None:
+def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(installation: Installation) -> None:
     breaks = threading.Event()
 
     def breaks_off(request: SeenRequest) -> Reply:
@@ -78,7 +78,7 @@ def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk
             return Raw(steps=(sse(delta(STORY), done=False), Wait(event=breaks), Reset()))
         return says(f"You said: {request.last_user}")
 
-    with FakeOpenAI(breaks_off) as server, telling(desk, server, "second") as terminal:
+    with FakeOpenAI(breaks_off) as server, telling(installation, server, "second") as terminal:
         breaks.set()
         terminal.wait_for("Press R to retry")
         terminal.wait_for(HELD)
@@ -88,13 +88,13 @@ def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(desk
 
 
 @pytest.mark.more
-def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(desk: Desk) -> None:
+def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(installation: Installation) -> None:
     with FakeOpenAI(tells_a_story) as server:
-        with telling(desk, server, "second", "third") as terminal:
+        with telling(installation, server, "second", "third") as terminal:
             terminal.press("escape")
             terminal.wait_for(HELD)
             terminal.kill9()
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.wait_for(HELD)
             terminal.wait_for("❯ second\n ❯ third\n")
             assert asked(server) == ["go"]
@@ -105,24 +105,24 @@ def test_a_held_queue_is_still_held_after_a_kill_and_enter_sends_it(desk: Desk) 
 
 
 @pytest.mark.more
-def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(desk: Desk) -> None:
+def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(installation: Installation) -> None:
     with FakeOpenAI(tells_a_story) as server:
-        with telling(desk, server, "second", "third") as terminal:
+        with telling(installation, server, "second", "third") as terminal:
             terminal.press("up")
             terminal.wait_for("1 queued")
             terminal.kill9()
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.wait_for("❯ second\n")
             terminal.wait_for(re.compile(r"^ third$", re.MULTILINE))
             assert "❯ third" not in terminal.text()
 
 
 @pytest.mark.more
-def test_another_window_sees_the_queue_and_gets_it_with_the_session(desk: Desk) -> None:
-    with FakeOpenAI(tells_a_story) as server, telling(desk, server, "second", "third") as first:
+def test_another_window_sees_the_queue_and_gets_it_with_the_session(installation: Installation) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as first:
         first.press("escape")
         first.wait_for(HELD)
-        with desk.open("-c") as second:
+        with installation.open("-c") as second:
             second.wait_for("Queued in the other window:\n ❯ second\n ❯ third\n")
             second.press("enter", "up")
             second.wait_for(re.compile(r"^ third$", re.MULTILINE))

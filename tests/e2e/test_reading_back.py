@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Wait, call, calls, delta, says, sse
 
 LINES = "\n\n".join(f"Line {number} of the answer." for number in range(60))
@@ -31,16 +31,16 @@ class Server:
 
 
 @contextmanager
-def opened(desk: Desk, server: Server) -> Iterator[ChatTerminal]:
+def opened(installation: Installation, server: Server) -> Iterator[ChatTerminal]:
     with FakeOpenAI(server) as running:
-        desk.use(registry(running.url))
-        with desk.open("--role", "coder", cols=80, rows=24) as terminal:
+        installation.use(registry(running.url))
+        with installation.open("--role", "coder", cols=80, rows=24) as terminal:
             terminal.ready("coder")
             yield terminal
 
 
-def test_sending_shows_the_end_wherever_one_was_reading(desk: Desk) -> None:
-    with opened(desk, Server()) as terminal:
+def test_sending_shows_the_end_wherever_one_was_reading(installation: Installation) -> None:
+    with opened(installation, Server()) as terminal:
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.send(CTRL_HOME)
@@ -49,9 +49,9 @@ def test_sending_shows_the_end_wherever_one_was_reading(desk: Desk) -> None:
         terminal.wait_for("You said: hello.")
 
 
-def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(desk: Desk) -> None:
+def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(installation: Installation) -> None:
     server = Server()
-    with opened(desk, server) as terminal:
+    with opened(installation, server) as terminal:
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.say("wait for it")
@@ -67,8 +67,8 @@ def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(desk: Desk)
         terminal.wait_gone("↓ 1 new")
 
 
-def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text(desk: Desk) -> None:
-    with opened(desk, Server()) as terminal:
+def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text(installation: Installation) -> None:
+    with opened(installation, Server()) as terminal:
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.send(HOME)
@@ -88,8 +88,8 @@ def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text
         assert "abc" in terminal.wait_for("Line 59"), "with a text too"
 
 
-def test_choosing_a_card_starts_from_the_newest_one(desk: Desk) -> None:
-    with opened(desk, Server()) as terminal:
+def test_choosing_a_card_starts_from_the_newest_one(installation: Installation) -> None:
+    with opened(installation, Server()) as terminal:
         terminal.say("read one")
         terminal.wait_for("You said: read one.")
         terminal.send(CTRL_UP)

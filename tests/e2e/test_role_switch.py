@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import (
+from tests.e2e.installation import (
     ALLOWED_TO_CODER,
     ALLOWED_TO_RESEARCHER,
     CODER_SAYS,
@@ -11,7 +11,7 @@ from tests.e2e.desk import (
     RESEARCHER_SAYS,
     TITLE,
     ChatTerminal,
-    Desk,
+    Installation,
     answers_each_call_once,
     lines_with,
     registry,
@@ -28,10 +28,10 @@ def switch(terminal: ChatTerminal, role: str) -> None:
 
 
 @pytest.mark.more
-def test_the_next_request_has_the_other_role_s_prompt_and_tools(desk: Desk) -> None:
+def test_the_next_request_has_the_other_role_s_prompt_and_tools(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"Answer to {request.last_user}.")) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "researcher") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "researcher") as terminal:
             terminal.ready("researcher")
             terminal.say("the first question")
             terminal.wait_for("Answer to the first question.")
@@ -41,7 +41,7 @@ def test_the_next_request_has_the_other_role_s_prompt_and_tools(desk: Desk) -> N
             terminal.say("the second question")
             terminal.wait_for("Answer to the second question.")
             terminal.kill9()
-        with desk.open("-c") as terminal:
+        with installation.open("-c") as terminal:
             terminal.ready("coder")
             assert lines_with(terminal.wait_for("Answer to the second"), ["researcher → coder", "+ shell_exec"])
         first, second = server.requests
@@ -69,11 +69,11 @@ def writes(request: SeenRequest) -> Completion:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("role", "effects"), [("operator", 1), ("researcher", 0)])
-def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, desk: Desk) -> None:
+def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, installation: Installation) -> None:
     """Under a role that has the tool `a` runs it; under one that has not, only denying is offered."""
     with FakeOpenAI(writes) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -81,7 +81,7 @@ def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, d
             terminal.wait_for("1 approval pending – ctrl+g")
             switch(terminal, role)
             terminal.wait_for(f"coder → {role}")
-            assert desk.count == 0
+            assert installation.count == 0
             terminal.press("ctrl+g")
             shown = terminal.dialog("a approve once" if effects else "d deny")
             assert "coder (local) asks to run shell_exec" in shown
@@ -94,11 +94,11 @@ def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, d
             assert TITLE not in terminal.text()
         last = server.requests[-1]
         assert server.violations == []
-    assert desk.count == effects
+    assert installation.count == effects
     assert len(server.requests) == 2
     (result,) = last.tool_results
     assert ("Denied by the user" in result) is (effects == 0)
     assert answers_each_call_once(last)
     assert ("shell_exec" in last.tool_names) is bool(effects)
-    outcomes = [row.outcome for row in desk.journal()]
+    outcomes = [row.outcome for row in installation.journal()]
     assert outcomes == [Outcome.SUCCESS] * effects

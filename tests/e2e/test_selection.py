@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.emulator import Cell
 from tests.support.fake_openai import FakeOpenAI, says
 
@@ -15,10 +15,10 @@ ANSWER = "The invoice is due on Friday."
 
 
 @contextmanager
-def answered(desk: Desk, **env: str) -> Iterator[ChatTerminal]:
+def answered(installation: Installation, **env: str) -> Iterator[ChatTerminal]:
     with FakeOpenAI(lambda _: says(ANSWER)) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder", env=env) as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder", env=env) as terminal:
             terminal.ready("coder")
             terminal.say("When is it due?")
             terminal.wait_for(ANSWER)
@@ -58,15 +58,15 @@ def wait_copied(terminal: ChatTerminal, *texts: str) -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}], ids=["colours", "no colours"])
-def test_selected_text_stays_readable(desk: Desk, env: dict[str, str]) -> None:
-    with answered(desk, **env) as terminal:
+def test_selected_text_stays_readable(installation: Installation, env: dict[str, str]) -> None:
+    with answered(installation, **env) as terminal:
         drag(terminal, "invoice")
         assert all(cell.marked or cell.foreground != cell.background for cell in cells(terminal, "invoice"))
         assert copied(terminal) == []
 
 
-def test_ctrl_c_copies_a_selection_and_neither_clears_nor_stops_nor_quits(desk: Desk) -> None:
-    with answered(desk) as terminal:
+def test_ctrl_c_copies_a_selection_and_neither_clears_nor_stops_nor_quits(installation: Installation) -> None:
+    with answered(installation) as terminal:
         terminal.send("half a thought")
         terminal.wait_for("half a thought")
         drag(terminal, "invoice is due")
@@ -79,8 +79,8 @@ def test_ctrl_c_copies_a_selection_and_neither_clears_nor_stops_nor_quits(desk: 
         assert "again quits" not in terminal.text()
 
 
-def test_a_press_that_copied_is_not_the_first_of_two_that_quit(desk: Desk) -> None:
-    with answered(desk) as terminal:
+def test_a_press_that_copied_is_not_the_first_of_two_that_quit(installation: Installation) -> None:
+    with answered(installation) as terminal:
         drag(terminal, "Friday")
         terminal.press("ctrl+c")
         wait_copied(terminal, "Friday")
@@ -94,8 +94,8 @@ def test_a_press_that_copied_is_not_the_first_of_two_that_quit(desk: Desk) -> No
         assert copied(terminal) == ["Friday"]
 
 
-def test_typing_drops_the_selection_so_that_ctrl_c_clears_the_text_again(desk: Desk) -> None:
-    with answered(desk) as terminal:
+def test_typing_drops_the_selection_so_that_ctrl_c_clears_the_text_again(installation: Installation) -> None:
+    with answered(installation) as terminal:
         drag(terminal, "Friday")
         terminal.send("x")
         terminal.wait_for(re.compile(r"^ x$", re.MULTILINE))

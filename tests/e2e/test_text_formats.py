@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import EFFECT, TITLE, Desk, answers_each_call_once, registry
+from tests.e2e.installation import EFFECT, TITLE, Installation, answers_each_call_once, registry
 from tests.e2e.text_model import SPELLINGS, Spelling, replies_so_far, streamed
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest
 
@@ -68,11 +68,11 @@ ALL = [
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("format", "manner"), ALL)
-def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, desk: Desk) -> None:
+def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, installation: Installation) -> None:
     spelling, hold = SPELLINGS[format], threading.Event()
     with FakeOpenAI(reads_and_writes(spelling, hold)) as server:
-        desk.use(told(server.url, spelling, format=format, manner=manner))
-        with desk.open("--role", "coder") as before:
+        installation.use(told(server.url, spelling, format=format, manner=manner))
+        with installation.open("--role", "coder") as before:
             before.ready("coder")
             before.say("read the note, then write it down")
             streaming = before.wait_for(WRITING)
@@ -82,9 +82,9 @@ def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, desk: 
             before.kill9()
             raw = before.raw.decode()
         assert EFFECT in shown
-        assert desk.count == 0
+        assert installation.count == 0
         assert len(server.requests) == 2
-        with desk.open("-c") as after:
+        with installation.open("-c") as after:
             assert after.dialog() == shown
             after.press("a")
             screen = after.wait_for(DONE)
@@ -92,8 +92,8 @@ def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, desk: 
             raw += after.raw.decode()
         assert server.violations == []
         first, second, third = server.requests
-    assert desk.count == 1
-    assert [(row.attempt, row.tool, row.outcome) for row in desk.journal()] == [
+    assert installation.count == 1
+    assert [(row.attempt, row.tool, row.outcome) for row in installation.journal()] == [
         (1, "file_read", Outcome.SUCCESS),
         (1, "shell_exec", Outcome.SUCCESS),
     ]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.desk import EFFECT, Desk, registry
+from tests.e2e.installation import EFFECT, Installation, registry
 from tests.e2e.text_model import SPELLINGS, replies_so_far, streamed
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, error, says
 
@@ -18,7 +18,7 @@ REFUSALS = {
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, desk: Desk) -> None:
+def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         if "tools" in request.body:
             return REFUSALS[refusal]
@@ -29,8 +29,8 @@ def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, desk: Desk
         return streamed(HERMES.asks("shell_exec", words="I write it down.", command=EFFECT))
 
     with FakeOpenAI(reply) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -41,30 +41,30 @@ def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, desk: Desk
         assert "chatops doctor --model local" in words
         assert "answered with model 'a-quantised-one'" in words
         assert ["tools" in request.body for request in server.requests] == [True, False, False]
-        with desk.open("--role", "coder") as terminal:
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("good morning")
             assert "does not take tools" not in terminal.wait_for("Good morning.")
         assert "tools" not in server.requests[-1].body and "shell_exec" in server.requests[-1].system
         assert len(server.requests) == 4
         assert server.violations == []
-    assert desk.count == 1
+    assert installation.count == 1
 
 
-def test_two_remarks_on_one_reply_are_both_there_to_be_read(desk: Desk) -> None:
+def test_two_remarks_on_one_reply_are_both_there_to_be_read(installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         return REFUSALS["ollama"] if "tools" in request.body else says("Hello.", model="a-quantised-one")
 
     with FakeOpenAI(reply) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("hello")
             screen = terminal.wait_for("Hello.")
     assert "does not take tools" in screen and "a-quantised-one" in screen
 
 
-def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(desk: Desk) -> None:
+def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         if "tools" in request.body:
             # As many tokens as the messages may have, and fewer than the tools must have.
@@ -75,8 +75,8 @@ def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(de
         return streamed(HERMES.asks("file_read", words="Now I see them.", path="note.txt"))
 
     with FakeOpenAI(reply) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("when is it due?")
             terminal.wait_for("I have no tools.")

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, lines_with, registry
+from tests.e2e.installation import (
+    EFFECT,
+    TITLE,
+    ChatTerminal,
+    Installation,
+    answers_each_call_once,
+    lines_with,
+    registry,
+)
 from tests.e2e.text_model import SPELLINGS, replies_so_far, streamed
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 
@@ -36,12 +44,12 @@ def switch(terminal: ChatTerminal, role: str) -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("format", ["hermes", "qwen3_xml", "llama3_json", "deepseek_v31"])
-def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str, desk: Desk) -> None:
+def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str, installation: Installation) -> None:
     spelling = SPELLINGS[format]
     replies = in_turn(streamed(spelling.asks("shell_exec", command=EFFECT)), says("Understood."))
     with FakeOpenAI(replies) as server:
-        desk.use(keyed(server.url, tool_format=format))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(keyed(server.url, tool_format=format))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -52,7 +60,7 @@ def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str
             terminal.wait_for("Understood.")
         last = server.requests[-1]
         assert server.violations == []
-    assert desk.count == 0 and desk.journal() == []
+    assert installation.count == 0 and installation.journal() == []
     told = last.last_user
     assert "of shell_exec: denied]" in told
     assert told.index("[result ") < told.index("not on a Friday") < told.index("[end of result ")
@@ -60,31 +68,33 @@ def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str
 
 
 @pytest.mark.more
-def test_a_repaired_call_asks_where_a_rule_would_have_let_it_run_and_the_dialog_shows_the_repair(desk: Desk) -> None:
+def test_a_repaired_call_asks_where_a_rule_would_have_let_it_run_and_the_dialog_shows_the_repair(
+    installation: Installation,
+) -> None:
     whole = HERMES.asks("shell_exec", command="touch one")
     broken = HERMES.asks("shell_exec", command="touch two").replace('"}}', '",}}')
     with FakeOpenAI(in_turn(streamed(whole), streamed(broken), says("Both are there."))) as server:
         value = keyed(server.url, tool_format="hermes")
         value["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": ["touch", "*"], "verdict": "allow"}]
-        desk.use(value)
-        with desk.open("--role", "coder") as terminal:
+        installation.use(value)
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("make two files")
             shown = terminal.dialog()
-            assert (desk.workspace / "one").exists() and not (desk.workspace / "two").exists()
+            assert (installation.workspace / "one").exists() and not (installation.workspace / "two").exists()
             terminal.press("a")
             terminal.wait_for("Both are there.")
         assert server.violations == []
     assert "touch two" in shown
     assert "Read with repairs: a comma before a closing bracket was dropped" in shown
-    assert (desk.workspace / "two").exists()
+    assert (installation.workspace / "two").exists()
 
 
-def test_a_name_that_is_not_on_offer_is_answered_and_the_turn_goes_on(desk: Desk) -> None:
+def test_a_name_that_is_not_on_offer_is_answered_and_the_turn_goes_on(installation: Installation) -> None:
     unknown = HERMES.asks("shell_exex", words="I run it.", command=EFFECT)
     with FakeOpenAI(in_turn(streamed(unknown), streamed(READS), says("It is due on Friday."))) as server:
-        desk.use(keyed(server.url, tool_format="hermes"))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(keyed(server.url, tool_format="hermes"))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("when is it due?")
             screen = terminal.wait_for("It is due on Friday.")
@@ -93,18 +103,20 @@ def test_a_name_that_is_not_on_offer_is_answered_and_the_turn_goes_on(desk: Desk
         assert server.violations == []
     assert "shell_exex" in told.last_user and "on offer" in told.last_user and "shell_exec" in told.last_user
     assert "The invoice is due on Friday." in last.last_user
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("format", SPELLINGS)
-def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(format: str, desk: Desk) -> None:
+def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(
+    format: str, installation: Installation
+) -> None:
     spelling = SPELLINGS[format]
     text = spelling.asks("shell_exec", words="" if spelling.lead else "I run it.", command=EFFECT)
     cut = text[: text.index(".txt")]
     with FakeOpenAI(in_turn(streamed(cut, finish="length"), says("I will be shorter."))) as server:
-        desk.use(keyed(server.url, tool_format="auto", model_name=spelling.model))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(keyed(server.url, tool_format="auto", model_name=spelling.model))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             screen = terminal.wait_for("I will be shorter.")
@@ -115,11 +127,11 @@ def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(forma
     assert len(server.requests) == 2
     (told,) = last.tool_results
     assert "not run" in told and "cut off" in told
-    assert desk.count == 0 and desk.journal() == []
+    assert installation.count == 0 and installation.journal() == []
 
 
 @pytest.mark.more
-def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(desk: Desk) -> None:
+def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         match replies_so_far(request):
             case 0 | 4 if "tools" not in request.body:
@@ -133,8 +145,8 @@ def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(desk
         value = registry(server.url)
         value["models"]["prompted"] = {**value["models"]["local"], "tool_format": "qwen3_xml"}
         value["roles"]["coder"]["primary"] = "prompted"
-        desk.use(value)
-        with desk.open("--role", "coder") as terminal:
+        installation.use(value)
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("the first question")
             terminal.wait_for("Answer 1.")
@@ -161,7 +173,9 @@ def test_a_conversation_goes_from_a_prompted_model_to_a_native_one_and_back(desk
 
 
 @pytest.mark.more
-def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answered_natively(desk: Desk) -> None:
+def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answered_natively(
+    installation: Installation,
+) -> None:
     def reply(request: SeenRequest) -> Reply:
         return says("Understood.") if "tools" in request.body else streamed(asking)
 
@@ -170,8 +184,8 @@ def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answe
         value = registry(server.url)
         value["models"]["prompted"] = {**value["models"]["local"], "tool_format": "hermes"}
         value["roles"]["coder"]["primary"] = "prompted"
-        desk.use(value)
-        with desk.open("--role", "coder") as terminal:
+        installation.use(value)
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
@@ -185,18 +199,18 @@ def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answe
             terminal.wait_for("Understood.")
         _, last = server.requests
         assert server.violations == []
-    assert desk.count == 1
+    assert installation.count == 1
     assert answers_each_call_once(last) and len(last.tool_results) == 1
 
 
-def test_under_native_what_looks_like_a_call_is_text_that_a_person_can_read(desk: Desk) -> None:
+def test_under_native_what_looks_like_a_call_is_text_that_a_person_can_read(installation: Installation) -> None:
     with FakeOpenAI([streamed(HERMES.asks("shell_exec", words="I write it down.", command=EFFECT))]) as server:
-        desk.use(keyed(server.url, tool_format="native"))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(keyed(server.url, tool_format="native"))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             screen = terminal.wait_for(EFFECT)
             assert TITLE not in screen
             terminal.wait_for('"name": "shell_exec"')
         assert len(server.requests) == 1
-    assert desk.count == 0 and desk.journal() == []
+    assert installation.count == 0 and installation.journal() == []

@@ -8,57 +8,57 @@ from contextlib import contextmanager
 import pytest
 
 from chatops.domain.messages import UserMessage
-from tests.e2e.desk import ChatTerminal, Desk, registry
+from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, says
 
 
 @contextmanager
-def opening(desk: Desk) -> Iterator[ChatTerminal]:
+def opening(installation: Installation) -> Iterator[ChatTerminal]:
     """A chat that does not get beyond reading its registry."""
-    pipe = desk.workspace.parent / "never.json"
+    pipe = installation.workspace.parent / "never.json"
     os.mkfifo(pipe)
-    desk.flags = ("--registry", str(pipe))
+    installation.flags = ("--registry", str(pipe))
     try:
-        with desk.open() as terminal:
+        with installation.open() as terminal:
             terminal.wait_for("Message (Enter sends")
             yield terminal
     finally:
         pipe.unlink()
 
 
-def unsent(desk: Desk) -> list[str]:
-    return sorted(path.name for path in (desk.home / "data" / "unsent").glob("*"))
+def unsent(installation: Installation) -> list[str]:
+    return sorted(path.name for path in (installation.home / "data" / "unsent").glob("*"))
 
 
 @pytest.mark.more
-def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_kill(desk: Desk) -> None:
+def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_kill(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
-        with opening(desk) as terminal:
+        with opening(installation) as terminal:
             terminal.say("first")
             terminal.wait_for("❯ first")
             terminal.say("second")
             terminal.wait_for("Stored. Sent as soon as the session is open:\n ❯ first\n ❯ second")
-            with desk.open() as other:
+            with installation.open() as other:
                 other.wait_for("Message (Enter sends")
-                assert len(unsent(desk)) == 1, "what belongs to a live process is left alone"
+                assert len(unsent(installation)) == 1, "what belongs to a live process is left alone"
             terminal.kill9()
-        desk.use(registry(server.url))
-        with desk.open() as terminal:
+        installation.use(registry(server.url))
+        with installation.open() as terminal:
             terminal.ready("assistant")
             terminal.wait_for(re.compile(r"^ first\n\n second$", re.MULTILINE))
             assert not server.requests, "nothing is sent before the user has seen it"
             terminal.press("enter")
             terminal.wait_for("You said: first")
-            assert unsent(desk) == []
-        with desk.open() as terminal:
+            assert unsent(installation) == []
+        with installation.open() as terminal:
             terminal.ready("assistant")
             assert "second" not in terminal.text()
         assert len(server.requests) == 1
 
 
-def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(desk: Desk) -> None:
+def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(installation: Installation) -> None:
     def said() -> list[str]:
-        with desk.store() as store:
+        with installation.store() as store:
             return [
                 message.text
                 for info in store.sessions()
@@ -66,23 +66,23 @@ def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(desk: Desk) 
                 if isinstance(message, UserMessage)
             ]
 
-    plain = desk.use(registry("http://127.0.0.1:9/v1"))
-    with opening(desk) as terminal:
+    plain = installation.use(registry("http://127.0.0.1:9/v1"))
+    with opening(installation) as terminal:
         terminal.say("first")
         terminal.wait_for("❯ first")
         terminal.say("second")
         terminal.wait_for("❯ first\n ❯ second")
-        with open(desk.flags[1], "w", encoding="utf-8"):
+        with open(installation.flags[1], "w", encoding="utf-8"):
             # It reads nothing from the pipe, and when it looks again a plain file.
-            plain.replace(desk.flags[1])
-        terminal.wait_until(lambda _: not unsent(desk), what="the file to go")
+            plain.replace(installation.flags[1])
+        terminal.wait_until(lambda _: not unsent(installation), what="the file to go")
         terminal.wait_until(lambda _: len(said()) == 2, what="both to be sent")
         assert said() == ["first", "second"]
 
 
-def test_where_nothing_can_be_stored_it_is_said(desk: Desk) -> None:
-    (desk.home / "data").mkdir(parents=True)
-    (desk.home / "data" / "unsent").write_text("a file in the way of the folder")
-    with opening(desk) as terminal:
+def test_where_nothing_can_be_stored_it_is_said(installation: Installation) -> None:
+    (installation.home / "data").mkdir(parents=True)
+    (installation.home / "data" / "unsent").write_text("a file in the way of the folder")
+    with opening(installation) as terminal:
         terminal.say("first")
         terminal.wait_for("Not stored yet. Sent as soon as the session is open:\n ❯ first")

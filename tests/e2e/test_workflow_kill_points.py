@@ -16,8 +16,8 @@ from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
-from tests.e2e.desk import Desk, answers_each_call_once, registry
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, step
@@ -63,14 +63,14 @@ def model(request: SeenRequest) -> Completion:
 class Operator:
     """Someone at a shell who wants the run to end, and never runs twice what may have run."""
 
-    desk: Desk
-    zygote: Zygote
+    installation: Installation
+    fork_server: ForkServer
     codes: list[int] = field(default_factory=list)
 
     def command(self, *arguments: str, dying: str = "") -> Ran:
         """One command; `dying`: where it is killed."""
-        env = {"CHATOPS_HOME": str(self.desk.home), VARIABLE: dying}
-        return self.zygote.run(*self.desk.flags, *arguments, cwd=self.desk.workspace, env=env)
+        env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: dying}
+        return self.fork_server.run(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=env)
 
     def run(self, *, dying: str = "") -> Ran:
         """Begin the run."""
@@ -79,7 +79,7 @@ class Operator:
     def finish(self) -> Ran:
         """Go on until the run has ended well; AssertionError if that takes too long or a command fails."""
         for _ in range(ENOUGH):
-            with self.desk.store() as store:
+            with self.installation.store() as store:
                 begun = [one.id for one in store.runs()]
             ran = self.command("workflow", "resume", begun[0], *RULES) if begun else self.run()
             self.codes.append(ran.code)
@@ -92,7 +92,7 @@ class Operator:
 
     def leave_unknown(self) -> None:
         """What may have run already is not run again."""
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             assert one.reason is AskReason.OUTCOME_UNKNOWN
@@ -100,7 +100,7 @@ class Operator:
 
     def journal(self) -> list[JournalRow]:
         """Every attempt at a call of the run."""
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             (info,) = store.runs()
             return [row for turn in turns_of(store, store.load_run(info.id)) for row in store.journal(turn.turn_id)]
 
@@ -113,11 +113,11 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def operator(desk: Desk, zygote: Zygote, server: FakeOpenAI) -> Operator:
+def operator(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> Operator:
     """An operator with a workspace in which something can be written down."""
-    (desk.workspace / "mark.txt").write_text("x")
-    desk.use({**registry(server.url), "default_role": "coder", "workflows": {"release": {"steps": steps()}}})
-    return Operator(desk=desk, zygote=zygote)
+    (installation.workspace / "mark.txt").write_text("x")
+    installation.use({**registry(server.url), "default_role": "coder", "workflows": {"release": {"steps": steps()}}})
+    return Operator(installation=installation, fork_server=fork_server)
 
 
 def always(name: str, number: int) -> bool:
@@ -141,13 +141,13 @@ def test_a_run_killed_there_goes_on_and_takes_effect_once(
     assert operator.finish().out == "told\n"
     attempts = [row for row in operator.journal() if "count.txt" in row.arguments and "dd " in row.arguments]
     assert len(attempts) == 1, attempts
-    assert operator.desk.count == 1 or attempts[0].outcome is Outcome.UNKNOWN
-    assert operator.desk.count <= 1
+    assert operator.installation.count == 1 or attempts[0].outcome is Outcome.UNKNOWN
+    assert operator.installation.count <= 1
     assert server.violations == []
     assert all(answers_each_call_once(request) for request in server.requests)
     # At most the reply that was under way is asked for again.
     assert len(server.requests) <= 6
-    with operator.desk.store() as store:
+    with operator.installation.store() as store:
         assert store.problems() == []
         assert store.pending_calls() == []
 

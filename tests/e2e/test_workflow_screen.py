@@ -11,7 +11,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult, WorkflowState
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
-from tests.e2e.desk import EFFECT, TITLE, ChatTerminal, Desk, answers_each_call_once, registry
+from tests.e2e.installation import EFFECT, TITLE, ChatTerminal, Installation, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, gave_up, step
 
@@ -38,10 +38,10 @@ def workflows() -> dict[str, Any]:
 
 
 @pytest.fixture
-def server(desk: Desk) -> Iterator[FakeOpenAI]:
+def server(installation: Installation) -> Iterator[FakeOpenAI]:
     """A strict server, and a registry with workflows that use it."""
     with FakeOpenAI(model) as running:
-        desk.use({**registry(running.url), "workflows": workflows()})
+        installation.use({**registry(running.url), "workflows": workflows()})
         yield running
         assert running.violations == []
 
@@ -51,32 +51,32 @@ def begin(terminal: ChatTerminal, name: str) -> None:
     terminal.say(f"/workflow run {name} ship it")
 
 
-def the_run(desk: Desk) -> WorkflowState:
-    with desk.store() as store:
+def the_run(installation: Installation) -> WorkflowState:
+    with installation.store() as store:
         (info,) = store.runs()
         return store.load_run(info.id)
 
 
-def journal(desk: Desk) -> list[JournalRow]:
+def journal(installation: Installation) -> list[JournalRow]:
     """Every attempt at a call of the run."""
-    run = the_run(desk)
-    with desk.store() as store:
+    run = the_run(installation)
+    with installation.store() as store:
         return [row for turn in turns_of(store, run) for row in store.journal(turn.turn_id)]
 
 
-def ended(desk: Desk) -> RunResult | None:
-    phase = the_run(desk).phase
+def ended(installation: Installation) -> RunResult | None:
+    phase = the_run(installation).phase
     return phase.result if isinstance(phase, RunFinished) else None
 
 
-def run_id(desk: Desk) -> SessionId:
-    return the_run(desk).session_id
+def run_id(installation: Installation) -> SessionId:
+    return the_run(installation).session_id
 
 
 def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once(
-    desk: Desk, server: FakeOpenAI
+    installation: Installation, server: FakeOpenAI
 ) -> None:
-    with desk.open("--role", "coder") as before:
+    with installation.open("--role", "coder") as before:
         begin(before, "release")
         shown = before.dialog()
         assert EFFECT in shown
@@ -87,9 +87,9 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
         before.press("ctrl+g")
         before.dialog()
         before.kill9()
-    assert desk.count == 0
+    assert installation.count == 0
     asked = len(server.requests)
-    with desk.open("-r", run_id(desk)) as after:
+    with installation.open("-r", run_id(installation)) as after:
         assert after.dialog() == shown
         assert len(server.requests) == asked, "the model was asked again although its reply was stored"
         after.press("a")
@@ -97,33 +97,33 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
         after.wait_gone(TITLE)
         for line in ("✓ 1 find", "✓ 2 write", "✓ 3 tell"):
             after.wait_for(line)
-    assert desk.count == 1
-    assert [(row.attempt, row.outcome) for row in journal(desk)] == [(1, Outcome.SUCCESS)]
+    assert installation.count == 1
+    assert [(row.attempt, row.outcome) for row in journal(installation)] == [(1, Outcome.SUCCESS)]
     assert all(answers_each_call_once(request) for request in server.requests)
-    assert ended(desk) is RunResult.ANSWERED
+    assert ended(installation) is RunResult.ANSWERED
 
 
 @pytest.mark.more
 def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_opens_it(
-    desk: Desk, server: FakeOpenAI
+    installation: Installation, server: FakeOpenAI
 ) -> None:
-    with desk.open("--role", "coder") as before:
+    with installation.open("--role", "coder") as before:
         begin(before, "report")
         before.wait_for("Review step tell")
         before.kill9()
-    with desk.open() as after:
+    with installation.open() as after:
         after.wait_for("1 run of a workflow needs your review (report) – ctrl+g")
         after.press("ctrl+g")
         after.wait_for("a accept")
         after.press("a")
         after.wait_for("Run ended: answered.")
-    assert ended(desk) is RunResult.ANSWERED
+    assert ended(installation) is RunResult.ANSWERED
     assert len(server.requests) == 1
 
 
 @pytest.mark.more
-def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, server: FakeOpenAI) -> None:
-    with desk.open("--role", "coder") as terminal:
+def test_a_failed_step_is_tried_again_with_what_the_person_says(installation: Installation, server: FakeOpenAI) -> None:
+    with installation.open("--role", "coder") as terminal:
         begin(terminal, "stage")
         terminal.wait_for("e try again with instructions")
         assert FAILURE in terminal.text()
@@ -142,14 +142,16 @@ def test_a_failed_step_is_tried_again_with_what_the_person_says(desk: Desk, serv
         terminal.press("ctrl+s")
         terminal.wait_for("Run ended: answered.")
         terminal.wait_for("✓ 1 deploy")
-    assert [record.attempt for record in the_run(desk).attempts] == [1, 2, 3, 1]
+    assert [record.attempt for record in the_run(installation).attempts] == [1, 2, 3, 1]
     assert "the key is 7" in server.requests[2].last_user
     assert FAILURE in server.requests[2].last_user
 
 
 @pytest.mark.more
-def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(desk: Desk, server: FakeOpenAI) -> None:
-    with desk.open("--role", "coder") as terminal:
+def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(
+    installation: Installation, server: FakeOpenAI
+) -> None:
+    with installation.open("--role", "coder") as terminal:
         begin(terminal, "report")
         terminal.wait_for("a accept")
         assert '"told": "at length"' in terminal.text()
@@ -164,19 +166,21 @@ def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(desk:
         terminal.wait_for("Run ended: answered.")
         terminal.say("/workflow show tell")
         terminal.wait_for("attempt 2: answered")
-    phase = the_run(desk).phase
+    phase = the_run(installation).phase
     assert isinstance(phase, RunFinished)
     assert json.loads(phase.answer) == {"told": "shorter"}
     assert len(server.requests) == 2
 
 
 @pytest.mark.more
-def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(desk: Desk, server: FakeOpenAI) -> None:
-    with desk.open("--role", "coder") as terminal:
+def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(
+    installation: Installation, server: FakeOpenAI
+) -> None:
+    with installation.open("--role", "coder") as terminal:
         terminal.ready("coder")
         terminal.say("hello there")
         terminal.wait_for("at length")
-        before = desk.session().id
+        before = installation.session().id
         begin(terminal, "report")
         terminal.wait_for("a accept")
         terminal.press("escape")
@@ -190,14 +194,14 @@ def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(desk: 
         terminal.wait_for("a accept")
         terminal.press("X")
         terminal.wait_for("Run ended: failed.")
-    assert ended(desk) is RunResult.FAILED
+    assert ended(installation) is RunResult.FAILED
 
 
-def test_a_word_from_another_terminal_closes_the_dialog(desk: Desk, server: FakeOpenAI) -> None:
-    with desk.open("--role", "coder") as terminal:
+def test_a_word_from_another_terminal_closes_the_dialog(installation: Installation, server: FakeOpenAI) -> None:
+    with installation.open("--role", "coder") as terminal:
         begin(terminal, "report")
         terminal.wait_for("a accept")
-        assert desk.run("workflow", "resume", run_id(desk), "--accept").code == 0
+        assert installation.run("workflow", "resume", run_id(installation), "--accept").code == 0
         terminal.wait_for("Run ended: answered.")
         terminal.wait_gone("a accept")
-    assert ended(desk) is RunResult.ANSWERED
+    assert ended(installation) is RunResult.ANSWERED

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.sandbox import probe
-from tests.e2e.desk import ChatTerminal, Desk
-from tests.faults.doors import FaultyChat, Provider, patient_registry
+from tests.e2e.installation import ChatTerminal, Installation
+from tests.faults.entry_points import FaultyChat, Provider, patient_registry
 from tests.support.command_line import program_environment
 
 IN_DOUBT = "u tell the model it is unknown"
@@ -47,8 +47,8 @@ class Bench:
         self.home.mkdir(mode=0o700)
         self.sandbox = sandbox
         self.provider = provider
-        self.desk = Desk.with_note(folder / "project", self.home)
-        self.desk.use(patient_registry(provider.server.url))
+        self.installation = Installation.with_note(folder / "project", self.home)
+        self.installation.use(patient_registry(provider.server.url))
         self._env = dict(env or {})
         self._terminal: ChatTerminal | None = None
         self._opened = 0
@@ -58,12 +58,12 @@ class Bench:
         """The open chat; a call that was interrupted when it was closed is told to the model as unknown."""
         if self._terminal is None:
             more = ("-c",) if self._opened else ("--role", "coder")
-            argv = [sys.executable, "-m", "chatops", *self.desk.flags, *more]
+            argv = [sys.executable, "-m", "chatops", *self.installation.flags, *more]
             env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(self.home)}
             self._terminal = ChatTerminal(
                 argv if self.sandbox else hiding_bubblewrap(argv),
                 env={**env, "HOME": str(self.home.parent), **self._env},
-                cwd=self.desk.workspace,
+                cwd=self.installation.workspace,
                 cols=110,
                 rows=36,
             )
@@ -71,13 +71,14 @@ class Bench:
             self._opened += 1
             if self._opened > 1:
                 self._answer(self._terminal)
-        return FaultyChat(self.desk, self.provider, self._terminal)
+        return FaultyChat(self.installation, self.provider, self._terminal)
 
     def _answer(self, terminal: ChatTerminal) -> None:
         """Answer for the call that the last end of the program has interrupted, unless it was cancelled before."""
         asked = self.provider.requests[-1].last_user
         terminal.wait_until(
-            lambda text: IN_DOUBT in text or self.desk.session().active_turn is None, what="the interrupted call"
+            lambda text: IN_DOUBT in text or self.installation.session().active_turn is None,
+            what="the interrupted call",
         )
         if IN_DOUBT in terminal.text():
             self.provider.script()

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.e2e.desk import ChatTerminal, Desk
+from tests.e2e.installation import ChatTerminal, Installation
 from tests.support.command_line import Ran, program_environment
 from tests.support.waiting import PATIENCE
 
@@ -42,9 +42,9 @@ def read_only(place: Path) -> str:
 class Mounts:
     """Mounts that only the programs started with `before` see, until the block ends."""
 
-    def __init__(self, desk: Desk, setup: str) -> None:
+    def __init__(self, installation: Installation, setup: str) -> None:
         """`setup`: shell commands, of this module."""
-        self._desk = desk
+        self._installation = installation
         self._setup = setup
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class Mounts:
     def before(self) -> list[str]:
         """What to put before a command."""
         inside = ["nsenter", "-t", str(self._holder.pid), "-U", "-m", "--preserve-credentials"]
-        return [*inside, f"--wd={self._desk.workspace}"]
+        return [*inside, f"--wd={self._installation.workspace}"]
 
     def seen(self, place: Path) -> Path:
         """`place` as the programs in there see it."""
@@ -75,32 +75,32 @@ class Mounts:
 
     def store(self, folder: Path) -> Path:
         """A copy of the store in there, in `folder`."""
-        for file in self.seen(self._desk.home / "data").glob("chatops.db*"):
+        for file in self.seen(self._installation.home / "data").glob("chatops.db*"):
             shutil.copy(file, folder / file.name)
         return folder / "chatops.db"
 
 
 def open_chat(
-    desk: Desk, *arguments: str, before: list[str], env: Mapping[str, str] | None = None, rows: int = 36
+    installation: Installation, *arguments: str, before: list[str], env: Mapping[str, str] | None = None, rows: int = 36
 ) -> ChatTerminal:
     """The chat on a new terminal, started by what `before` says."""
     return ChatTerminal(
-        [*before, sys.executable, "-m", "chatops", *desk.flags, *arguments],
+        [*before, sys.executable, "-m", "chatops", *installation.flags, *arguments],
         env={"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})},
-        cwd=desk.workspace,
+        cwd=installation.workspace,
         cols=110,
         rows=rows,
     )
 
 
-def run(desk: Desk, *arguments: str, before: list[str], env: Mapping[str, str] | None = None) -> Ran:
+def run(installation: Installation, *arguments: str, before: list[str], env: Mapping[str, str] | None = None) -> Ran:
     """A command without a terminal, started by what `before` says."""
     done = subprocess.run(
-        [*before, sys.executable, "-m", "chatops", *desk.flags, *arguments],
+        [*before, sys.executable, "-m", "chatops", *installation.flags, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        cwd=desk.workspace,
+        cwd=installation.workspace,
         env=program_environment() | dict(env or {}),
         timeout=PATIENCE,
         check=False,

@@ -1,4 +1,4 @@
-"""Both doors, kept open over many faults: a chat on a terminal and the program in a pipe.
+"""Both entry points, kept open over many faults: a chat on a terminal and the program in a pipe.
 
     def test_a04(stage: Stage) -> None:
         told = stage.ask("hello", error(500, "boom"), error(500, "boom"), error(500, "boom"))
@@ -7,7 +7,7 @@
         stage.said("hello", "boom.*Press R", error(500, "boom"), error(500, "boom"), error(500, "boom"))
         stage.chat.assert_well()
 
-Each door has a home, a workspace and a registry of its own; the provider is one. What is said must be unique, since
+Each entry point has a home, a workspace and a registry of its own; the provider is one. What is said must be unique, as
 the screen keeps what was said before.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage, Message
-from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Reply, SeenRequest
 
@@ -69,25 +69,25 @@ class Stage:
     def open(
         cls,
         folder: Path,
-        zygote: Zygote,
+        fork_server: ForkServer,
         *,
         others: Mapping[str, dict[str, Any]] | None = None,
         env: Mapping[str, str] | None = None,
         **model: Any,
     ) -> Iterator[Self]:
-        """Open both doors. `others` are further roles, each by the settings in which its model differs from `local`."""
+        """Open both entry points. `others` are further roles: settings in which the model differs from `local`."""
         env = {**NO_PROXIES, "THE_KEY": KEY, **(env or {})}
         with Provider() as provider, contextlib.ExitStack() as opened:
             whole = patient_registry(provider.server.url, api_key_env="THE_KEY", **model)
             for name, changes in (others or {}).items():
                 whole["models"][name] = {**whole["models"]["local"], "label": name.title(), **changes}
                 whole["roles"][name] = {"primary": name, "tools": []}
-            piped, typed = (_desk(folder / door, whole) for door in ("pipe", "chat"))
+            piped, typed = (_installation(folder / entry_point, whole) for entry_point in ("pipe", "chat"))
             home = {"CHATOPS_HOME": str(typed.home), "HOME": str(typed.home / "person")}
             terminal = opened.enter_context(typed.open("--role", "coder", env={**env, **home}))
             terminal.ready("coder")
             chat = FaultyChat(typed, provider, terminal)
-            yield cls(provider, pipe=Pipe(piped, provider, zygote), chat=chat, env=dict(env))
+            yield cls(provider, pipe=Pipe(piped, provider, fork_server), chat=chat, env=dict(env))
 
     def ask(self, text: str, *replies: Replies, more: tuple[str, ...] = ()) -> Told:
         """One message through the pipe, which is told what came of it as JSON. No traceback, no control character."""
@@ -132,13 +132,13 @@ class Stage:
 
     def history(self, told: Told) -> tuple[Message, ...]:
         """What is stored of a conversation in the pipe."""
-        with self.pipe.desk.store() as store:
+        with self.pipe.installation.store() as store:
             return store.history(told.session)
 
     def chat_history(self) -> tuple[Message, ...]:
         """What is stored of the conversation in the chat."""
-        with self.chat.desk.store() as store:
-            return store.history(self.chat.desk.session().id)
+        with self.chat.installation.store() as store:
+            return store.history(self.chat.installation.session().id)
 
 
 def status_line(screen: str) -> str:
@@ -157,9 +157,9 @@ def assistants(request: SeenRequest) -> list[str]:
     return [str(message["content"]) for message in request.messages if message["role"] == "assistant"]
 
 
-def _desk(folder: Path, registry: dict[str, Any]) -> Desk:
+def _installation(folder: Path, registry: dict[str, Any]) -> Installation:
     home = folder / "home"
     home.mkdir(parents=True)
-    desk = Desk.with_note(folder / "project", home)
-    desk.use(registry)
-    return desk
+    installation = Installation.with_note(folder / "project", home)
+    installation.use(registry)
+    return installation

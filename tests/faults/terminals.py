@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.desk import Desk
-from tests.faults.doors import FaultyChat, Provider, patient_registry
+from tests.e2e.installation import Installation
+from tests.faults.entry_points import FaultyChat, Provider, patient_registry
 
 
 @contextmanager
@@ -17,11 +17,11 @@ def chat_in(
     home = folder / "home"
     home.mkdir(mode=0o700)
     with Provider() as provider:
-        desk = Desk.with_note(folder / "project", home)
-        desk.use(patient_registry(provider.server.url, **model))
+        installation = Installation.with_note(folder / "project", home)
+        installation.use(patient_registry(provider.server.url, **model))
         variables = {"CHATOPS_HOME": str(home), "HOME": str(folder), **(env or {})}
-        with desk.open("--role", "coder", env=variables, cols=cols, rows=rows) as terminal:
+        with installation.open("--role", "coder", env=variables, cols=cols, rows=rows) as terminal:
             # The sign between the parts of the status line is another one where the terminal has no such signs.
             terminal.wait_for("coder ")
             terminal.wait_for("context")
-            yield FaultyChat(desk, provider, terminal)
+            yield FaultyChat(installation, provider, terminal)

@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk
-from tests.faults.doors import FaultyChat, Provider, flat, patient_registry
+from tests.e2e.installation import ChatTerminal, Installation
+from tests.faults.entry_points import FaultyChat, Provider, flat, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import says
 
 
 @contextmanager
-def opened(desk: Desk, mode: str) -> Iterator[ChatTerminal]:
-    program = [sys.executable, "-m", "tests.faults.accident", mode, *desk.flags, "--role", "coder"]
+def opened(installation: Installation, mode: str) -> Iterator[ChatTerminal]:
+    program = [sys.executable, "-m", "tests.faults.accident", mode, *installation.flags, "--role", "coder"]
     env = {"PYTHONPATH": program_environment()["PYTHONPATH"]}
-    with ChatTerminal(program, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+    with ChatTerminal(program, env=env, cwd=installation.workspace, cols=110, rows=36) as terminal:
         yield terminal
 
 
 @pytest.fixture
-def broken(desk: Desk, provider: Provider) -> Iterator[FaultyChat]:
-    desk.use(patient_registry(provider.server.url))
-    with opened(desk, "later") as terminal:
+def broken(installation: Installation, provider: Provider) -> Iterator[FaultyChat]:
+    installation.use(patient_registry(provider.server.url))
+    with opened(installation, "later") as terminal:
         terminal.ready("coder")
-        yield FaultyChat(desk, provider, terminal)
+        yield FaultyChat(installation, provider, terminal)
 
 
-def log_of(desk: Desk) -> str:
-    (file,) = Path(desk.home).rglob("chatops.log")
+def log_of(installation: Installation) -> str:
+    (file,) = Path(installation.home).rglob("chatops.log")
     return file.read_text()
 
 
@@ -57,7 +57,7 @@ def test_an_error_of_a_part_is_one_line_and_everything_goes_on(broken: FaultyCha
     chat.wait_for(r"worker breaks.{0,20}coder ·")
     chat.terminal.press("ctrl+c")
     chat.assert_well()
-    log = log_of(chat.desk)
+    log = log_of(chat.installation)
     for part in ("handler", "widget", "drawing", "worker"):
         assert re.search(rf"(?s)Traceback.*RuntimeError: the {part} is broken", log)
     chat.terminal.press("ctrl+q")
@@ -76,16 +76,16 @@ def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kep
     told = flat(chat.terminal.text())
     assert "unexpected error: RuntimeError: the always is broken" in told
     assert "Nothing stored is lost" in told and "Traceback" not in told
-    with chat.desk.open("-c") as terminal:
-        again = FaultyChat(chat.desk, chat.provider, terminal)
+    with chat.installation.open("-c") as terminal:
+        again = FaultyChat(chat.installation, chat.provider, terminal)
         again.wait_for("breaks always .* context")
         again.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("F10")
-def test_an_error_at_the_start_gives_the_terminal_back(desk: Desk) -> None:
-    with opened(desk, "start") as terminal:
+def test_an_error_at_the_start_gives_the_terminal_back(installation: Installation) -> None:
+    with opened(installation, "start") as terminal:
         assert terminal.wait_exit() == 1
         assert terminal.left_on() == []
         told = flat(terminal.text())

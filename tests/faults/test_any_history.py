@@ -15,8 +15,8 @@ from chatops.runtime.session import Session
 from chatops.store.export import to_openai
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
-from tests.e2e.desk import EFFECT, answers_each_call_once
-from tests.faults.doors import Provider, patient_registry
+from tests.e2e.installation import EFFECT, answers_each_call_once
+from tests.faults.entry_points import Provider, patient_registry
 from tests.faults.shapes import FINISH, fn, no_calls, one_call, piece, two_calls, words
 from tests.support.fake_openai import Call, Reply, calls, delta, error, says, stream, violations_of
 from tests.support.figures import Count

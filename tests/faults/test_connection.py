@@ -1,4 +1,4 @@
-"""Faults A: what a server answers instead of a reply, as it is told at both doors."""
+"""Faults A: what a server answers instead of a reply, as it is told at both entry points."""
 
 import json
 import re
@@ -251,7 +251,7 @@ def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
     stage.chat.assert_well()
     assert stage.provider.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     assert KEY.encode() not in stage.chat.terminal.raw
-    homes = [stage.pipe.desk.home, stage.chat.desk.home]
+    homes = [stage.pipe.installation.home, stage.chat.installation.home]
     files = [file for home in homes for file in home.rglob("*") if file.is_file()]
     assert len(files) > 2
     assert [file for file in files if KEY.encode() in file.read_bytes()] == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
 from tests.faults.stage import Stage
 from tests.support.fake_openai import FakeOpenAI, says
 from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, nobody, plain_http, server_tls
@@ -29,7 +29,7 @@ class Net:
 
 
 @pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Net]:
+def net(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Iterator[Net]:
     with ExitStack() as opened:
         names = {"homemade": "self-signed"}
         listeners = {name: opened.enter_context(TlsListener(names.get(name, name))) for name in LISTENERS}
@@ -64,7 +64,7 @@ def net(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Ne
         variables = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"), proxy)
         without = dict.fromkeys(("no_proxy", "NO_PROXY"), "no-such-host.invalid")
         folder = tmp_path_factory.mktemp("stage")
-        stage = opened.enter_context(Stage.open(folder, zygote, others=others, env={**variables, **without}))
+        stage = opened.enter_context(Stage.open(folder, fork_server, others=others, env={**variables, **without}))
         yield Net(stage=stage, ports=ports, listeners=listeners)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chatops.store.identity import file_identity
-from tests.e2e.desk import EFFECT, Desk
-from tests.faults.doors import Pipe, patient_registry
+from tests.e2e.installation import EFFECT, Installation
+from tests.faults.entry_points import Pipe, patient_registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import call, calls
 
@@ -34,43 +34,45 @@ def copied(home: Path, to: Path) -> Path:
 
 
 @pytest.mark.more
-def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
+def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(
+    installation: Installation, pipe: Pipe, tmp_path: Path
+) -> None:
     ran = pipe.ask("run it", calls(call("shell_exec", command=EFFECT)), more=("--output-format", "json"))
     assert ran.code == 3
     session, call_id = ran.json["session_id"], ran.json["pending"][0]["id"]
     assert pipe.run("approvals", "approve", call_id).code == 0
-    posted = copied(desk.home, tmp_path / "posted")
+    posted = copied(installation.home, tmp_path / "posted")
     assert pipe.run("resume", session, env={"CHATOPS_FAILPOINT": "after_inspect:1"}).code == KILLED
-    taken = copied(desk.home, tmp_path / "taken")
-    backup = copied(desk.home, tmp_path / "backup")
+    taken = copied(installation.home, tmp_path / "taken")
+    backup = copied(installation.home, tmp_path / "backup")
     moved = tmp_path / "moved"
-    os.rename(desk.home, moved)
+    os.rename(installation.home, moved)
 
     # That somebody has looked at it makes it no less a copy.
     assert at(posted, pipe, "approvals", "list").code == 0
     assert OTHER_COPY in waits(posted, pipe, session)
-    assert desk.count == 0
+    assert installation.count == 0
     assert at(moved, pipe, "resume", session).code == 0
-    assert desk.count == 1
+    assert installation.count == 1
     assert OTHER_COPY in waits(taken, pipe, session)
-    assert OTHER_COPY in waits(copied(backup, desk.home), pipe, session)
-    assert desk.count == 1
+    assert OTHER_COPY in waits(copied(backup, installation.home), pipe, session)
+    assert installation.count == 1
 
     shown = at(taken, pipe, "approvals", "show", call_id)
     assert "It may have run in another copy of this store, so it asks again." in shown.out
     assert at(taken, pipe, "approvals", "approve", call_id).code == 0
     assert at(taken, pipe, "resume", session).code == 0
-    assert desk.count == 2, "a new word of the person's counts"
+    assert installation.count == 2, "a new word of the person's counts"
 
 
-def test_a_call_that_a_rule_permits_asks_in_the_copy(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
+def test_a_call_that_a_rule_permits_asks_in_the_copy(installation: Installation, pipe: Pipe, tmp_path: Path) -> None:
     registry = patient_registry(pipe.provider.server.url)
     registry["roles"]["coder"]["tools"] = ["scratch_write"]
-    desk.use(registry)
+    installation.use(registry)
     pipe.provider.script(calls(call("scratch_write", text="a note")))
     assert pipe.run("-p", "note it", env={"CHATOPS_FAILPOINT": "after_inspect:1"}).code == KILLED
     (listed,) = pipe.run("sessions", "list", "--output-format", "json").json
-    copy = copied(desk.home, tmp_path / "copy")
+    copy = copied(installation.home, tmp_path / "copy")
     assert pipe.run("resume", listed["id"]).code == 0
     assert OTHER_COPY in waits(copy, pipe, listed["id"])
 

@@ -1,6 +1,6 @@
 """The program is killed (D01 to D12), a task of it cancelled (D21), or the power fails (D22).
 
-There is one death in each phase of a turn at each door; the tier of kills has hundreds at random, see
+There is one death in each phase of a turn at each entry point; the tier of kills has hundreds at random, see
 `tests.kill.test_matrix`, and of power failures in `tests/store/test_power_loss.py`.
 """
 
@@ -18,14 +18,14 @@ import pytest
 
 from chatops.config.failpoints import NAMES, OTHER_NAMES
 from chatops.domain.decisions import Approved
-from tests.e2e.desk import APPROVE, Desk
-from tests.e2e.zygote import Zygote, shared
+from tests.e2e.fork_server import ForkServer, shared
+from tests.e2e.installation import APPROVE, Installation
 from tests.kill.at_screen import approve_elsewhere, gone_on_with
 from tests.kill.ledger import read
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
 from tests.kill.stage import KILLED, Stage
-from tests.kill.strikes import SCREEN, SHELL, Door, Moment, Phase, Strike
+from tests.kill.strikes import SCREEN, SHELL, EntryPoint, Moment, Phase, Strike
 from tests.kill.verdict import Case, after_the_kill, in_the_end
 from tests.support.figures import Count
 
@@ -33,24 +33,24 @@ TOOL = "tests.kill.note_tool"
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Zygote:
+def fork_server() -> ForkServer:
     """What starts the program, on terminals and without."""
     return shared(TOOL)
 
 
 @pytest.fixture
-def stage(desk: Desk, zygote: Zygote) -> Iterator[Stage]:
+def stage(installation: Installation, fork_server: ForkServer) -> Iterator[Stage]:
     """A workspace in which effects can be counted."""
-    with Scene(desk.workspace).playing() as scene:
-        desk.use(scene.registry())
-        yield Stage(desk, scene, zygote)
+    with Scene(installation.workspace).playing() as scene:
+        installation.use(scene.registry())
+        yield Stage(installation, scene, fork_server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """When, at which door, and what was to take effect."""
+    """When, at which entry point, and what was to take effect."""
 
-    door: Door
+    entry_point: EntryPoint
     phase: Phase
     kind: str
     point: str = ""
@@ -60,12 +60,12 @@ class Death:
 
 def at_screen(phase: Phase, kind: str, point: str = "", moment: Moment | None = None, delay_s: float = 0.0) -> Death:
     """In the chat on a terminal."""
-    return Death(door=Door.SCREEN, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
+    return Death(entry_point=EntryPoint.SCREEN, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
 
 
 def at_shell(phase: Phase, kind: str, point: str = "", moment: Moment | None = None, delay_s: float = 0.0) -> Death:
     """Without a terminal."""
-    return Death(door=Door.SHELL, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
+    return Death(entry_point=EntryPoint.SHELL, phase=phase, kind=kind, point=point, moment=moment, delay_s=delay_s)
 
 
 DEATHS = (
@@ -95,7 +95,7 @@ DEATHS = (
     at_shell(Phase.DONE, "note", point="after_commit:5"),
 )
 CASES = [
-    pytest.param(one, marks=of_phase(one.phase), id=f"{one.door}-P{one.phase.value}-{one.point or one.moment}")
+    pytest.param(one, marks=of_phase(one.phase), id=f"{one.entry_point}-P{one.phase.value}-{one.point or one.moment}")
     for one in DEATHS
 ]
 
@@ -104,7 +104,7 @@ CASES = [
 @pytest.mark.parametrize("death", CASES)
 def test_after_a_kill_it_is_told_gone_on_with_and_takes_effect_once(death: Death, stage: Stage, figure: Count) -> None:
     wanted = Strike(phase=death.phase, point=death.point, moment=death.moment, delay_s=death.delay_s)
-    case = play(stage, death.door, wanted, number=1, kind=death.kind, chance=random.Random(1))
+    case = play(stage, death.entry_point, wanted, number=1, kind=death.kind, chance=random.Random(1))
     assert case.killed
     case.add_to(figure)
     assert case.faults == []
@@ -119,7 +119,12 @@ def assert_well(stage: Stage) -> None:
 
 
 def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
-    places = {place.partition(":")[0] for door in (SCREEN, SHELL) for struck in door.values() for place in struck[0]}
+    places = {
+        place.partition(":")[0]
+        for entry_point in (SCREEN, SHELL)
+        for struck in entry_point.values()
+        for place in struck[0]
+    }
     # A message is kept in one case of the matrix only, and what comes after a first death is struck below.
     assert places | {"sending_kept", "after_reconcile"} == {*NAMES, *OTHER_NAMES}
 
@@ -132,7 +137,7 @@ def test_killed_again_while_it_is_found_out_what_came_of_a_call_that_is_found_ou
 ) -> None:
     assert stage.run("-p", "effect 1 by edit", "--role", "coder").code == 3
     assert approve_elsewhere(stage).ended().code == 0
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         (session,) = store.sessions()
     for place in (first, "after_reconcile:1"):
         assert stage.command("resume", session.id, point=place).ended().code == KILLED
@@ -151,7 +156,7 @@ def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_whe
     assert re.search(r"Digest: +[0-9a-f]{64}", before)
     assert approve_elsewhere(stage).ended().code == 0
     assert stage.scene.count(1, "shell") == 0
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         (session,) = store.sessions()
     assert "finished 1." in stage.run("resume", session.id).out
     assert stage.scene.count(1, "shell") == 1
@@ -160,7 +165,7 @@ def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_whe
 
 def shown(stage: Stage) -> str:
     """What `approvals show` says of the call that waits."""
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         (waiting,) = store.pending_calls()
     assert waiting.decided is None
     return stage.run("approvals", "show", waiting.pending.call.id).out
@@ -190,7 +195,7 @@ def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way:
         chat.wait_exit()
         assert before is not None
         after_the_kill(stage, case, before, chat.text())
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         assert [row.decision for row in store.decisions()] == [Approved()]
     requests = len(stage.scene.server.requests) - 1
     gone_on_with(stage, case)
@@ -204,7 +209,7 @@ def test_leaving_while_a_decision_is_on_its_way_to_the_disk_stores_it_whole(way:
 def test_after_a_power_failure_the_last_acknowledged_state_is_there_and_is_gone_on_with(
     stage: Stage, tmp_path: Path
 ) -> None:
-    with stage.desk.store() as other:
+    with stage.installation.store() as other:
         # As long as another connection is open, what is committed stays in the log.
         assert other.sessions() == []
         assert stage.run("-p", "effect 1 by edit", "--role", "coder").code == 3
@@ -215,8 +220,8 @@ def test_after_a_power_failure_the_last_acknowledged_state_is_there_and_is_gone_
     (data / stage.file.name).write_bytes(file)
     # Of the next commit only this much had come to the disk.
     (data / f"{stage.file.name}-wal").write_bytes(log + log[32:1056])
-    after = Stage(Desk(stage.desk.workspace, data.parent), stage.scene, stage.zygote)
-    after.desk.flags = stage.desk.flags
+    after = Stage(Installation(stage.installation.workspace, data.parent), stage.scene, stage.fork_server)
+    after.installation.flags = stage.installation.flags
     listed = after.run("sessions", "list").out
     assert "waiting for your approval of file_edit" in listed
     assert shown(after) == before

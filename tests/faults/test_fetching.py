@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.doors import flat, patient_registry
-from tests.faults.island import NAME, Island, can_be_had
+from tests.faults.entry_points import flat, patient_registry
+from tests.faults.network_namespace import NAME, NetworkNamespace, can_be_had
 from tests.support.command_line import Ran
 
 pytestmark = [pytest.mark.fault("G10"), pytest.mark.skipif(not can_be_had(), reason="no namespaces for a test here")]
@@ -37,21 +37,21 @@ ODD = {
 
 
 class Reader:
-    """`chatops -p` as researcher, on the island."""
+    """`chatops -p` as researcher, on the network namespace."""
 
-    def __init__(self, island: Island, folder: Path) -> None:
-        self._island = island
+    def __init__(self, namespace: NetworkNamespace, folder: Path) -> None:
+        self._namespace = namespace
         self._workspace = folder / "project"
         self._workspace.mkdir()
         self._env = {"CHATOPS_HOME": str(folder / "home")}
         self._registry = folder / "registry.json"
-        whole = {**patient_registry(island.model), "tools": {"web_fetch": {"timeout_s": LIMIT_S, "ports": [81]}}}
+        whole = {**patient_registry(namespace.model), "tools": {"web_fetch": {"timeout_s": LIMIT_S, "ports": [81]}}}
         self._registry.write_text(json.dumps(whole))
 
     def ask(self, text: str, *more: str) -> Ran:
         """One message."""
         flags = ("--registry", str(self._registry), "--role", "researcher", "--approve", "web_fetch")
-        return self._island.run(*flags, "-p", text, *more, cwd=self._workspace, env=self._env)
+        return self._namespace.run(*flags, "-p", text, *more, cwd=self._workspace, env=self._env)
 
     def fetch(self, url: str) -> Ran:
         """Have the model fetch a page. However that goes, there is an answer, no traceback, and the next turn works."""
@@ -64,16 +64,16 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def island() -> Iterator[Island]:
-    """See `tests.faults.island`."""
-    with Island() as up:
+def namespace() -> Iterator[NetworkNamespace]:
+    """See `tests.faults.network_namespace`."""
+    with NetworkNamespace() as up:
         yield up
 
 
 @pytest.fixture
-def reader(island: Island, tmp_path: Path) -> Reader:
+def reader(namespace: NetworkNamespace, tmp_path: Path) -> Reader:
     """A person who reads pages."""
-    return Reader(island, tmp_path)
+    return Reader(namespace, tmp_path)
 
 
 @pytest.mark.more

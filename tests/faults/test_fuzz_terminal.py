@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import EFFECT
-from tests.faults.doors import FaultyChat
+from tests.e2e.installation import EFFECT
+from tests.faults.entry_points import FaultyChat
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Completion, SeenRequest, call, calls, says
 
@@ -86,7 +86,7 @@ def test_nothing_that_is_sent_ends_the_app_or_approves_a_call(tmp_path: Path, se
     with chat_in(tmp_path) as chat:
         play(chat, seed, count)
         settle(chat)
-        assert chat.desk.count == 0
+        assert chat.installation.count == 0
         written = chat.terminal.raw.decode(errors="replace")
         assert "Traceback" not in written and "Internal error" not in written
         assert not any(0x80 <= ord(char) < 0xA0 for char in written)

@@ -12,8 +12,8 @@ from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.pairing import LOST
-from tests.e2e.desk import EFFECT, Desk, answers_each_call_once
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.e2e.installation import EFFECT, Installation, answers_each_call_once
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.fake_openai import call, calls, violations_of
 
 SHELL = json.dumps({"command": EFFECT})
@@ -39,10 +39,12 @@ def result(of: str, content: str) -> Callable[[str], Message]:
     )
 
 
-def left(desk: Desk, *made: Callable[[str], Message]) -> SessionId:
+def left(installation: Installation, *made: Callable[[str], Message]) -> SessionId:
     """A stored conversation of these messages."""
-    with desk.store() as store:
-        info = store.create_session(workspace=str(desk.workspace), role="coder", persona="", title="left behind")
+    with installation.store() as store:
+        info = store.create_session(
+            workspace=str(installation.workspace), role="coder", persona="", title="left behind"
+        )
         for number, make in enumerate(made, start=1):
             store.append_message(info.id, make(f"{info.id}.0.m{number}"))
     return info.id
@@ -92,9 +94,13 @@ def told(messages: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_what_a_crash_has_left_is_mended_once_and_for_good(
-    desk: Desk, pipe: Pipe, messages: list[Callable[[str], Message]], results: list[str | None], mended: int
+    installation: Installation,
+    pipe: Pipe,
+    messages: list[Callable[[str], Message]],
+    results: list[str | None],
+    mended: int,
 ) -> None:
-    session = left(desk, *messages)
+    session = left(installation, *messages)
     ran = pipe.ask("still there?", more=("-r", session, "--output-format", "json"))
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
@@ -112,16 +118,18 @@ def test_what_a_crash_has_left_is_mended_once_and_for_good(
         assert "no recorded result" not in again.err
         assert pipe.asked[0].tool_results == request.tool_results
         assert pipe.provider.server.violations == []
-    with desk.store() as store:
+    with installation.store() as store:
         stored = [message for message in store.history(session) if isinstance(message, ToolMessage)]
     assert sum(message.content == LOST for message in stored) == mended
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 @pytest.mark.fault("C30")
-def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(desk: Desk, pipe: Pipe) -> None:
-    session = left(desk, said("go"), asks("x.1"), result("x.1", "one"), said("thanks"))
-    with desk.store() as store:
+def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(
+    installation: Installation, pipe: Pipe
+) -> None:
+    session = left(installation, said("go"), asks("x.1"), result("x.1", "one"), said("thanks"))
+    with installation.store() as store:
         store._rows.run("UPDATE messages SET body = '{broken' WHERE kind = 'tool'")
     ran = pipe.ask("still there?", more=("-r", session))
     assert "You said: still there?" in ran.out
@@ -133,10 +141,12 @@ def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(desk
 
 @pytest.mark.more
 @pytest.mark.fault("C30")
-def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_asks(desk: Desk, pipe: Pipe) -> None:
+def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_asks(
+    installation: Installation, pipe: Pipe
+) -> None:
     paused = pipe.ask("go", calls(call("shell_exec", command=EFFECT)))
     assert paused.code == 3
-    original = desk.session().id
+    original = installation.session().id
     copy = SessionId(pipe.run("sessions", "fork", original).out.strip())
     ran = pipe.ask("still there?", more=("-r", copy))
     assert "You said: still there?" in ran.out
@@ -148,20 +158,22 @@ def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_ask
     assert pipe.run("approvals", "approve", one["id"]).code == 0
     pipe.provider.script()
     assert pipe.run("resume", original).code == 0
-    assert desk.count == 1
+    assert installation.count == 1
     assert LOST not in told(exported(pipe, original))
     assert pipe.provider.server.violations == []
 
 
 @pytest.mark.more
 @pytest.mark.fault("C30")
-def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(desk: Desk, provider: Provider) -> None:
-    desk.use(patient_registry(provider.server.url))
-    session = left(desk, said("go"), asks("x.1", "x.1", text="I run it."), result("x.1", "one"))
+def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(
+    installation: Installation, provider: Provider
+) -> None:
+    installation.use(patient_registry(provider.server.url))
+    session = left(installation, said("go"), asks("x.1", "x.1", text="I run it."), result("x.1", "one"))
     for first in (True, False):
-        with desk.open("-r", session) as terminal:
+        with installation.open("-r", session) as terminal:
             terminal.ready("coder")
-            chat = FaultyChat(desk, provider, terminal)
+            chat = FaultyChat(installation, provider, terminal)
             chat.wait_for(r"shell_exec printf x >> count.txt outcome unknown")
             assert "no result yet" not in terminal.text()
             chat.assert_well()
@@ -169,4 +181,4 @@ def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(desk: Desk
             assert seen.count("outcome unknown") == 1
             assert seen.count("A call has no recorded result (shell_exec): whether it took effect is not known") == 1
             assert provider.requests[-1].tool_results == ["one", LOST], first
-    assert desk.count == 0
+    assert installation.count == 0

@@ -17,8 +17,8 @@ from chatops.store.base import JournalRow
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
 from chatops.tools.base import ToolContext
-from tests.e2e.desk import Desk
-from tests.faults.doors import Provider, patient_registry
+from tests.e2e.installation import Installation
+from tests.faults.entry_points import Provider, patient_registry
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Reply, SeenRequest, call, calls, says
 
@@ -33,15 +33,15 @@ class Table:
     """A workspace, a strict server, and the program in this process, whose store refuses the steps that `refused` is
     true of."""
 
-    def __init__(self, desk: Desk, provider: Provider, line: CommandLine) -> None:
-        self.desk = desk
+    def __init__(self, installation: Installation, provider: Provider, line: CommandLine) -> None:
+        self.installation = installation
         self.provider = provider
         self.refused: Callable[[TurnStep], bool] = lambda step: False
         self._line = line
         registry = patient_registry(provider.server.url)
         registry["roles"]["coder"]["tools"] = ["file_read", "file_write", "shell_exec"]
-        self._file = desk.use(registry)
-        (desk.workspace / "mark.txt").write_text("x")
+        self._file = installation.use(registry)
+        (installation.workspace / "mark.txt").write_text("x")
 
     def chat(self) -> None:
         """A turn whose call a rule answers."""
@@ -50,23 +50,23 @@ class Table:
 
     def ask(self) -> None:
         """The turn itself."""
-        self._line(*self.desk.flags, "-p", "write it down", "--approve", f"shell_exec:{COPIES}")
+        self._line(*self.installation.flags, "-p", "write it down", "--approve", f"shell_exec:{COPIES}")
 
     def resumed(self) -> None:
         """A turn whose call a person approves elsewhere."""
         self.provider.script(calls(WRITES))
-        paused = self._line(*self.desk.flags, "-p", "write it down", "--output-format", "json")
+        paused = self._line(*self.installation.flags, "-p", "write it down", "--output-format", "json")
         assert paused.code == 3, paused.err
-        assert self._line(*self.desk.flags, "approvals", "approve", paused.json["pending"][0]["id"]).code == 0
+        assert self._line(*self.installation.flags, "approvals", "approve", paused.json["pending"][0]["id"]).code == 0
         self.resume(paused.json["session_id"])
 
     def resume(self, session: str) -> None:
         """Go on with a turn."""
-        self._line(*self.desk.flags, "resume", session)
+        self._line(*self.installation.flags, "resume", session)
 
     def program(self) -> None:
         """A run that a Python program has begun, with a tool of its own."""
-        count = self.desk.workspace / "count.txt"
+        count = self.installation.workspace / "count.txt"
 
         @tool
         def note(text: str, context: ToolContext) -> str:
@@ -90,7 +90,7 @@ class Table:
                 "go",
                 model="local",
                 registry=self._file,
-                workspace=self.desk.workspace,
+                workspace=self.installation.workspace,
                 on_approval=lambda pending: True,
             )
         except ChatopsError as error:
@@ -98,16 +98,18 @@ class Table:
 
     def journal(self) -> list[JournalRow]:
         """Every attempt in the last turn of every session."""
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             turns = [info.last_turn for info in store.sessions() if info.last_turn is not None]
             return [row for turn in turns for row in store.journal(turn)]
 
 
 @pytest.fixture
-def table(desk: Desk, provider: Provider, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Table:
+def table(
+    installation: Installation, provider: Provider, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Table:
     """A table whose store refuses nothing yet."""
-    monkeypatch.chdir(desk.workspace)
-    laid = Table(desk, provider, CommandLine(desk.workspace, capsys))
+    monkeypatch.chdir(installation.workspace)
+    laid = Table(installation, provider, CommandLine(installation.workspace, capsys))
     commit = SqliteStore.commit
 
     def refuse(self: SqliteStore, step: TurnStep) -> None:
@@ -137,7 +139,7 @@ def ends(step: TurnStep) -> bool:
 def test_every_way_to_a_tool_comes_to_it(way: Callable[[Table], None], table: Table) -> None:
     """Else the tests below would show nothing."""
     way(table)
-    assert table.desk.count == 1
+    assert table.installation.count == 1
     (row,) = table.journal()
     assert row.outcome is Outcome.SUCCESS
     here = this_process()
@@ -148,7 +150,7 @@ def test_every_way_to_a_tool_comes_to_it(way: Callable[[Table], None], table: Ta
 def test_no_tool_runs_whose_start_cannot_be_stored(way: Callable[[Table], None], table: Table) -> None:
     table.refused = begins
     way(table)
-    assert table.desk.count == 0
+    assert table.installation.count == 0
     assert table.journal() == []
 
 
@@ -156,7 +158,7 @@ def test_no_tool_runs_whose_start_cannot_be_stored(way: Callable[[Table], None],
 def test_no_model_hears_of_a_result_that_cannot_be_stored(way: Callable[[Table], None], table: Table) -> None:
     table.refused = ends
     way(table)
-    assert table.desk.count == 1
+    assert table.installation.count == 1
     assert [row.outcome for row in table.journal()] == [None]
     assert not any(request.tool_results for request in table.provider.requests)
     assert len(table.provider.requests) == 1
@@ -179,8 +181,8 @@ def test_whenever_a_model_is_asked_the_journal_has_all_that_it_is_told(table: Ta
 def test_what_could_not_be_begun_is_begun_once_when_there_is_room_again(table: Table) -> None:
     table.refused = begins
     table.resumed()
-    assert table.desk.count == 0
+    assert table.installation.count == 0
     table.refused = lambda step: False
-    table.resume(table.desk.session().id)
-    assert table.desk.count == 1
+    table.resume(table.installation.session().id)
+    assert table.installation.count == 1
     assert [(row.attempt, row.outcome) for row in table.journal()] == [(1, Outcome.SUCCESS)]

@@ -9,8 +9,8 @@ import pytest
 
 from chatops.api import Step, Workflow, tool
 from chatops.domain.events import PendingCall
-from tests.e2e.desk import EFFECT
-from tests.faults.doors import FaultyChat, Pipe, patient_registry
+from tests.e2e.installation import EFFECT
+from tests.faults.entry_points import FaultyChat, Pipe, patient_registry
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, SeenRequest, call, calls, says
 
 ASKED = calls(call("shell_exec", command=EFFECT), text="I will write it down.")
@@ -47,12 +47,12 @@ CHANGES = [without_shell, without_role, as_viewer]
 def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: FaultyChat) -> None:
     chat.say("write it down", ASKED, told)
     chat.terminal.dialog()
-    chat.desk.use(without_shell(patient_registry(chat.provider.server.url)))
+    chat.installation.use(without_shell(patient_registry(chat.provider.server.url)))
     chat.wait_for("Not permitted now: shell_exec")
     chat.terminal.press("d")
     chat.wait_for("I was told: ")
-    assert chat.desk.count == 0
-    assert chat.desk.journal() == []
+    assert chat.installation.count == 0
+    assert chat.installation.journal() == []
     chat.assert_well()
 
 
@@ -66,14 +66,14 @@ def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
     assert paused.code == 3, paused.err
     session, waiting = paused.json["session_id"], paused.json["pending"][0]["id"]
     assert pipe.run("approvals", "approve", waiting).code == 0
-    pipe.desk.use(change(patient_registry(pipe.provider.server.url)))
+    pipe.installation.use(change(patient_registry(pipe.provider.server.url)))
     resumed = pipe.run("resume", session, "--output-format", "json")
     assert resumed.code == 0, resumed.err
     (refused,) = resumed.json["calls"]
     assert refused["outcome"] == "denied"
     assert "I was told: Not permitted: shell_exec" in resumed.json["answer"]
-    figure(COUNT, bad=pipe.desk.count, of=1)
-    assert pipe.desk.count == 0
+    figure(COUNT, bad=pipe.installation.count, of=1)
+    assert pipe.installation.count == 0
     pipe.assert_well()
 
 
@@ -92,14 +92,14 @@ def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyCha
     assert "approve once" not in shown
     chat.terminal.press("d")
     chat.wait_for("I was told: ")
-    assert chat.desk.count == 0
+    assert chat.installation.count == 0
     chat.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("G08")
 def test_what_would_run_has_changed_and_is_asked_about_again_with_the_reason(pipe: Pipe) -> None:
-    script = pipe.desk.workspace / "run.sh"
+    script = pipe.installation.workspace / "run.sh"
     script.write_text(f"#!/bin/sh\n{EFFECT}\n")
     script.chmod(0o755)
     asked = calls(call("shell_exec", command="./run.sh"))
@@ -110,10 +110,10 @@ def test_what_would_run_has_changed_and_is_asked_about_again_with_the_reason(pip
     resumed = pipe.run("resume", session)
     assert resumed.code == 3
     assert f"changed since it was approved: the content of {script}" in resumed.err
-    assert pipe.desk.count == 0
+    assert pipe.installation.count == 0
     assert pipe.run("approvals", "approve", waiting).code == 0
     assert pipe.run("resume", session).code == 0
-    assert pipe.desk.count == 2
+    assert pipe.installation.count == 2
     pipe.assert_well()
 
 

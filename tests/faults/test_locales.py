@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.e2e.desk import EFFECT, Desk
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.e2e.installation import EFFECT, Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.faults.terminals import chat_in
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls, says
@@ -26,32 +26,34 @@ COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0
 ASKS = calls(call("shell_exec", command=f"{EFFECT} # é日"))
 
 
-def chatops(desk: Desk, *arguments: str, **env: str) -> Terminal:
-    variables = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(desk.home), **env}
-    return Terminal([sys.executable, "-m", "chatops", *desk.flags, *arguments], env=variables, cwd=desk.workspace)
+def chatops(installation: Installation, *arguments: str, **env: str) -> Terminal:
+    variables = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(installation.home), **env}
+    return Terminal(
+        [sys.executable, "-m", "chatops", *installation.flags, *arguments], env=variables, cwd=installation.workspace
+    )
 
 
 def piped(
-    desk: Desk, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] = MappingProxyType({})
+    installation: Installation, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[bytes]:
     """The program as cron or a script starts it: no terminal anywhere."""
     return subprocess.run(
-        [sys.executable, "-m", "chatops", *desk.flags, *arguments],
+        [sys.executable, "-m", "chatops", *installation.flags, *arguments],
         input=stdin,
         capture_output=True,
-        cwd=desk.workspace,
-        env=small_environment(desk) | dict(env),
+        cwd=installation.workspace,
+        env=small_environment(installation) | dict(env),
         start_new_session=True,
         timeout=PATIENCE,
         check=False,
     )
 
 
-def small_environment(desk: Desk) -> dict[str, str]:
+def small_environment(installation: Installation) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
-        "HOME": str(desk.home.parent),
-        "CHATOPS_HOME": str(desk.home),
+        "HOME": str(installation.home.parent),
+        "CHATOPS_HOME": str(installation.home),
         "PYTHONPATH": program_environment()["PYTHONPATH"],
     }
 
@@ -62,16 +64,18 @@ def small_environment(desk: Desk) -> dict[str, str]:
 @pytest.mark.some(1)
 @pytest.mark.fault("F03")
 @pytest.mark.parametrize("term", ["dumb", "", "vt52"])
-def test_a_terminal_that_cannot_show_screens_is_refused_at_once_with_a_way_out(desk: Desk, term: str) -> None:
-    with chatops(desk, TERM=term) as terminal:
+def test_a_terminal_that_cannot_show_screens_is_refused_at_once_with_a_way_out(
+    installation: Installation, term: str
+) -> None:
+    with chatops(installation, TERM=term) as terminal:
         assert terminal.wait_exit() == 2
         assert re.search(r"cannot show screens. Set TERM .* chatops -p", flat(terminal.text()))
         assert terminal.left_on() == []
 
 
 @pytest.mark.fault("F04")
-def test_without_a_terminal_the_chat_says_how_it_is_used(desk: Desk) -> None:
-    done = piped(desk, stdin=b"hello\n")
+def test_without_a_terminal_the_chat_says_how_it_is_used(installation: Installation) -> None:
+    done = piped(installation, stdin=b"hello\n")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"needs a terminal" in done.stderr and b"chatops -p" in done.stderr
 
@@ -80,14 +84,14 @@ def test_without_a_terminal_the_chat_says_how_it_is_used(desk: Desk) -> None:
 @pytest.mark.fault("F04")
 def test_a_gated_call_pauses_and_standard_input_approves_nothing(pipe: Pipe) -> None:
     pipe.provider.script(ASKS)
-    asked = piped(pipe.desk, "-p", "write it down", stdin=b"a\ny\nyes\napprove\n" * 50)
+    asked = piped(pipe.installation, "-p", "write it down", stdin=b"a\ny\nyes\napprove\n" * 50)
     assert asked.returncode == 3
     assert b"Paused: 1 approval pending." in asked.stderr
     (call_id,) = re.findall(r"approvals approve (\S+)", asked.stderr.decode())
-    assert pipe.desk.count == 0
+    assert pipe.installation.count == 0
     assert pipe.run("approvals", "deny", call_id).code == 0
-    assert pipe.run("resume", pipe.desk.session().id).code == 0
-    assert pipe.desk.count == 0
+    assert pipe.run("resume", pipe.installation.session().id).code == 0
+    assert pipe.installation.count == 0
     pipe.assert_well()
 
 
@@ -107,7 +111,7 @@ def told_by_words(chat: FaultyChat) -> None:
     assert "d deny" in dialog
     chat.terminal.press("d")
     chat.wait_for("not run, denied by .* It is over")
-    assert chat.desk.count == 0
+    assert chat.installation.count == 0
 
 
 @pytest.mark.more
@@ -194,7 +198,7 @@ def test_commands_write_what_their_stream_can_hold_and_store_all_of_it(
     pipe: Pipe, env: Mapping[str, str], charset: str
 ) -> None:
     pipe.provider.script(calls(call("shell_exec", command=f"{EFFECT} # é日"), text=ANSWER))
-    asked = piped(pipe.desk, "-p", MESSAGE, "--output-format", "stream-json", env=env)
+    asked = piped(pipe.installation, "-p", MESSAGE, "--output-format", "stream-json", env=env)
     assert asked.returncode == 3, asked.stderr
     assert pipe.provider.requests[-1].last_user == MESSAGE
     said = [json.loads(line) for line in asked.stdout.decode(charset).splitlines()]
@@ -203,7 +207,7 @@ def test_commands_write_what_their_stream_can_hold_and_store_all_of_it(
     assert "# é日" in shown if charset == "utf-8" else r"# \xe9\u65e5" in shown
     (call_id,) = re.findall(r"approvals approve (\S+)", shown)
     assert pipe.run("approvals", "deny", call_id).code == 0
-    assert pipe.run("resume", pipe.desk.session().id).code == 0
+    assert pipe.run("resume", pipe.installation.session().id).code == 0
     pipe.assert_well()
     stored = [message["content"] for message in pipe.provider.requests[-1].messages]
     assert MESSAGE in stored and ANSWER in stored
@@ -211,10 +215,10 @@ def test_commands_write_what_their_stream_can_hold_and_store_all_of_it(
 
 @pytest.mark.more
 @pytest.mark.fault("F06")
-def test_an_answer_on_a_terminal_is_in_the_terminals_characters(desk: Desk, provider: Provider) -> None:
-    desk.use(patient_registry(provider.server.url))
+def test_an_answer_on_a_terminal_is_in_the_terminals_characters(installation: Installation, provider: Provider) -> None:
+    installation.use(patient_registry(provider.server.url))
     provider.script(says(ANSWER))
-    with chatops(desk, "-p", MESSAGE, LANG="de_DE.ISO-8859-1") as terminal:
+    with chatops(installation, "-p", MESSAGE, LANG="de_DE.ISO-8859-1") as terminal:
         assert terminal.wait_exit() == 0
         shown = io.StringIO(terminal.raw.decode("latin-1"), newline=None).read()
     assert shown == ANSWER.replace("→", "->").replace("…", "...")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk
-from tests.faults.doors import FaultyChat, Provider, flat, patient_registry
+from tests.e2e.installation import ChatTerminal, Installation
+from tests.faults.entry_points import FaultyChat, Provider, flat, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls, says
 
@@ -19,17 +19,19 @@ OF_TMUX = "mode 7727"
 @pytest.mark.more
 @pytest.mark.fault("F07")
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_inside_tmux_it_works_and_leaves_nothing_switched_on(desk: Desk, provider: Provider, tmp_path: Path) -> None:
-    desk.use(patient_registry(provider.server.url))
+def test_inside_tmux_it_works_and_leaves_nothing_switched_on(
+    installation: Installation, provider: Provider, tmp_path: Path
+) -> None:
+    installation.use(patient_registry(provider.server.url))
     socket = str(tmp_path / uuid.uuid4().hex[:8])
     env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "SHELL": "/bin/sh", "ENV": "", "PS1": "shell> "}
     tmux = ["tmux", "-S", socket, "-f", "/dev/null", "new-session", "sh"]
-    with ChatTerminal(tmux, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+    with ChatTerminal(tmux, env=env, cwd=installation.workspace, cols=110, rows=36) as terminal:
         terminal.wait_for("shell>")
         before = terminal.left_on()
-        terminal.say(" ".join([sys.executable, "-m", "chatops", *desk.flags, "--role", "coder"]))
+        terminal.say(" ".join([sys.executable, "-m", "chatops", *installation.flags, "--role", "coder"]))
         terminal.ready("coder")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         chat.say("write it down", calls(call("shell_exec", command="printf x >> count.txt")), says("It is written."))
         chat.wait_for("a approve once")
         terminal.press("a")
@@ -47,4 +49,4 @@ def test_inside_tmux_it_works_and_leaves_nothing_switched_on(desk: Desk, provide
         terminal.say("exit")
         terminal.wait_exit()
         assert terminal.left_on() == []
-    assert desk.count == 1
+    assert installation.count == 1

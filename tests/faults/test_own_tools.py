@@ -1,6 +1,6 @@
 """What tools raise and give back, and tools that have become others since they were approved (G07, G09).
 
-Tools of a program are met at the door for programs, and what came of them is looked at on a terminal.
+Tools of a program are met at the entry point for programs, and what came of them is looked at on a terminal.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import pytest
 
 from chatops import Step, Workflow, tool
 from chatops.domain.events import AskReason
-from tests.e2e.desk import EFFECT, Desk
-from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
+from tests.e2e.installation import EFFECT, Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls, says
 
@@ -99,21 +99,21 @@ GIVING = {
 
 @pytest.mark.more
 @pytest.mark.fault("G07")
-def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(desk: Desk, provider: Provider) -> None:
-    file = desk.use(patient_registry(provider.server.url))
+def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(installation: Installation, provider: Provider) -> None:
+    file = installation.use(patient_registry(provider.server.url))
     every = [*RAISING, *GIVING]
     workflow = Workflow("try", [Step("all", "Call each tool once.", tools=every)])
     provider.script(calls(*(call(one.spec.name) for one in every)), says('{"success": true, "result": "done"}'))
     with pytest.warns(UserWarning, match="more than 8"):
-        result = workflow.run("go", registry=file, workspace=desk.workspace, model="local")
+        result = workflow.run("go", registry=file, workspace=installation.workspace, model="local")
     assert (result.success, result.result) == (True, "done"), result
     told = provider.requests[-1].tool_results
     for wanted, got in zip([*RAISING.values(), *GIVING.values()], told, strict=True):
         assert re.match(wanted, got), got[:200]
         assert len(got) <= 16_000
-    with desk.open("-r", result.session_id) as terminal:
+    with installation.open("-r", result.session_id) as terminal:
         terminal.wait_for("context ")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         for words in RAISING.values():
             chat.wait_for(rf"failed after .*{words}")
         chat.assert_well()
@@ -122,7 +122,7 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(desk: Desk, provider: 
 @pytest.mark.more
 @pytest.mark.fault("G09")
 def test_a_long_list_of_mistakes_is_short_for_the_model_and_whole_in_the_log(pipe: Pipe) -> None:
-    pipe.desk.use(patient_registry(pipe.provider.server.url, api_key_env="THE_KEY"))
+    pipe.installation.use(patient_registry(pipe.provider.server.url, api_key_env="THE_KEY"))
     wrong: dict[str, Any] = {
         "command": {"nested": [VALUE] * 5_000},
         **{f"extra{number}": VALUE for number in range(300)},
@@ -134,12 +134,12 @@ def test_a_long_list_of_mistakes_is_short_for_the_model_and_whole_in_the_log(pip
     (told,) = pipe.provider.requests[-1].tool_results
     assert len(told) < 1_500
     assert "command: Input should be a valid string" in told
-    log = (pipe.desk.home / "log" / "chatops.log").read_text()
+    log = (pipe.installation.home / "log" / "chatops.log").read_text()
     assert "command: Input should be a valid string" in log
     assert all(f"extra{number}: Extra inputs are not permitted" in log for number in range(300))
     assert KEY not in log + told + done.err
     assert VALUE not in log
-    pipe.desk.use(patient_registry(pipe.provider.server.url))
+    pipe.installation.use(patient_registry(pipe.provider.server.url))
     pipe.assert_well()
 
 
@@ -165,12 +165,12 @@ class Shop:
 
 @pytest.mark.more
 def test_an_approval_is_void_once_the_programs_tool_has_changed(pipe: Pipe) -> None:
-    desk, provider = pipe.desk, pipe.provider
-    file = desk.use(patient_registry(provider.server.url))
+    installation, provider = pipe.installation, pipe.provider
+    file = installation.use(patient_registry(provider.server.url))
     shop = Shop()
     older, newer = shop.versions
     provider.script(calls(call("order", part="timer")), says('{"success": true, "result": "done"}'))
-    paused = older.run("go", registry=file, workspace=desk.workspace, model="local")
+    paused = older.run("go", registry=file, workspace=installation.workspace, model="local")
     (waiting,) = paused.pending
     assert pipe.run("approvals", "approve", waiting.call.id).code == 0
     asked_again = newer.resume(paused.session_id, registry=file)
@@ -198,23 +198,23 @@ sys.exit(main(sys.argv[1:]))
 """chatops, its shell_exec describing itself otherwise."""
 
 
-def test_an_approval_is_void_once_a_tool_of_ours_has_changed(desk: Desk, provider: Provider) -> None:
-    desk.use(patient_registry(provider.server.url))
+def test_an_approval_is_void_once_a_tool_of_ours_has_changed(installation: Installation, provider: Provider) -> None:
+    installation.use(patient_registry(provider.server.url))
     provider.script(calls(call("shell_exec", command=EFFECT)))
-    argv = [sys.executable, "-c", OTHER_VERSION, *desk.flags, "-p", "go"]
+    argv = [sys.executable, "-c", OTHER_VERSION, *installation.flags, "-p", "go"]
     older = subprocess.run(
-        argv, capture_output=True, text=True, cwd=desk.workspace, env=program_environment(), check=False
+        argv, capture_output=True, text=True, cwd=installation.workspace, env=program_environment(), check=False
     )
     assert older.returncode == 3, older.stderr
-    with desk.open("-c") as terminal:
-        chat = FaultyChat(desk, provider, terminal)
+    with installation.open("-c") as terminal:
+        chat = FaultyChat(installation, provider, terminal)
         terminal.dialog()
         provider.script()
         terminal.press("a")
         chat.wait_for("the tool shell_exec has changed since it was approved: review it again")
-        assert desk.count == 0
+        assert installation.count == 0
         terminal.dialog()
         terminal.press("a")
         chat.wait_for("You said: go")
-        assert desk.count == 1
+        assert installation.count == 1
         chat.assert_well()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.faults.doors import Pipe
+from tests.faults.entry_points import Pipe
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import says
 from tests.support.waiting import PATIENCE
@@ -16,14 +16,14 @@ LONG = "a line of the answer\n" * 5_000
 
 def shell(pipe: Pipe, line: str) -> subprocess.CompletedProcess[str]:
     """A line of shell in which CHATOPS is the program; the exit code is the program's, whoever stands behind it."""
-    program = " ".join([sys.executable, "-m", "chatops", *pipe.desk.flags])
+    program = " ".join([sys.executable, "-m", "chatops", *pipe.installation.flags])
     return subprocess.run(
         ["bash", "-c", line.replace("CHATOPS", program)],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        cwd=pipe.desk.workspace,
-        env=program_environment() | {"CHATOPS_HOME": str(pipe.desk.home)},
+        cwd=pipe.installation.workspace,
+        env=program_environment() | {"CHATOPS_HOME": str(pipe.installation.home)},
         timeout=PATIENCE,
         check=False,
     )
@@ -46,7 +46,7 @@ def test_a_turn_ends_quietly_and_is_saved_when_nobody_reads_it(pipe: Pipe, line:
     assert done.returncode in (0, 141)
     assert done.stdout.startswith(first) and done.stdout.count("\n") <= 1
     assert done.stderr == ""
-    assert pipe.desk.session().messages == 2
+    assert pipe.installation.session().messages == 2
     pipe.assert_well()
     assert [message["content"] for message in pipe.provider.requests[-1].messages][2] == LONG
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import call, calls, says
 
 
-def file_of(desk: Desk) -> Path:
-    """The registry that the desk's programs were started with."""
-    return Path(desk.flags[1])
+def file_of(installation: Installation) -> Path:
+    """The registry that the installation's programs were started with."""
+    return Path(installation.flags[1])
 
 
 def with_tools(provider: Provider, *tools: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(r
     chat = running
     chat.assert_well()
     before = offered(chat)
-    file, good = file_of(chat.desk), file_of(chat.desk).read_text()
+    file, good = file_of(chat.installation), file_of(chat.installation).read_text()
     file.write_text(broken(json.loads(good)))
     chat.wait_for(rf"{PLACE}.*What was in force before stays in force")
     chat.assert_well()
@@ -74,25 +74,25 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(r
 @pytest.mark.more
 @pytest.mark.fault("E13")
 def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_read(
-    desk: Desk, provider: Provider, zygote: Zygote
+    installation: Installation, provider: Provider, fork_server: ForkServer
 ) -> None:
     whole = with_tools(provider, "file_read")
-    desk.use(whole)
-    pipe = Pipe(desk, provider, zygote)
+    installation.use(whole)
+    pipe = Pipe(installation, provider, fork_server)
     assert pipe.ask("good morning").code == 0
     whole["roles"]["coder"]["tools"] = ["file_read", "shell_exec"]
-    file_of(desk).write_text(broken(whole))
+    file_of(installation).write_text(broken(whole))
     refused = pipe.ask("and now")
     assert refused.code == 2
     assert "line 3, column 2" in flat(refused.err)
-    with desk.open("--role", "coder") as terminal:
+    with installation.open("--role", "coder") as terminal:
         terminal.ready("coder")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         chat.wait_for(rf"{PLACE}.*The last version of it that could be read stays in force")
         chat.assert_well()
         assert offered(chat) == ["file_read"]
         # Mended, it says more than before: that waits for the person.
-        file_of(desk).write_text(json.dumps(whole))
+        file_of(installation).write_text(json.dumps(whole))
         chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. /reload puts it in force")
         chat.assert_well()
         assert offered(chat) == ["file_read"]
@@ -104,16 +104,18 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
 
 @pytest.mark.more
 @pytest.mark.fault("E13")
-def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(desk: Desk, provider: Provider) -> None:
-    desk.use(broken(patient_registry(provider.server.url)))
-    with desk.open() as terminal:
+def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(
+    installation: Installation, provider: Provider
+) -> None:
+    installation.use(broken(patient_registry(provider.server.url)))
+    with installation.open() as terminal:
         terminal.wait_for("viewer")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         chat.wait_for(rf"{PLACE}.*at level viewer")
         terminal.say("run `touch never`")
         chat.wait_for("which this role does not have")
-        assert not (desk.workspace / "never").exists()
-        file_of(desk).write_text(json.dumps(patient_registry(provider.server.url)))
+        assert not (installation.workspace / "never").exists()
+        file_of(installation).write_text(json.dumps(patient_registry(provider.server.url)))
         chat.wait_for("The registry can be read again")
         terminal.say("/reload")
         chat.wait_for("The registry is in force as its file is now")
@@ -129,13 +131,13 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     chat.say("write it down", calls(call("shell_exec", command="touch never")), says("Understood."))
     chat.terminal.dialog()
     wider = with_tools(chat.provider, "file_read", "web_fetch", "scratch_write")
-    file_of(chat.desk).write_text(json.dumps(wider))
+    file_of(chat.installation).write_text(json.dumps(wider))
     chat.wait_for(r"The registry has changed .for role coder: \+ web_fetch − .*shell_exec")
     chat.wait_for("Not permitted now: shell_exec")
     chat.terminal.press("d")
     chat.wait_for(r"denied")
     chat.terminal.wait_for("Understood.")
-    assert not (chat.desk.workspace / "never").exists()
+    assert not (chat.installation.workspace / "never").exists()
     # What it adds is not there before the person says so.
     chat.assert_well()
     assert offered(chat) == ["file_read", "scratch_write"]
@@ -151,7 +153,7 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat = running
     whole = patient_registry(chat.provider.server.url)
     whole["roles"]["coder"]["primary"] = "lost"
-    file_of(chat.desk).write_text(json.dumps(whole))
+    file_of(chat.installation).write_text(json.dumps(whole))
     chat.wait_for("The registry has changed .*model local → lost")
     chat.assert_well()
     chat.wait_for("key roles.coder.primary: there is no model 'lost'")
@@ -160,7 +162,7 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.say("hello")
     chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
-    file_of(chat.desk).write_text(json.dumps(whole))
+    file_of(chat.installation).write_text(json.dumps(whole))
     chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload puts it in force")
     chat.terminal.say("/reload")
     chat.wait_for("The registry as it is now is in force .same tools for role coder, model lost → local")
@@ -185,18 +187,18 @@ def crowded(provider: Provider) -> str:
 @pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
-    desk: Desk, provider: Provider, zygote: Zygote
+    installation: Installation, provider: Provider, fork_server: ForkServer
 ) -> None:
-    desk.use(huge(provider))
-    refused = Pipe(desk, provider, zygote).ask("hello")
+    installation.use(huge(provider))
+    refused = Pipe(installation, provider, fork_server).ask("hello")
     assert refused.code == 2
     assert re.search(r"registry.json: the file is larger than \d+ bytes", refused.err)
-    with desk.open() as terminal:
+    with installation.open() as terminal:
         terminal.wait_for("viewer")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         chat.wait_for(r"registry.json: the file is larger than \d+ bytes.*built-in registry is used, at level viewer")
         # Made smaller, it counts when the person says so.
-        desk.use(patient_registry(provider.server.url))
+        installation.use(patient_registry(provider.server.url))
         chat.wait_for("The registry has changed")
         terminal.say("/reload")
         chat.wait_for("The registry is in force as its file is now")
@@ -208,23 +210,23 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
 @pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_wants_to_include_itself_includes_nothing_and_says_so(
-    desk: Desk, provider: Provider, zygote: Zygote
+    installation: Installation, provider: Provider, fork_server: ForkServer
 ) -> None:
     whole = patient_registry(provider.server.url)
     whole["include"] = ["registry.json"]
-    desk.use(whole)
-    pipe = Pipe(desk, provider, zygote)
+    installation.use(whole)
+    pipe = Pipe(installation, provider, fork_server)
     assert re.search(r"registry.json, line 1, column \d+, key include", flat(pipe.ask("hello").err))
     pipe.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("E15")
-def test_five_thousand_roles_can_be_chosen_from(desk: Desk, provider: Provider) -> None:
-    desk.use(crowded(provider))
-    with desk.open("--role", "coder") as terminal:
+def test_five_thousand_roles_can_be_chosen_from(installation: Installation, provider: Provider) -> None:
+    installation.use(crowded(provider))
+    with installation.open("--role", "coder") as terminal:
         terminal.ready("coder")
-        chat = FaultyChat(desk, provider, terminal)
+        chat = FaultyChat(installation, provider, terminal)
         terminal.press("ctrl+r")
         terminal.wait_for("type to filter")
         terminal.send("clerk-4321")

@@ -1,11 +1,11 @@
-"""Everything that the dialog shows, as lines from top to bottom: the door for a screen reader (F15)."""
+"""Everything that the dialog shows, as lines from top to bottom: the entry point for a screen reader (F15)."""
 
 import re
 
 import pytest
 
-from tests.e2e.desk import EFFECT, dialog_of
-from tests.faults.doors import FaultyChat, Pipe
+from tests.e2e.installation import EFFECT, dialog_of
+from tests.faults.entry_points import FaultyChat, Pipe
 from tests.support.fake_openai import call, calls, says
 
 SAYS = "I would like to write it down, because you asked for it."
@@ -40,5 +40,5 @@ def test_what_waits_is_read_and_answered_line_by_line_while_the_chat_is_open(pip
 
     assert pipe.run("approvals", "approve", call_id).code == 0
     chat.wait_for("It is written")
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
     chat.assert_well()

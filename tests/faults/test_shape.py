@@ -1,4 +1,4 @@
-"""Replies in every shape that servers give them, through both doors: what is seen, what ran, what is sent back.
+"""Replies in every shape that servers give them, through both entry points: what is seen, what ran, what is sent back.
 
 A turn has many rounds, so one turn meets many shapes: a start of the program is what costs time here.
 """
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.e2e.desk import APPROVE, EFFECT, Desk, asked_ids, dialog_of
-from tests.faults.doors import FaultyChat, Pipe, flat, patient_registry
+from tests.e2e.installation import APPROVE, EFFECT, Installation, asked_ids, dialog_of
+from tests.faults.entry_points import FaultyChat, Pipe, flat, patient_registry
 from tests.faults.shapes import FINISH, STOP, fn, no_calls, one_call, piece, two_calls, words
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Hang, Raw, delta, sse, stream
@@ -36,20 +36,20 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
 def seen(talk: FaultyChat) -> FaultyChat:
     """The chat, and nothing left of what ran in it before."""
     for left in ("out.txt", "count.txt"):
-        (talk.desk.workspace / left).unlink(missing_ok=True)
+        (talk.installation.workspace / left).unlink(missing_ok=True)
     return talk
 
 
 @pytest.fixture
 def patient_pipe(pipe: Pipe) -> Pipe:
     """The program without a terminal, for turns of many rounds."""
-    pipe.desk.use(patient_registry(pipe.provider.server.url, max_rounds=24))
+    pipe.installation.use(patient_registry(pipe.provider.server.url, max_rounds=24))
     return pipe
 
 
 def out(chat: FaultyChat) -> str:
     """What the calls of a test have written."""
-    file = chat.desk.workspace / "out.txt"
+    file = chat.installation.workspace / "out.txt"
     return file.read_text() if file.exists() else ""
 
 
@@ -95,14 +95,14 @@ def test_words_arrive_however_they_are_sent(seen: FaultyChat) -> None:
 
 @pytest.mark.more
 @pytest.mark.fault("C01", "C02", "C03", "C08", "C21", "C22")
-def test_words_are_the_answer_of_a_script_and_stored_as_the_models(pipe: Pipe, desk: Desk) -> None:
+def test_words_are_the_answer_of_a_script_and_stored_as_the_models(pipe: Pipe, installation: Installation) -> None:
     for number, shape in enumerate(words("")):
         ran = pipe.ask("go", words("It is Friday.")[shape], more=(*AS_JSON, *(("-c",) if number else ())))
         assert (ran.code, ran.json["answer"], ran.json["calls"]) == (0, "It is Friday.", []), shape
         finish = "refusal" if shape == "C08-refusal" else "stop"
         assert [one["finish_reason"] for one in ran.json["rounds"]] == [finish], shape
-        with desk.store() as store:
-            said = store.history(desk.session().id)[-1]
+        with installation.store() as store:
+            said = store.history(installation.session().id)[-1]
         assert isinstance(said, AssistantMessage), shape
         assert (said.text, said.finish_reason) == ("It is Friday.", finish), shape
     pipe.assert_well()
@@ -119,8 +119,8 @@ def test_c05_a_reply_without_a_finish_mark_is_cut_off(seen: FaultyChat, pipe: Pi
     ran = pipe.ask("go", half, more=AS_JSON)
     assert (ran.code, ran.json["status"], ran.json["answer"]) == (1, "failed", "Half of an answer")
     assert "ended without a finish mark" in ran.err
-    with pipe.desk.store() as store:
-        kept = [m for m in store.history(pipe.desk.session().id) if isinstance(m, AssistantMessage)]
+    with pipe.installation.store() as store:
+        kept = [m for m in store.history(pipe.installation.session().id) if isinstance(m, AssistantMessage)]
     assert [(m.text, m.incomplete) for m in kept] == [("Half of an answer", True)]
     pipe.assert_well()
 
@@ -177,7 +177,7 @@ def test_what_is_shown_of_one_call_is_what_runs_once_and_only_after_a_yes(seen: 
 @pytest.mark.fault("C10", "C11", "C12", "C13", "C14")
 def test_two_calls_are_two_questions_and_two_results(seen: FaultyChat) -> None:
     for shape in ("C10-interleaved", "C11-null-index", "C12-both-at-index-0", "C13-no-id", "C14-one-id"):
-        (seen.desk.workspace / "out.txt").unlink(missing_ok=True)
+        (seen.installation.workspace / "out.txt").unlink(missing_ok=True)
         seen.say(f"two {shape}", two_calls("shell_exec", FIRST, SECOND)[shape])
         shown = {approve(seen, undecided=2, of=2), approve(seen, undecided=1, of=2)}
         assert shown == {FIRST["command"], SECOND["command"]}, shape
@@ -216,7 +216,7 @@ def test_c14_an_id_that_returns_in_every_turn_is_sent_back_as_ours(pipe: Pipe) -
 
 @pytest.mark.more
 def test_at_the_round_limit_the_model_is_told_that_the_results_were_received(pipe: Pipe) -> None:
-    pipe.desk.use(patient_registry(pipe.provider.server.url, max_rounds=1))
+    pipe.installation.use(patient_registry(pipe.provider.server.url, max_rounds=1))
     pipe.ask("read it", one_call("file_read", NOTE)["C09-legacy"], more=AS_JSON)
     asked = pipe.asked[-1].messages
     assert [one["role"] for one in asked][-3:] == ["tool", "assistant", "user"]
@@ -255,13 +255,13 @@ def test_a_broken_call_never_runs_and_the_model_is_told(seen: FaultyChat, patien
     shown = seen.wait_for(r"none of these .*" + " .*".join(IN_A_ROUND.values()) + ".* You said: none of these")
     assert "waiting" not in shown
     assert len(seen.asked[-1].tool_results) - len(seen.asked[0].tool_results) == len(replies)
-    assert seen.desk.count == 0
+    assert seen.installation.count == 0
     seen.assert_well()
     report = patient_pipe.ask("go", *replies, more=(*AS_JSON, "--approve", "shell_exec:printf *")).json
     assert (report["status"], report["pending"], report["answer"]) == ("answered", [], "You said: go")
     assert [one["outcome"] for one in report["calls"]] == ["invalid"] * len(replies)
     assert all("not run" in one or "There is no tool" in one for one in patient_pipe.asked[-1].tool_results)
-    assert patient_pipe.desk.count == 0
+    assert patient_pipe.installation.count == 0
     patient_pipe.assert_well()
 
 
@@ -278,7 +278,7 @@ def test_what_only_looks_like_a_call_is_shown_and_never_runs(seen: FaultyChat, p
         report = pipe.ask("go", reply, more=more).json
         assert (report["status"], report["calls"], report["pending"]) == ("answered", [], []), shape
         assert report["answer"].endswith("no."), shape
-    assert seen.desk.count == pipe.desk.count == 0
+    assert seen.installation.count == pipe.installation.count == 0
     seen.assert_well()
     pipe.assert_well()
 
@@ -293,7 +293,7 @@ def test_c05_a_call_without_a_finish_mark_is_not_run(seen: FaultyChat, pipe: Pip
     ran = pipe.ask("go", reply, more=(*AS_JSON, "--approve", "shell_exec:printf *"))
     assert (ran.code, ran.json["status"], ran.json["calls"]) == (1, "failed", [])
     assert "the call was not run" in ran.err
-    assert seen.desk.count == pipe.desk.count == 0
+    assert seen.installation.count == pipe.installation.count == 0
     pipe.assert_well()
 
 
@@ -303,7 +303,7 @@ def test_c17_no_arguments_are_enough_only_where_none_are_needed(seen: FaultyChat
     reply = stream(piece(**fn("scratch_read", "", index=0, id="1")), piece(**fn("file_read", "", index=1)), FINISH)
     registry = patient_registry(pipe.provider.server.url)
     registry["roles"]["coder"]["tools"] = ["scratch_read", "file_read"]
-    pipe.desk.use(registry)
+    pipe.installation.use(registry)
     report = pipe.ask("go", reply, more=AS_JSON).json
     outcomes = [(one["tool"], one["outcome"]) for one in report["calls"]]
     assert outcomes == [("scratch_read", "success"), ("file_read", "invalid")]
@@ -340,7 +340,7 @@ def test_c23_what_was_thought_is_sent_back_only_to_who_wants_it(pipe: Pipe) -> N
     thinks = stream(delta(reasoning_content="Let me see."), piece(**fn("file_read", json.dumps(NOTE), index=0)), FINISH)
     assert pipe.ask("go", thinks).code == 0
     assert b"Let me see" not in pipe.asked[1].raw
-    pipe.desk.use(patient_registry(pipe.provider.server.url, model_name="deepseek-v3.2"))
+    pipe.installation.use(patient_registry(pipe.provider.server.url, model_name="deepseek-v3.2"))
     assert pipe.ask("go", thinks).code == 0
     assert pipe.asked[1].messages[-2]["reasoning_content"] == "Let me see."
     pipe.assert_well()
@@ -352,7 +352,7 @@ def test_c25_a_call_in_the_text_is_read_only_where_it_may_be(pipe: Pipe) -> None
     text = f'<tool_call>{{"name":"file_read","arguments":{json.dumps(NOTE)}}}</tool_call>'
     found = {}
     for tool_format in ("native", "auto"):
-        pipe.desk.use(patient_registry(pipe.provider.server.url, tool_format=tool_format))
+        pipe.installation.use(patient_registry(pipe.provider.server.url, tool_format=tool_format))
         report = pipe.ask("go", stream(delta(text), STOP), more=AS_JSON).json
         found[tool_format] = ([(one["arguments"], one["outcome"]) for one in report["calls"]], report["answer"])
     assert found == {"native": ([], text), "auto": ([(NOTE, "success")], "You said: go")}

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.desk import EFFECT, ChatTerminal, Desk
-from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
+from tests.e2e.installation import EFFECT, ChatTerminal, Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import Close, Raw, Reset, Wait, call, calls, delta, says, sse
 
@@ -28,9 +28,9 @@ def begun(*after: Wait | Reset | Close, rest: str = "") -> Raw:
 @contextmanager
 def again(chat: FaultyChat) -> Iterator[FaultyChat]:
     """The same conversation on another terminal."""
-    with chat.desk.open("-c") as terminal:
+    with chat.installation.open("-c") as terminal:
         terminal.ready("coder")
-        yield FaultyChat(chat.desk, chat.provider, terminal)
+        yield FaultyChat(chat.installation, chat.provider, terminal)
 
 
 def left(terminal: ChatTerminal) -> None:
@@ -42,7 +42,7 @@ def left(terminal: ChatTerminal) -> None:
 
 
 def wait_for_effect(chat: FaultyChat) -> None:
-    chat.terminal.wait_until(lambda text: chat.desk.count == 1, what="the effect")
+    chat.terminal.wait_until(lambda text: chat.installation.count == 1, what="the effect")
 
 
 @pytest.mark.more
@@ -64,7 +64,7 @@ def test_sigterm_while_a_tool_runs_stops_it_and_leaves(chat: FaultyChat) -> None
         later.terminal.press("ctrl+c")
         later.terminal.wait_gone("half a thought")
         later.assert_well()
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
 
 
 @pytest.mark.more
@@ -74,7 +74,7 @@ def test_sigint_in_the_middle_of_an_answer_leaves(pipe: Pipe, chat: FaultyChat) 
     chat.wait_for("These words have come")
     os.kill(chat.terminal.pid, signal.SIGINT)
     left(chat.terminal)
-    resumed = pipe.run("resume", chat.desk.session().id)
+    resumed = pipe.run("resume", chat.installation.session().id)
     assert (resumed.code, resumed.out) == (0, "You said: tell me\n")
     pipe.assert_well()
 
@@ -89,14 +89,14 @@ def test_a_hang_up_answers_nothing_and_the_same_dialog_comes_back(chat: FaultyCh
     # The signal alone does not mean that nobody reads: what hangs up may be a program in between.
     assert chat.terminal.left_on() == []
     assert chat.terminal.processes() == []
-    assert (chat.desk.session().pending, chat.desk.count) == (1, 0)
+    assert (chat.installation.session().pending, chat.installation.count) == (1, 0)
     with again(chat) as later:
         assert later.terminal.dialog() == shown
         later.provider.script(says("Understood."))
         later.terminal.press("d")
         later.wait_for("Understood")
         later.assert_well()
-    assert chat.desk.count == 0
+    assert chat.installation.count == 0
 
 
 @pytest.mark.more
@@ -112,25 +112,25 @@ def test_a_terminal_that_is_torn_off_while_it_is_written_to_is_a_hang_up(pipe: P
     chat.terminal.tear_off()
     assert chat.terminal.wait_exit() == 0
     assert chat.terminal.processes() == []
-    assert (chat.desk.session().pending, chat.desk.count) == (1, 0)
+    assert (chat.installation.session().pending, chat.installation.count) == (1, 0)
     (call_id,) = re.findall(r"^\S+\.1\.1", pipe.run("approvals", "list").out, re.MULTILINE)
     assert pipe.run("approvals", "deny", call_id).code == 0
-    assert "You said: write it down" in pipe.run("resume", chat.desk.session().id).out
-    assert chat.desk.count == 0
+    assert "You said: write it down" in pipe.run("resume", chat.installation.session().id).out
+    assert chat.installation.count == 0
     pipe.assert_well()
 
 
 @pytest.fixture
-def in_a_shell(desk: Desk, provider: Provider) -> Iterator[FaultyChat]:
+def in_a_shell(installation: Installation, provider: Provider) -> Iterator[FaultyChat]:
     """The chat as a job of a shell."""
-    desk.use(patient_registry(provider.server.url))
+    installation.use(patient_registry(provider.server.url))
     env = {"PS1": "shell> ", "PYTHONPATH": program_environment()["PYTHONPATH"]}
-    with ChatTerminal(["sh", "-i"], env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+    with ChatTerminal(["sh", "-i"], env=env, cwd=installation.workspace, cols=110, rows=36) as terminal:
         terminal.wait_for("shell>")
-        terminal.send(" ".join([sys.executable, "-m", "chatops", *desk.flags, "--role", "coder"]))
+        terminal.send(" ".join([sys.executable, "-m", "chatops", *installation.flags, "--role", "coder"]))
         terminal.press("enter")
         terminal.ready("coder")
-        yield FaultyChat(desk, provider, terminal)
+        yield FaultyChat(installation, provider, terminal)
 
 
 @pytest.mark.more
@@ -212,5 +212,5 @@ def test_a_call_that_waits_is_still_asked_about_after_sleep(chat: FaultyChat) ->
     chat.provider.script(says("It is written."))
     chat.terminal.press("a")
     chat.wait_for("It is written")
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
     chat.assert_well()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import EFFECT
-from tests.faults.doors import FaultyChat
+from tests.e2e.installation import EFFECT
+from tests.faults.entry_points import FaultyChat
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Completion, Raw, SeenRequest, Wait, call, calls, delta, says, sse
 from tests.support.waiting import PATIENCE
@@ -27,7 +27,7 @@ def peak_memory(pid: int) -> int:
 @pytest.fixture
 def chat(tmp_path: Path) -> Iterator[FaultyChat]:
     with chat_in(tmp_path) as opened:
-        (opened.desk.workspace / "note.txt").write_text("the note")
+        (opened.installation.workspace / "note.txt").write_text("the note")
         yield opened
 
 
@@ -96,7 +96,7 @@ def test_a_dialog_that_nobody_can_have_seen_takes_no_answer(chat: FaultyChat) ->
     chat.terminal.stop_reading()
     fill_the_line(chat)
     asks.set()
-    while chat.desk.session().pending == 0:
+    while chat.installation.session().pending == 0:
         time.sleep(0.05)
     for key in "asA":
         # Longer than a dialog that can be seen takes to accept a key.
@@ -104,7 +104,7 @@ def test_a_dialog_that_nobody_can_have_seen_takes_no_answer(chat: FaultyChat) ->
         chat.terminal.send(key)
     chat.terminal.go_on_reading()
     chat.wait_for("a approve once")
-    assert chat.desk.journal() == []
+    assert chat.installation.journal() == []
     chat.terminal.press("d")
     chat.wait_for("It is over. asA")
     chat.terminal.press("ctrl+c")

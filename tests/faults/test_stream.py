@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.desk import EFFECT, answers_each_call_once
+from tests.e2e.installation import EFFECT, answers_each_call_once
 from tests.faults.stage import MARKED, Stage, assistants, partial_of
 from tests.support.fake_openai import (
     Close,
@@ -126,7 +126,7 @@ def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
     stage.as_role("coder")
     stage.chat.assert_well()
     assert assistants(stage.provider.requests[-1])[-1] == f"{SAID}\n{MARKED}"
-    assert (stage.chat.desk.count, stage.pipe.desk.count) == (0, 0)
+    assert (stage.chat.installation.count, stage.pipe.installation.count) == (0, 0)
     assert b"[2Jcheese" not in stage.chat.terminal.raw.replace(b"of [2Jcheese", b"")
 
 
@@ -171,7 +171,7 @@ def test_once_a_tool_has_run_nothing_is_asked_again_by_itself_and_r_runs_no_tool
     assert len(stage.chat.asked) == 3
     assert answers_each_call_once(stage.chat.asked[-1])
     assert stage.chat.asked[-1].messages == stage.chat.asked[-2].messages
-    assert [row.attempt for row in stage.chat.desk.journal()] == [1]
+    assert [row.attempt for row in stage.chat.installation.journal()] == [1]
     stage.chat.assert_well()
 
 

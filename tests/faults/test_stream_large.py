@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.faults.doors import FaultyChat
+from tests.faults.entry_points import FaultyChat
 from tests.support.fake_openai import Raw, Step, Wait, delta, sse
 
 MB = 1024 * 1024
@@ -29,8 +29,8 @@ def stored(chat: FaultyChat) -> str:
     texts = [""]
 
     def is_there(_: str) -> bool:
-        with chat.desk.store() as store:
-            messages = store.history(chat.desk.session().id)
+        with chat.installation.store() as store:
+            messages = store.history(chat.installation.session().id)
         texts[0] = next(message.text for message in reversed(messages) if isinstance(message, AssistantMessage))
         return texts[0].endswith(" the end.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.e2e.desk import EFFECT
+from tests.e2e.installation import EFFECT
 from tests.faults.stage import Stage, assistants
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import Raw, delta, sse, stream
@@ -93,7 +93,7 @@ def test_the_answer_is_the_same_and_whole(stage: Stage, case: Case, request: pyt
     replies = [message for message in stage.chat_history() if isinstance(message, AssistantMessage)]
     assert (replies[-2].text, replies[-2].incomplete, replies[-2].calls) == (case.means, False, ())
     assert assistants(stage.provider.requests[-1])[-1] == case.means
-    assert (stage.pipe.desk.count, stage.chat.desk.count) == (0, 0)
+    assert (stage.pipe.installation.count, stage.chat.installation.count) == (0, 0)
     raw = stage.chat.terminal.raw
     assert [sequence for sequence in SEQUENCES if sequence in raw] == []
 
@@ -111,10 +111,10 @@ def test_half_a_character_can_be_exported_and_sent_back(stage: Stage) -> None:
 @pytest.mark.fault("B15")
 def test_no_sequence_reaches_a_terminal_without_the_chat_either(stage: Stage) -> None:
     stage.provider.script(stream(delta(HOSTILE, finish="stop")))
-    desk = stage.pipe.desk
-    env = {**stage.env, "CHATOPS_HOME": str(desk.home), "PYTHONPATH": program_environment()["PYTHONPATH"]}
-    argv = [sys.executable, "-m", "chatops", *desk.flags, "-p", "hello terminal"]
-    with Terminal(argv, cwd=desk.workspace, env=env) as terminal:
+    installation = stage.pipe.installation
+    env = {**stage.env, "CHATOPS_HOME": str(installation.home), "PYTHONPATH": program_environment()["PYTHONPATH"]}
+    argv = [sys.executable, "-m", "chatops", *installation.flags, "-p", "hello terminal"]
+    with Terminal(argv, cwd=installation.workspace, env=env) as terminal:
         assert terminal.wait_exit() == 0
         assert "owned" in terminal.text()
         assert [sequence for sequence in SEQUENCES if sequence in terminal.raw] == []

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import EFFECT, TITLE, dialog_of
-from tests.faults.doors import FaultyChat
+from tests.e2e.installation import EFFECT, TITLE, dialog_of
+from tests.faults.entry_points import FaultyChat
 from tests.faults.terminals import chat_in
 from tests.support.fake_openai import Pause, Raw, Wait, call, calls, delta, says, sse
 
@@ -53,11 +53,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 def chat(kept: Kept) -> Iterator[FaultyChat]:
     """Each test leaves an empty message at the common size, and a chat in which the next turn works."""
     chat = kept.chat()
-    (chat.desk.workspace / "count.txt").unlink(missing_ok=True)
+    (chat.installation.workspace / "count.txt").unlink(missing_ok=True)
     with contextlib.ExitStack() as unless_well:
         unless_well.callback(kept.close)
         yield chat
-        assert chat.desk.count <= 1
+        assert chat.installation.count <= 1
         chat.assert_well()
         unless_well.pop_all()
 
@@ -137,7 +137,7 @@ def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(
             time.sleep(0.2)
             chat.terminal.press("s")
             time.sleep(0.2)
-        assert chat.desk.journal() == []
+        assert chat.installation.journal() == []
         resize(chat, 20, 6)
         chat.wait_for("a s r")
         chat.terminal.press("a")
@@ -145,7 +145,7 @@ def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(
     finally:
         resize(chat, COLS, ROWS)
         chat.wait_for("context")
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_the_dialog_fits_the_largest_screen(largest: FaultyChat) -> None:
     assert EFFECT in largest.terminal.text()
     largest.terminal.press("d")
     largest.wait_for(done)
-    assert largest.desk.count == 0
+    assert largest.installation.count == 0
 
 
 LINES = "".join(f"line {number}: all of it, and a key: a\n" for number in range(10_000))
@@ -209,11 +209,11 @@ def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool
         chat.terminal.send("approve")
         chat.terminal.wait_until(lambda text: message(chat).endswith("approve"), what="what was typed in the message")
         chat.wait_for("You were typing: the text is in the message field")
-    assert chat.desk.journal() == []
+    assert chat.installation.journal() == []
     assert TITLE in dialog(chat)
     chat.terminal.press("d")
     chat.wait_for(done)
-    assert chat.desk.count == 0
+    assert chat.installation.count == 0
     assert message(chat).startswith("[pasted 10000 lines") and message(chat).endswith("]" if marked else "approve")
     empty(chat)
 
@@ -235,7 +235,7 @@ def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
     # The dialog opens in the middle of it.
     chat.terminal.send("\x07 a s A")
     dialog(chat)
-    assert chat.desk.journal() == []
+    assert chat.installation.journal() == []
     chat.terminal.press("d")
     chat.wait_for(done)
     assert message(chat) == "and a s A"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.desk import ChatTerminal, Desk
+from tests.e2e.installation import ChatTerminal, Installation
 from tests.faults.confinement import (
     Bench,
     can_hide_bubblewrap,
@@ -23,7 +23,7 @@ from tests.faults.confinement import (
     naming,
     needs_sandbox,
 )
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls
 
@@ -81,7 +81,7 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> Non
 @pytest.mark.fault("G02")
 def test_nor_without_a_terminal(pipe: Pipe) -> None:
     number = f"7300.{os.getpid()}"
-    (pipe.desk.workspace / "leave.sh").write_text(f"sleep {number} &\necho done\n")
+    (pipe.installation.workspace / "leave.sh").write_text(f"sleep {number} &\necho done\n")
     asked = calls(call("shell_exec", command="sh leave.sh"))
     done = pipe.ask("go", asked, more=("--approve", "shell_exec:sh leave.sh"))
     assert (done.code, done.out) == (0, "You said: go\n")
@@ -206,20 +206,22 @@ def test_no_sandbox_is_in_the_status_line_and_in_the_dialog(bare: Bench) -> None
 @NEEDS_NAMESPACES
 @pytest.mark.parametrize("demanded", [False, True])
 def test_no_sandbox_is_said_without_a_terminal_and_a_registry_can_demand_one(
-    desk: Desk, provider: Provider, demanded: bool
+    installation: Installation, provider: Provider, demanded: bool
 ) -> None:
-    desk.use({**patient_registry(provider.server.url), "sandbox": {"require": "bubblewrap" if demanded else "none"}})
+    installation.use(
+        {**patient_registry(provider.server.url), "sandbox": {"require": "bubblewrap" if demanded else "none"}}
+    )
     provider.script(calls(call("shell_exec", command="touch made")))
-    command = [sys.executable, "-m", "chatops", *desk.flags, "--role", "coder", "-p", "go"]
+    command = [sys.executable, "-m", "chatops", *installation.flags, "--role", "coder", "-p", "go"]
     argv = (hiding_bubblewrap if demanded else without_namespaces)([*command, "--approve", "shell_exec:touch made"])
-    env = {**program_environment(), "CHATOPS_HOME": str(desk.home)}
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=desk.workspace, env=env, check=False)
+    env = {**program_environment(), "CHATOPS_HOME": str(installation.home)}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=installation.workspace, env=env, check=False)
     assert (done.returncode, done.stdout) == (0, "You said: go\n"), done.stderr
     if demanded:
         assert "The settings require a sandbox, and it does not work: bubblewrap is not installed." in done.stderr
     else:
         assert "sandbox: off (bubblewrap does not work here: bwrap: " in done.stderr
-    assert (desk.workspace / "made").exists() is not demanded
+    assert (installation.workspace / "made").exists() is not demanded
     assert provider.server.violations == []
 
 
@@ -235,41 +237,49 @@ def without_namespaces(argv: Sequence[str]) -> tuple[str, ...]:
 @pytest.mark.fault("G06")
 @needs_sandbox
 @NEEDS_NAMESPACES
-def test_a_sandbox_that_fails_for_one_command_is_no_reason_to_run_it_without(desk: Desk, provider: Provider) -> None:
+def test_a_sandbox_that_fails_for_one_command_is_no_reason_to_run_it_without(
+    installation: Installation, provider: Provider
+) -> None:
     whole = patient_registry(provider.server.url)
     whole["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": ["touch", "*"], "verdict": "allow"}]
-    desk.use(whole)
+    installation.use(whole)
     touch = calls(call("shell_exec", command="touch made"))
-    with namespaces_run_out(desk, provider) as (chat, run_out):
+    with namespaces_run_out(installation, provider) as (chat, run_out):
         chat.say("first", calls(call("shell_exec", command="touch works")))
         chat.wait_for("You said: first")
-        assert (desk.workspace / "works").exists()
+        assert (installation.workspace / "works").exists()
         run_out()
         chat.say("second", touch, touch)
         shown = chat.terminal.dialog()
-        assert not (desk.workspace / "made").exists()
+        assert not (installation.workspace / "made").exists()
         assert re.search(r"sandbox +off \(it could not be set up for this command: bwrap: ", shown)
         assert "it would run outside the sandbox, which could not be set up for it" in shown
         chat.terminal.press("a")
         chat.wait_for("The command was not run, because its sandbox could not be set up: bwrap: .*You said: second")
-        assert (desk.workspace / "made").exists()
+        assert (installation.workspace / "made").exists()
         chat.assert_well()
 
 
 @contextmanager
-def namespaces_run_out(desk: Desk, provider: Provider) -> Iterator[tuple[FaultyChat, Callable[[], None]]]:
+def namespaces_run_out(
+    installation: Installation, provider: Provider
+) -> Iterator[tuple[FaultyChat, Callable[[], None]]]:
     """A chat on a machine on which no namespace can be made any more once the second thing is called."""
-    folder = desk.workspace.parent
+    folder = installation.workspace.parent
     os.mkfifo(folder / "go")
     script = '(read x <"$0/go"; echo 0 >/proc/sys/user/max_user_namespaces; : >"$0/gone") & exec "$@"'
-    command = [sys.executable, "-m", "chatops", *desk.flags, "--role", "coder"]
-    env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": str(desk.home), "HOME": str(folder)}
+    command = [sys.executable, "-m", "chatops", *installation.flags, "--role", "coder"]
+    env = {
+        "PYTHONPATH": program_environment()["PYTHONPATH"],
+        "CHATOPS_HOME": str(installation.home),
+        "HOME": str(folder),
+    }
     argv = ["unshare", "-r", "sh", "-c", script, str(folder), *command]
-    with ChatTerminal(argv, env=env, cwd=desk.workspace, cols=110, rows=36) as terminal:
+    with ChatTerminal(argv, env=env, cwd=installation.workspace, cols=110, rows=36) as terminal:
         terminal.ready("coder")
 
         def run_out() -> None:
             (folder / "go").write_text("now\n")
             terminal.wait_until(lambda text: (folder / "gone").exists(), what="the end of namespaces")
 
-        yield FaultyChat(desk, provider, terminal), run_out
+        yield FaultyChat(installation, provider, terminal), run_out

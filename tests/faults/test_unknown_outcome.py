@@ -21,9 +21,9 @@ from chatops.engine.inputs import DecideCall
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import this_process
-from tests.e2e.desk import EFFECT, ChatTerminal, Desk
+from tests.e2e.installation import EFFECT, ChatTerminal, Installation
 from tests.faults.confinement import needs_sandbox, sleeping
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import Reply, SeenRequest, call, calls, says
 from tests.support.figures import Count
@@ -61,19 +61,19 @@ def number() -> Iterator[str]:
 class Person:
     """Somebody whose chat is killed, and who opens it again."""
 
-    def __init__(self, desk: Desk, provider: Provider, *, sandbox: bool) -> None:
-        self.desk = desk
+    def __init__(self, installation: Installation, provider: Provider, *, sandbox: bool) -> None:
+        self.installation = installation
         self.provider = provider
         self._sandbox = sandbox
-        desk.use(patient_registry(provider.server.url))
+        installation.use(patient_registry(provider.server.url))
 
     def open(self, *arguments: str) -> ChatTerminal:
         """The chat on a new terminal, with the sandbox or where there is none."""
         program = ("-m", "chatops") if self._sandbox else ("-c", WITHOUT_SANDBOX)
         return ChatTerminal(
-            [sys.executable, *program, *self.desk.flags, *arguments],
+            [sys.executable, *program, *self.installation.flags, *arguments],
             env={"PYTHONPATH": program_environment()["PYTHONPATH"]},
-            cwd=self.desk.workspace,
+            cwd=self.installation.workspace,
             cols=110,
             rows=40,
         )
@@ -83,19 +83,19 @@ class Person:
         a file `go` it ends at once."""
         command = f"echo begun {number}; {EFFECT}; test -e go || (setsid sleep {number} & sleep {number}); echo over"
         terminal.ready("coder")
-        chat = FaultyChat(self.desk, self.provider, terminal)
+        chat = FaultyChat(self.installation, self.provider, terminal)
         chat.say("do it", calls(call("shell_exec", command=command, timeout_s=900)), told)
         terminal.dialog()
         terminal.press("a")
         terminal.wait_until(
             lambda _: len(sleeping(number)) == 2 and f"begun {number}" in self.kept, what="the command to be under way"
         )
-        assert self.desk.count == 1
+        assert self.installation.count == 1
 
     @property
     def kept(self) -> str:
         """What is kept of the output of running tools."""
-        return "".join(file.read_text() for file in (self.desk.home / "data" / "running").glob("*"))
+        return "".join(file.read_text() for file in (self.installation.home / "data" / "running").glob("*"))
 
 
 @pytest.mark.more
@@ -113,16 +113,16 @@ def test_killed_with_a_background_child(
     says_so: str,
     effects: int,
     attempts: list[tuple[int, Outcome]],
-    desk: Desk,
+    installation: Installation,
     provider: Provider,
     number: str,
     figure: Count,
 ) -> None:
-    person = Person(desk, provider, sandbox=sandbox)
+    person = Person(installation, provider, sandbox=sandbox)
     with person.open("--role", "coder") as before:
         person.run(before, number)
         before.kill9()
-    (row,) = desk.journal()
+    (row,) = installation.journal()
     assert row.outcome is None
     with person.open("-c") as after:
         seen = flat(after.wait_for(DOUBT))
@@ -134,13 +134,13 @@ def test_killed_with_a_background_child(
         assert sleepers(number) == []
         assert "sandbox bubblewrap" in seen if sandbox else "sandbox off" in seen
         assert person.kept == "", "it is in the store by now"
-        (desk.workspace / "go").touch()
+        (installation.workspace / "go").touch()
         after.press(key)
-        chat = FaultyChat(desk, provider, after)
+        chat = FaultyChat(installation, provider, after)
         chat.wait_for(f"I was told: .*{says_so}.*begun {number}")
         chat.assert_well()
-    assert desk.count == effects
-    with desk.store() as store:
+    assert installation.count == effects
+    with installation.store() as store:
         rows = store.journal(TurnId(row.call_id.rsplit(".", 2)[0]))
     assert [(row.attempt, row.outcome) for row in rows] == attempts
 
@@ -148,10 +148,10 @@ def test_killed_with_a_background_child(
 @pytest.mark.more
 @pytest.mark.fault("D13")
 def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
-    desk: Desk, provider: Provider, number: str, figure: Count
+    installation: Installation, provider: Provider, number: str, figure: Count
 ) -> None:
     """The app and the process that watches over the command die at the same moment."""
-    person = Person(desk, provider, sandbox=False)
+    person = Person(installation, provider, sandbox=False)
     with person.open("--role", "coder") as before:
         person.run(before, number)
         os.kill(before.pid, signal.SIGSTOP)
@@ -165,11 +165,11 @@ def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
             assert found, seen
             assert sleepers(number) == []
             after.press("m")
-            chat = FaultyChat(desk, provider, after)
+            chat = FaultyChat(installation, provider, after)
             chat.wait_for("shell_exec .* marked as done")
             chat.wait_for("I was told: .* the user has checked and says that it took effect")
             chat.assert_well()
-    assert desk.count == 1
+    assert installation.count == 1
 
 
 def supervisor_below(pid: int) -> int:
@@ -190,7 +190,7 @@ def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
     chat.terminal.press("a")
     chat.wait_for(r"shell_exec .* killed \(out of memory\?\)")
     chat.wait_for(r"I was told: begun .*\[killed \(out of memory\?\), exit code 137\]")
-    assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == [(1, Outcome.FAILED)]
+    assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.FAILED)]
     chat.assert_well()
 
 
@@ -225,8 +225,8 @@ ANSWERS = {
 
 def interrupted(pipe: Pipe, place: str = "after_tool:1") -> str:
     """A session in which the app was killed while a tool ran, asked for and approved by a person; its id."""
-    (pipe.desk.workspace / "mark.txt").write_text("x")
-    (pipe.desk.workspace / "count.txt").touch()
+    (pipe.installation.workspace / "mark.txt").write_text("x")
+    (pipe.installation.workspace / "count.txt").touch()
     asked = calls(call("shell_exec", command=COPIES))
     paused = pipe.ask("write it down", asked, told, told, told, more=("--output-format", "json"))
     assert paused.code == 3, paused.err
@@ -246,7 +246,7 @@ def is_told(asked: Ran) -> bool:
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 def test_without_a_screen_the_same_is_said_and_can_be_answered(pipe: Pipe, answer: Answer, figure: Count) -> None:
     session = interrupted(pipe)
-    assert pipe.desk.count == 1
+    assert pipe.installation.count == 1
     listed = pipe.run("approvals", "list")
     assert f"Session {session} was interrupted while running shell_exec ({COPIES[:50]}" in listed.err
     assert "): outcome unknown" in listed.err
@@ -264,15 +264,15 @@ def test_without_a_screen_the_same_is_said_and_can_be_answered(pipe: Pipe, answe
     bare = pipe.run("approvals", "approve", pending["id"])
     assert bare.code == 1
     assert "may have taken effect; nothing was approved" in bare.err
-    assert pipe.desk.count == 1
+    assert pipe.installation.count == 1
     action, *words = answer.words
     done = pipe.run("approvals", action, pending["id"], *words)
     assert done.code == 0, done.err
     ended = pipe.run("resume", session)
     assert ended.code == 0, ended.err
     assert re.search(f"I was told: .*{answer.says_so}", flat(ended.out)), ended.out
-    assert pipe.desk.count == answer.effects
-    assert tuple((row.attempt, row.outcome) for row in pipe.desk.journal()) == answer.attempts
+    assert pipe.installation.count == answer.effects
+    assert tuple((row.attempt, row.outcome) for row in pipe.installation.journal()) == answer.attempts
     pipe.assert_well()
 
 
@@ -291,20 +291,23 @@ def lines_of(listed: str) -> list[dict[str, str]]:
 def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe: Pipe) -> None:
     session = interrupted(pipe)
     (pending,) = pipe.run("resume", session, "--output-format", "json").json["pending"]
-    (pipe.desk.workspace / "count.txt").unlink()
+    (pipe.installation.workspace / "count.txt").unlink()
     assert pipe.run("approvals", "approve", pending["id"], "--again").code == 0
     resumed = pipe.run("resume", session)
     assert resumed.code == 3
     assert "changed since it was approved: the files it touches" in resumed.err
     assert is_told(resumed), resumed.err
     assert pipe.run("approvals", "approve", pending["id"]).code == 1
-    assert pipe.desk.count == 0
+    assert pipe.installation.count == 0
     assert pipe.run("approvals", "approve", pending["id"], "--again").code == 0
     resumed = pipe.run("resume", session)
     assert resumed.code == 0
     assert "a person had it run again" in resumed.out
-    assert pipe.desk.count == 1
-    assert [(row.attempt, row.outcome) for row in pipe.desk.journal()] == [(1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)]
+    assert pipe.installation.count == 1
+    assert [(row.attempt, row.outcome) for row in pipe.installation.journal()] == [
+        (1, Outcome.UNKNOWN),
+        (2, Outcome.SUCCESS),
+    ]
     pipe.assert_well()
 
 
@@ -312,18 +315,18 @@ def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe
 def test_an_approval_of_the_first_run_is_none_of_a_second(pipe: Pipe) -> None:
     """Somebody who looked at the call before it was interrupted has not been asked whether it is to run once more."""
     session = interrupted(pipe)
-    (row,) = pipe.desk.journal()
+    (row,) = pipe.installation.journal()
     asked = pipe.run("resume", session, "--output-format", "json")
     (pending,) = asked.json["pending"]
     stale = pipe.run("approvals", "approve", pending["id"], "--again", "--digest", row.digest)
     assert stale.code == 1
     assert "not what was shown" in stale.err
-    with pipe.desk.store() as store:
+    with pipe.installation.store() as store:
         by = Principal(uid=os.getuid(), via="approvals")
         late = DecideCall(call_id=row.call_id, digest=row.digest, decision=Approved(), by=by)
         assert not store.post_decision(late)
     assert pipe.run("resume", session).code == 3
-    assert pipe.desk.count == 1
+    assert pipe.installation.count == 1
 
 
 @pytest.mark.more
@@ -345,28 +348,28 @@ def test_killed_before_the_tool_has_begun_is_as_unknown_and_nothing_runs_by_itse
         assert asked.code == 3
         figure(UNTOLD, bad=not is_told(asked), of=1)
         assert is_told(asked), asked.err
-    assert pipe.desk.count == 0
+    assert pipe.installation.count == 0
 
 
 @pytest.mark.more
 def test_the_intent_names_the_process_that_had_it(pipe: Pipe) -> None:
     session = interrupted(pipe)
-    (row,) = pipe.desk.journal()
+    (row,) = pipe.installation.journal()
     here = this_process()
     assert row.boot_id == here.boot_id
     assert row.pid not in (0, here.pid)
     assert row.pid_started.isdigit()
-    with pipe.desk.store() as store:
-        assert store.lease(pipe.desk.session().id) is None
+    with pipe.installation.store() as store:
+        assert store.lease(pipe.installation.session().id) is None
     assert Holder(host=here.host, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started) != here
-    assert session == pipe.desk.session().id
+    assert session == pipe.installation.session().id
 
 
 @pytest.mark.more
 def test_what_is_kept_of_an_output_goes_with_its_session(pipe: Pipe) -> None:
     session = interrupted(pipe)
-    (row,) = pipe.desk.journal()
-    kept = Outputs(pipe.desk.home / "data" / "running")
+    (row,) = pipe.installation.journal()
+    kept = Outputs(pipe.installation.home / "data" / "running")
     kept.keeping(row.call_id, 1, print)("half of it")
     other = CallId("20261121-101512-k3f9.1.1.1")
     kept.keeping(other, 1, print)("of another session")

@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.desk import EFFECT, TITLE, ChatTerminal
-from tests.e2e.zygote import Zygote
-from tests.faults.doors import FaultyChat, Pipe, Provider, flat
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import EFFECT, TITLE, ChatTerminal
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat
 from tests.support.fake_openai import call, calls, says
 
 SLOW = f"{EFFECT}; until test -e go; do sleep 0.1; done"
@@ -24,7 +24,7 @@ def second(chat: FaultyChat) -> Iterator[ChatTerminal]:
     """Another window on the conversation, in which a call waits."""
     ask(chat, EFFECT)
     chat.terminal.dialog()
-    with chat.desk.open("-c") as terminal:
+    with chat.installation.open("-c") as terminal:
         terminal.wait_for("Open elsewhere")
         yield terminal
 
@@ -35,7 +35,7 @@ def ask(chat: FaultyChat, command: str) -> None:
 
 def drafts(chat: FaultyChat) -> list[str]:
     """What is stored of what was typed and not sent."""
-    with closing(sqlite3.connect(chat.desk.home / "data" / "chatops.db")) as raw:
+    with closing(sqlite3.connect(chat.installation.home / "data" / "chatops.db")) as raw:
         return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%'")]
 
 
@@ -46,12 +46,12 @@ def seen(terminal: ChatTerminal, pattern: str) -> str:
 
 def well(chat: FaultyChat, terminal: ChatTerminal) -> None:
     """The next turn works in the window that has the conversation now."""
-    FaultyChat(chat.desk, chat.provider, terminal).assert_well()
+    FaultyChat(chat.installation, chat.provider, terminal).assert_well()
 
 
 @pytest.mark.more
 def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
-    chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
+    chat: FaultyChat, second: ChatTerminal, provider: Provider, fork_server: ForkServer
 ) -> None:
     first = chat.terminal
     where = re.escape(f"(pid {first.pid} on {os.uname().nodename}, since ")
@@ -62,8 +62,8 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     seen(second, r"The message was not sent: this session is open")
     second.wait_for(re.compile(r"^ *and this$", re.MULTILINE))
     # Neither can a program without a terminal, which is told what to do.
-    pipe = Pipe(chat.desk, provider, zygote)
-    for arguments in (("-p", "hello", "-c"), ("resume", chat.desk.session().id)):
+    pipe = Pipe(chat.installation, provider, fork_server)
+    for arguments in (("-p", "hello", "-c"), ("resume", chat.installation.session().id)):
         refused = pipe.run(*arguments)
         assert refused.code == 1
         assert re.search(rf"is open in another chatops .*pid {first.pid}, since \d\d:\d\d", flat(refused.err))
@@ -84,7 +84,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     second.press("a")
     second.wait_for("Understood.")
     first.wait_for("Understood.")
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
     # Whoever has it may die: it can be had at once.
     second.kill9()
     seen(first, "No longer open elsewhere")
@@ -93,14 +93,14 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     first.press("ctrl+c")
     first.wait_gone("not yet sent")
     well(chat, first)
-    assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == []
+    assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == []
 
 
 @pytest.mark.more
 def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
-    chat: FaultyChat, second: ChatTerminal, provider: Provider, zygote: Zygote
+    chat: FaultyChat, second: ChatTerminal, provider: Provider, fork_server: ForkServer
 ) -> None:
-    with chat.desk.store() as store:
+    with chat.installation.store() as store:
         (waiting,) = store.pending_calls()
     second.press("ctrl+g")
     second.dialog()
@@ -111,10 +111,10 @@ def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     seen(chat.terminal, r"Answered elsewhere: shell_exec was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d")
     chat.terminal.wait_gone(TITLE)
     second.wait_for("Understood.")
-    late = Pipe(chat.desk, provider, zygote).run("approvals", "approve", waiting.pending.call.id)
+    late = Pipe(chat.installation, provider, fork_server).run("approvals", "approve", waiting.pending.call.id)
     assert late.code == 1
     assert re.search(r"it was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d", flat(late.err))
-    assert chat.desk.count == 0
+    assert chat.installation.count == 0
     well(chat, chat.terminal)
     seen(second, "You said: still there")
 
@@ -124,17 +124,17 @@ def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> 
     ask(chat, SLOW)
     chat.terminal.dialog()
     chat.terminal.press("a")
-    chat.terminal.wait_until(lambda _: chat.desk.count == 1, what="the effect")
-    with chat.desk.open("-c") as second:
+    chat.terminal.wait_until(lambda _: chat.installation.count == 1, what="the effect")
+    with chat.installation.open("-c") as second:
         second.wait_for("Open elsewhere")
         second.press("f2")
         seen(second, f"pid {chat.terminal.pid} on .* hands over when its running tool has finished")
-        (chat.desk.workspace / "go").touch()
+        (chat.installation.workspace / "go").touch()
         second.wait_for("Understood.")
         second.wait_gone("hands over")
         chat.terminal.wait_for("Open elsewhere")
-        assert chat.desk.count == 1
-        assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == [(1, Outcome.SUCCESS)]
+        assert chat.installation.count == 1
+        assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.SUCCESS)]
         well(chat, second)
 
 
@@ -144,8 +144,8 @@ def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: Fau
     first = chat.terminal
     first.dialog()
     first.press("a")
-    first.wait_until(lambda _: chat.desk.count == 1, what="the effect")
-    with chat.desk.open("-c") as second:
+    first.wait_until(lambda _: chat.installation.count == 1, what="the effect")
+    with chat.installation.open("-c") as second:
         second.wait_for("Open elsewhere")
         os.kill(first.pid, signal.SIGSTOP)
         try:
@@ -156,11 +156,11 @@ def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: Fau
         finally:
             os.kill(first.pid, signal.SIGCONT)
         seen(first, f"Open elsewhere .pid {second.pid} on")
-        (chat.desk.workspace / "go").touch()
+        (chat.installation.workspace / "go").touch()
         second.press("u")
         second.wait_for("Understood.")
         first.wait_for("Understood.")
-        assert chat.desk.count == 1
-        assert [(row.attempt, row.outcome) for row in chat.desk.journal()] == [(1, Outcome.UNKNOWN)]
+        assert chat.installation.count == 1
+        assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.UNKNOWN)]
         assert first.processes() == [first.pid]
         well(chat, second)

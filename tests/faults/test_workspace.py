@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import EFFECT, Desk
-from tests.e2e.zygote import Zygote
-from tests.faults.doors import FaultyChat, Pipe, Provider, patient_registry
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import EFFECT, Installation
+from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.support.fake_openai import call, calls, says
 
 NAME = "größe 漢字 no sandbox\nnetwork   no"
@@ -18,16 +18,18 @@ SHOWN = '"{parent}/größe 漢字 no sandbox␊network   no"'
 
 
 @pytest.fixture
-def odd(tmp_path: Path, chatops_home: Path, provider: Provider) -> Desk:
+def odd(tmp_path: Path, chatops_home: Path, provider: Provider) -> Installation:
     """A workspace whose name holds letters of two alphabets, spaces and a line break that would fake a label."""
-    desk = Desk.with_note(tmp_path / NAME, chatops_home)
-    desk.use(patient_registry(provider.server.url))
-    return desk
+    installation = Installation.with_note(tmp_path / NAME, chatops_home)
+    installation.use(patient_registry(provider.server.url))
+    return installation
 
 
 @pytest.mark.more
 @pytest.mark.fault("E19")
-def test_a_path_that_could_mislead_is_shown_as_one_and_works(odd: Desk, provider: Provider, zygote: Zygote) -> None:
+def test_a_path_that_could_mislead_is_shown_as_one_and_works(
+    odd: Installation, provider: Provider, fork_server: ForkServer
+) -> None:
     shown = SHOWN.format(parent=odd.workspace.parent)
     with odd.open("--role", "coder") as terminal:
         terminal.ready("coder")
@@ -45,7 +47,7 @@ def test_a_path_that_could_mislead_is_shown_as_one_and_works(odd: Desk, provider
         assert "Monday" in (odd.workspace / "note.txt").read_text()
         chat.assert_well()
     # The same without a terminal: the paused call says where it would run, and an approval from there works.
-    pipe = Pipe(odd, provider, zygote)
+    pipe = Pipe(odd, provider, fork_server)
     paused = pipe.ask("again", calls(call("shell_exec", command=EFFECT)), says("Understood."), more=("-c",))
     assert paused.code == 3
     with odd.store() as store:
@@ -66,7 +68,7 @@ def squeezed(text: str) -> str:
 @pytest.mark.more
 @pytest.mark.fault("E20")
 def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: FaultyChat, provider: Provider) -> None:
-    workspace = chat.desk.workspace
+    workspace = chat.installation.workspace
     chat.say("write it down", calls(call("shell_exec", command=EFFECT)), says("Understood."))
     chat.terminal.dialog()
     shutil.rmtree(workspace)
@@ -88,13 +90,17 @@ def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: F
     chat.terminal.dialog()
     chat.terminal.press("a")
     chat.terminal.wait_for("Understood at last.")
-    assert chat.desk.count == 1
+    assert chat.installation.count == 1
     chat.assert_well()
 
 
 @pytest.mark.fault("E20")
-def test_a_start_in_a_folder_that_is_gone_says_so(desk: Desk, provider: Provider, zygote: Zygote) -> None:
-    desk.use(patient_registry(provider.server.url))
-    ran = Pipe(desk, provider, zygote).run("-p", "hello", "--workspace", os.fspath(desk.workspace / "never"))
+def test_a_start_in_a_folder_that_is_gone_says_so(
+    installation: Installation, provider: Provider, fork_server: ForkServer
+) -> None:
+    installation.use(patient_registry(provider.server.url))
+    ran = Pipe(installation, provider, fork_server).run(
+        "-p", "hello", "--workspace", os.fspath(installation.workspace / "never")
+    )
     assert ran.code == 2
     assert "is not a folder" in ran.err

@@ -109,7 +109,7 @@ class Scripted(Session):
             listener(Published(at=1.0, event=event))
 
 
-class Desk:
+class Installation:
     """A screen whose two streams can be read."""
 
     def __init__(self) -> None:
@@ -127,19 +127,19 @@ class Desk:
 
 async def run_ask(
     session: Scripted,
-    desk: Desk,
+    installation: Installation,
     *,
     output: OutputFormat = OutputFormat.TEXT,
     on_approval: OnApproval = OnApproval.PAUSE,
 ) -> int:
-    return await ask(session, "read a", screen=desk.screen, output=output, on_approval=on_approval)
+    return await ask(session, "read a", screen=installation.screen, output=output, on_approval=on_approval)
 
 
 async def test_the_answer_and_nothing_else_is_on_stdout() -> None:
-    session, desk = Scripted(finished()), Desk()
-    assert await run_ask(session, desk) == 0
-    assert desk.out == "The answer\n"
-    assert desk.err == ""
+    session, installation = Scripted(finished()), Installation()
+    assert await run_ask(session, installation) == 0
+    assert installation.out == "The answer\n"
+    assert installation.err == ""
     assert session.sent == ["read a"]
 
 
@@ -148,205 +148,208 @@ async def test_the_answer_and_nothing_else_is_on_stdout() -> None:
     [(TurnStatus.LIMIT, 4), (TurnStatus.FAILED, 1), (TurnStatus.CANCELLED, 130)],
 )
 async def test_each_end_has_its_exit_code(status: TurnStatus, code: int) -> None:
-    assert await run_ask(Scripted(finished(status)), Desk()) == code
+    assert await run_ask(Scripted(finished(status)), Installation()) == code
 
 
 async def test_a_failure_says_what_and_what_to_do_on_stderr() -> None:
-    desk = Desk()
+    installation = Installation()
     state = finished(TurnStatus.FAILED, answer="", detail="Connection refused.", advice="Start the server.")
-    assert await run_ask(Scripted(state), desk) == 1
-    assert desk.out == ""
-    assert "Connection refused. Start the server." in desk.err
-    assert SESSION in desk.err
+    assert await run_ask(Scripted(state), installation) == 1
+    assert installation.out == ""
+    assert "Connection refused. Start the server." in installation.err
+    assert SESSION in installation.err
 
 
 async def test_what_was_told_as_it_happened_is_not_told_again() -> None:
-    session, desk = Scripted(finished(TurnStatus.FAILED, detail="Connection refused.", advice="Start it.")), Desk()
+    session, installation = (
+        Scripted(finished(TurnStatus.FAILED, detail="Connection refused.", advice="Start it.")),
+        Installation(),
+    )
     session.hang = asyncio.Event()
-    running = asyncio.ensure_future(run_ask(session, desk))
+    running = asyncio.ensure_future(run_ask(session, installation))
     await session.waiting.wait()
     session.publish(Notice(id="n", parent_id=TURN, text="Connection refused.", advice="Start it.", level="error"))
     session.hang.set()
     assert await running == 1
-    assert desk.err.count("Connection refused. Start it.") == 1
+    assert installation.err.count("Connection refused. Start it.") == 1
 
 
 async def test_json_prints_one_object_even_when_the_turn_failed() -> None:
-    desk = Desk()
-    await run_ask(Scripted(finished(TurnStatus.FAILED, answer="")), desk, output=OutputFormat.JSON)
-    assert json.loads(desk.out)["status"] == "failed"
+    installation = Installation()
+    await run_ask(Scripted(finished(TurnStatus.FAILED, answer="")), installation, output=OutputFormat.JSON)
+    assert json.loads(installation.out)["status"] == "failed"
 
 
 async def test_a_gated_call_pauses_with_the_commands_that_go_on() -> None:
-    session, desk = Scripted(paused()), Desk()
-    assert await run_ask(session, desk) == 3
+    session, installation = Scripted(paused()), Installation()
+    assert await run_ask(session, installation) == 3
     assert session.decided == []
-    assert desk.out == ""
+    assert installation.out == ""
     for command in (
         f"chatops approvals show {CALL}",
         f"chatops approvals approve {CALL}",
         f"chatops resume {SESSION}",
     ):
-        assert command in desk.err
-    assert "git push" in desk.err
-    assert "tool default of shell_exec" in desk.err
+        assert command in installation.err
+    assert "git push" in installation.err
+    assert "tool default of shell_exec" in installation.err
 
 
 async def test_deny_tells_the_model_and_goes_on() -> None:
-    session, desk = Scripted(paused(), paused(digest="d2"), finished()), Desk()
-    assert await run_ask(session, desk, on_approval=OnApproval.DENY) == 0
+    session, installation = Scripted(paused(), paused(digest="d2"), finished()), Installation()
+    assert await run_ask(session, installation, on_approval=OnApproval.DENY) == 0
     assert session.decided == [
         (CALL, "d1", Rejected(reason=NO_USER)),
         (CALL, "d2", Rejected(reason=NO_USER)),
     ]
-    assert desk.out == "The answer\n"
+    assert installation.out == "The answer\n"
 
 
 async def test_where_nothing_can_be_saved_a_call_is_denied_and_does_not_wait() -> None:
-    session, desk = Scripted(paused(), finished()), Desk()
+    session, installation = Scripted(paused(), finished()), Installation()
     session.ends_with_the_process = True
-    assert await run_ask(session, desk) == 1
+    assert await run_ask(session, installation) == 1
     assert session.decided == [(CALL, "d1", Rejected(reason=CANNOT_WAIT))]
-    assert "Not run: shell_exec needs approval" in desk.err
-    assert "home is read-only" in desk.err
+    assert "Not run: shell_exec needs approval" in installation.err
+    assert "home is read-only" in installation.err
 
 
 async def test_where_nothing_can_be_saved_a_call_that_was_to_be_denied_is_no_error() -> None:
-    session, desk = Scripted(paused(), finished()), Desk()
+    session, installation = Scripted(paused(), finished()), Installation()
     session.ends_with_the_process = True
-    assert await run_ask(session, desk, on_approval=OnApproval.DENY) == 0
+    assert await run_ask(session, installation, on_approval=OnApproval.DENY) == 0
 
 
 async def test_an_answer_that_was_not_saved_is_printed_and_is_an_error() -> None:
-    session, desk = Scripted(finished()), Desk()
+    session, installation = Scripted(finished()), Installation()
     session.in_the_way = NotSavedError("Disk full: this is not saved.", advice="Free some space.")
-    assert await run_ask(session, desk) == 1
-    assert desk.out == "The answer\n"
-    assert "Not saved: Disk full" in desk.err
+    assert await run_ask(session, installation) == 1
+    assert installation.out == "The answer\n"
+    assert "Not saved: Disk full" in installation.err
 
 
 async def test_that_an_answer_was_not_saved_is_said_once() -> None:
-    session, desk = Scripted(finished()), Desk()
+    session, installation = Scripted(finished()), Installation()
     session.in_the_way = NotSavedError("Not saving: home is read-only.", says_so=True)
-    assert await run_ask(session, desk) == 1
-    assert desk.err.count("Not sav") == 1
+    assert await run_ask(session, installation) == 1
+    assert installation.err.count("Not sav") == 1
 
 
 async def test_deny_does_not_loop_when_the_call_takes_no_answer() -> None:
     session = Scripted(paused())
     session.accepts = False
-    assert await run_ask(session, Desk(), on_approval=OnApproval.DENY) == 3
+    assert await run_ask(session, Installation(), on_approval=OnApproval.DENY) == 3
     assert len(session.decided) == 1
 
 
 async def test_a_prompt_is_not_sent_into_an_unfinished_turn() -> None:
-    session, desk = Scripted(before=paused()), Desk()
-    assert await run_ask(session, desk) == 3
+    session, installation = Scripted(before=paused()), Installation()
+    assert await run_ask(session, installation) == 3
     assert session.sent == []
-    assert "not sent" in desk.err
-    assert CALL in desk.err
+    assert "not sent" in installation.err
+    assert CALL in installation.err
 
 
 async def test_json_tells_what_waits_where_a_prompt_is_not_sent() -> None:
-    session, desk = Scripted(before=paused()), Desk()
-    assert await run_ask(session, desk, output=OutputFormat.JSON) == 3
-    value = json.loads(desk.out)
+    session, installation = Scripted(before=paused()), Installation()
+    assert await run_ask(session, installation, output=OutputFormat.JSON) == 3
+    value = json.loads(installation.out)
     assert (value["status"], value["pending"][0]["id"]) == ("paused", CALL)
 
 
 async def test_stream_json_tells_what_waits_where_a_prompt_is_not_sent() -> None:
-    session, desk = Scripted(before=paused()), Desk()
-    assert await run_ask(session, desk, output=OutputFormat.STREAM_JSON) == 3
-    lines = [json.loads(line) for line in desk.out.splitlines()]
+    session, installation = Scripted(before=paused()), Installation()
+    assert await run_ask(session, installation, output=OutputFormat.STREAM_JSON) == 3
+    lines = [json.loads(line) for line in installation.out.splitlines()]
     assert [line["type"] for line in lines] == ["turn_started", "round_started", "call_proposed", "turn_paused"]
     assert lines[-1]["pending"][0]["call"]["id"] == CALL
 
 
 async def test_a_step_that_cannot_be_stored_is_a_failure_and_no_interrupt() -> None:
-    session, desk = Scripted(asked()), Desk()
+    session, installation = Scripted(asked()), Installation()
     session.in_the_way = StoreError("The disk is full.", advice="Make room.")
-    assert await run_ask(session, desk, output=OutputFormat.JSON) == 1
-    assert json.loads(desk.out)["status"] == "failed"
-    assert "The disk is full. Make room." in desk.err
-    assert f"chatops resume {SESSION}" in desk.err
-    assert "Nothing is lost" not in desk.err
+    assert await run_ask(session, installation, output=OutputFormat.JSON) == 1
+    assert json.loads(installation.out)["status"] == "failed"
+    assert "The disk is full. Make room." in installation.err
+    assert f"chatops resume {SESSION}" in installation.err
+    assert "Nothing is lost" not in installation.err
 
 
 async def test_a_turn_that_another_process_took_over_is_told_in_those_words() -> None:
-    session, desk = Scripted(None), Desk()
+    session, installation = Scripted(None), Installation()
     session.in_the_way = ConflictError("Another process has gone on.", advice="Open it again.")
-    assert await run_ask(session, desk) == 1
-    assert desk.err == "Another process has gone on. Open it again.\n"
+    assert await run_ask(session, installation) == 1
+    assert installation.err == "Another process has gone on. Open it again.\n"
 
 
 async def test_resume_exits_with_3_again_while_something_waits() -> None:
-    session, desk = Scripted(paused(), before=paused()), Desk()
-    code = await go_on(session, screen=desk.screen, output=OutputFormat.TEXT, on_approval=OnApproval.PAUSE)
+    session, installation = Scripted(paused(), before=paused()), Installation()
+    code = await go_on(session, screen=installation.screen, output=OutputFormat.TEXT, on_approval=OnApproval.PAUSE)
     assert code == 3
     assert session.resumed == 1
     assert session.sent == []
 
 
 async def test_resume_finishes_a_decided_turn() -> None:
-    session, desk = Scripted(finished(), before=paused()), Desk()
-    code = await go_on(session, screen=desk.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
+    session, installation = Scripted(finished(), before=paused()), Installation()
+    code = await go_on(session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
     assert code == 0
-    assert json.loads(desk.out)["status"] == "answered"
+    assert json.loads(installation.out)["status"] == "answered"
 
 
 def test_a_turn_that_is_over_is_shown_again_with_its_exit_code() -> None:
-    desk = Desk()
+    installation = Installation()
     state = finished(TurnStatus.LIMIT)
-    assert show_end(state, workspace="/w", screen=desk.screen, output=OutputFormat.TEXT) == 4
-    assert desk.out == "The answer\n"
+    assert show_end(state, workspace="/w", screen=installation.screen, output=OutputFormat.TEXT) == 4
+    assert installation.out == "The answer\n"
 
 
 async def test_an_unknown_outcome_says_that_approving_runs_it_again() -> None:
-    desk = Desk()
-    await run_ask(Scripted(paused(reason=AskReason.OUTCOME_UNKNOWN)), desk)
-    assert CALL in desk.err
+    installation = Installation()
+    await run_ask(Scripted(paused(reason=AskReason.OUTCOME_UNKNOWN)), installation)
+    assert CALL in installation.err
 
 
 async def test_sigint_cancels_the_turn_and_exits_with_130() -> None:
-    session, desk = Scripted(finished()), Desk()
+    session, installation = Scripted(finished()), Installation()
     session.hang = asyncio.Event()
-    running = asyncio.ensure_future(run_ask(session, desk, output=OutputFormat.JSON))
+    running = asyncio.ensure_future(run_ask(session, installation, output=OutputFormat.JSON))
     await session.waiting.wait()
     os.kill(os.getpid(), signal.SIGINT)
     assert await running == 130
     assert session.cancelled == 1
-    assert json.loads(desk.out)["status"] == "cancelled"
+    assert json.loads(installation.out)["status"] == "cancelled"
 
 
 async def test_sigterm_leaves_the_turn_as_it_is_stored_and_says_how_to_go_on() -> None:
-    session, desk = Scripted(finished()), Desk()
+    session, installation = Scripted(finished()), Installation()
     session.hang = asyncio.Event()
-    running = asyncio.ensure_future(run_ask(session, desk))
+    running = asyncio.ensure_future(run_ask(session, installation))
     await session.waiting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 130
     assert session.cancelled == 0
-    assert f"chatops resume {SESSION}" in desk.err
+    assert f"chatops resume {SESSION}" in installation.err
 
 
 async def test_sigterm_prints_the_object_too() -> None:
-    session, desk = Scripted(finished(), before=asked()), Desk()
+    session, installation = Scripted(finished(), before=asked()), Installation()
     session.hang = asyncio.Event()
     running = asyncio.ensure_future(
-        go_on(session, screen=desk.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
+        go_on(session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
     )
     await session.waiting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 130
-    value = json.loads(desk.out)
+    value = json.loads(installation.out)
     assert (value["session_id"], value["status"]) == (SESSION, "cancelled")
 
 
 async def test_an_interrupt_before_anything_can_be_cancelled_stops_at_once() -> None:
-    session, desk = Scripted(finished()), Desk()
+    session, installation = Scripted(finished()), Installation()
     session.hang = asyncio.Event()
     session.cancels = False
-    running = asyncio.ensure_future(run_ask(session, desk))
+    running = asyncio.ensure_future(run_ask(session, installation))
     await session.waiting.wait()
     os.kill(os.getpid(), signal.SIGINT)
     # The loop sees the signal, cancels in vain, and may not wait for the turn; the turn would go on if it did.
@@ -355,14 +358,14 @@ async def test_an_interrupt_before_anything_can_be_cancelled_stops_at_once() -> 
         await asyncio.sleep(0)
     session.hang.set()
     assert await running == 130
-    assert desk.out == ""
-    assert f"chatops resume {SESSION}" in desk.err
+    assert installation.out == ""
+    assert f"chatops resume {SESSION}" in installation.err
 
 
 async def test_progress_goes_to_stderr_and_control_characters_are_made_visible() -> None:
-    session, desk = Scripted(finished(answer="ok")), Desk()
+    session, installation = Scripted(finished(answer="ok")), Installation()
     session.hang = asyncio.Event()
-    running = asyncio.ensure_future(run_ask(session, desk))
+    running = asyncio.ensure_future(run_ask(session, installation))
     await session.waiting.wait()
     session.publish(Notice(id="n", parent_id=TURN, text="odd \x1b[2J text", advice="Look."))
     session.publish(
@@ -378,7 +381,7 @@ async def test_progress_goes_to_stderr_and_control_characters_are_made_visible()
     )
     session.hang.set()
     assert await running == 0
-    assert desk.err == "odd ␛[2J text Look.\nfile_read: failed: no such file\n"
+    assert installation.err == "odd ␛[2J text Look.\nfile_read: failed: no such file\n"
     assert session.listeners == []
 
 
@@ -387,12 +390,15 @@ async def test_an_error_in_the_middle_closes_the_stream_and_is_raised() -> None:
         async def settle(self) -> TurnState | None:
             raise OSError("disk full")
 
-    desk = Desk()
+    installation = Installation()
     with pytest.raises(OSError, match="disk full"):
         await go_on(
-            Broken(before=paused()), screen=desk.screen, output=OutputFormat.STREAM_JSON, on_approval=OnApproval.PAUSE
+            Broken(before=paused()),
+            screen=installation.screen,
+            output=OutputFormat.STREAM_JSON,
+            on_approval=OnApproval.PAUSE,
         )
-    lines = [json.loads(line) for line in desk.out.splitlines()]
+    lines = [json.loads(line) for line in installation.out.splitlines()]
     assert [(line["type"], line["status"]) for line in lines] == [
         ("turn_started", "started"),
         ("round_started", "started"),

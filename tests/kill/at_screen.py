@@ -3,8 +3,8 @@
 import re
 import time
 
-from tests.e2e.desk import APPROVE
-from tests.faults.doors import flat
+from tests.e2e.installation import APPROVE
+from tests.faults.entry_points import flat
 from tests.kill.ledger import left_to_say, watching
 from tests.kill.scene import LeaseRow
 from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, StuckError
@@ -100,7 +100,7 @@ def _keeps_another(case: Case, terminal: ForkedChat) -> bool:
 
 def approve_elsewhere(stage: Stage, *, point: str = "") -> Command:
     """In another terminal: approve what waits."""
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         (waiting,) = store.pending_calls()
     return stage.command("approvals", "approve", waiting.pending.call.id, point=point)
 

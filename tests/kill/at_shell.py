@@ -46,7 +46,7 @@ def _last(stage: Stage, case: Case) -> tuple[str, ...]:
 def _begun(stage: Stage) -> list[SessionId]:
     if not stage.file.exists():
         return []
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         return [one.id for one in store.sessions()]
 
 

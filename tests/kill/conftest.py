@@ -1,22 +1,22 @@
-"""A desk for each test, and what starts programs for each module."""
+"""An installation for each test, and what starts programs for each module."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote, shared
+from tests.e2e.fork_server import ForkServer, shared
+from tests.e2e.installation import Installation
 
 TOOL = "tests.kill.note_tool"
 
 
 @pytest.fixture
-def desk(tmp_path: Path, chatops_home: Path) -> Desk:
+def installation(tmp_path: Path, chatops_home: Path) -> Installation:
     """An empty workspace but for `note.txt`, nothing configured."""
-    return Desk.with_note(tmp_path / "project", chatops_home)
+    return Installation.with_note(tmp_path / "project", chatops_home)
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Zygote:
+def fork_server() -> ForkServer:
     """What starts the program, with a tool of somebody's own."""
     return shared(TOOL)

@@ -6,14 +6,16 @@ import pytest
 
 from tests.kill import at_screen, at_shell
 from tests.kill.stage import Stage, StuckError
-from tests.kill.strikes import Door, Phase, Strike
+from tests.kill.strikes import EntryPoint, Phase, Strike
 from tests.kill.verdict import Case, in_the_end
 
 
-def play(stage: Stage, door: Door, wanted: Strike, *, number: int, kind: str, chance: random.Random) -> Case:
+def play(
+    stage: Stage, entry_point: EntryPoint, wanted: Strike, *, number: int, kind: str, chance: random.Random
+) -> Case:
     """Everything that was found; faults are in the case and not raised."""
     case = Case(strike=wanted, kind=kind, number=number)
-    at = at_screen if door is Door.SCREEN else at_shell
+    at = at_screen if entry_point is EntryPoint.SCREEN else at_shell
     before = len(stage.scene.server.requests)
     try:
         at.killed(stage, case)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.desk import registry
+from tests.e2e.installation import registry
 from tests.support.fake_openai import Call, FakeOpenAI, Hang, Raw, Reply, SeenRequest, call, calls, says, sse
 from tests.support.fake_openai import delta as piece
 
@@ -55,7 +55,7 @@ class Scene:
             yield self
 
     def registry(self) -> dict[str, Any]:
-        """The desk's registry, in which a coder may change things in every way that can be counted."""
+        """The installation's registry, in which a coder may change things in every way that can be counted."""
         whole = registry(self.server.url)
         whole["roles"]["coder"]["tools"] = ["shell_exec", "file_edit", "file_write", "note_down"]
         return whole

@@ -1,4 +1,4 @@
-"""A desk whose programs are forked, a scene beside it, and a person who goes on with one effect after the other."""
+"""An installation with forked programs, a scene beside it, and a user who continues with one effect after another."""
 
 import os
 import time
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chatops.config.failpoints import VARIABLE
-from tests.e2e.desk import ChatTerminal, Desk
-from tests.e2e.zygote import Child, ForkedTerminal, Zygote
+from tests.e2e.fork_server import Child, ForkedTerminal, ForkServer
+from tests.e2e.installation import ChatTerminal, Installation
 from tests.kill.scene import Scene
 from tests.support import processes
 from tests.support.command_line import Ran
@@ -41,19 +41,19 @@ class ForkedChat(ForkedTerminal, ChatTerminal):
 class Stage:
     """What a kill takes place on."""
 
-    def __init__(self, desk: Desk, scene: Scene, zygote: Zygote) -> None:
-        self.desk = desk
+    def __init__(self, installation: Installation, scene: Scene, fork_server: ForkServer) -> None:
+        self.installation = installation
         self.scene = scene
-        self.zygote = zygote
-        self.file = desk.home / "data" / "chatops.db"
+        self.fork_server = fork_server
+        self.file = installation.home / "data" / "chatops.db"
         self._commands = 0
 
     def chat(self, *arguments: str, point: str = "") -> ForkedChat:
         """The chat on a new terminal, as coder; dies at `point`."""
         return ForkedChat(
-            self.zygote,
-            [*self.desk.flags, *arguments, "--role", "coder"],
-            cwd=self.desk.workspace,
+            self.fork_server,
+            [*self.installation.flags, *arguments, "--role", "coder"],
+            cwd=self.installation.workspace,
             env={VARIABLE: point},
             cols=110,
             rows=36,
@@ -66,13 +66,13 @@ class Stage:
     def command(self, *arguments: str, point: str = "") -> "Command":
         """A command that has been started; dies at `point`."""
         self._commands += 1
-        folder = self.desk.workspace.parent
+        folder = self.installation.workspace.parent
         out, err = (folder / f"{name}-{self._commands}" for name in ("out", "err"))
         with open(os.devnull, "rb") as nothing, out.open("wb") as standard, err.open("wb") as other:
-            child = self.zygote.start(
-                [*self.desk.flags, *arguments],
-                cwd=self.desk.workspace,
-                env={"CHATOPS_HOME": str(self.desk.home), VARIABLE: point},
+            child = self.fork_server.start(
+                [*self.installation.flags, *arguments],
+                cwd=self.installation.workspace,
+                env={"CHATOPS_HOME": str(self.installation.home), VARIABLE: point},
                 streams=(nothing.fileno(), standard.fileno(), other.fileno()),
             )
         return Command(child, out, err)

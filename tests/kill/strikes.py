@@ -33,7 +33,7 @@ class Phase(IntEnum):
     """The turn is over."""
 
 
-class Door(StrEnum):
+class EntryPoint(StrEnum):
     """Where the program is used."""
 
     SCREEN = "screen"
@@ -159,10 +159,10 @@ SHELL: Mapping[Phase, tuple[tuple[str, ...], Moment | None, float]] = {
 }
 
 
-def strike(door: Door, phase: Phase, chance: random.Random) -> Strike:
+def strike(entry_point: EntryPoint, phase: Phase, chance: random.Random) -> Strike:
     """One of the ways to kill in that phase, at random."""
-    points, moment, longest = (SCREEN if door is Door.SCREEN else SHELL)[phase]
-    if phase is Phase.TYPED and door is Door.SCREEN and chance.random() < 0.2:
+    points, moment, longest = (SCREEN if entry_point is EntryPoint.SCREEN else SHELL)[phase]
+    if phase is Phase.TYPED and entry_point is EntryPoint.SCREEN and chance.random() < 0.2:
         point = chance.choice(("sending_kept:1", *_step(8, *_START)))
         return Strike(phase=phase, moment=Moment.KEPT, point=point)
     if moment is not None and (not points or chance.random() < 0.5):

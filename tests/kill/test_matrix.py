@@ -1,4 +1,4 @@
-"""`kill -9` in every phase of a gated turn, at both doors, at random places and moments; then on to the end.
+"""`kill -9` in every phase of a gated turn, at both entry points, at random places and moments; then on to the end.
 
     .venv/bin/python -m tests.faults --kill                          all figures
     .venv/bin/python -m pytest -m kill -n 4 tests/kill/test_matrix.py
@@ -6,8 +6,8 @@
 Phases are those of `tests.kill.strikes.Phase`. About half of the kills strike at a named place of the program,
 or some milliseconds after it, the others a random while after something that can be seen. After each the program is
 started again, what it says of what was left is read, and the turn is gone on with as a person would: what asks is
-approved, what may have run is never run again. ``CHATOPS_KILLS`` is how many kills there are for each phase and door
-(30), ``CHATOPS_KILL_SEED`` repeats a run.
+approved, what may have run is never run again. ``CHATOPS_KILLS`` is the number of kills for each phase and entry
+point (30), ``CHATOPS_KILL_SEED`` repeats a run.
 """
 
 import os
@@ -15,12 +15,12 @@ import random
 
 import pytest
 
-from tests.e2e.desk import Desk
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import Installation
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
 from tests.kill.stage import Stage
-from tests.kill.strikes import Door, Phase, kind_for, strike
+from tests.kill.strikes import EntryPoint, Phase, kind_for, strike
 from tests.support.figures import Count
 
 KILLS = int(os.environ.get("CHATOPS_KILLS", "30"))
@@ -32,20 +32,25 @@ pytestmark = pytest.mark.kill
 
 @pytest.mark.parametrize("batch", range(-(-KILLS // BATCH)))
 @pytest.mark.parametrize("phase", [pytest.param(phase, id=f"P{phase.value}", marks=of_phase(phase)) for phase in Phase])
-@pytest.mark.parametrize("door", Door)
+@pytest.mark.parametrize("entry_point", EntryPoint)
 def test_killed_in_this_phase_nothing_is_lost_or_done_twice(
-    door: Door, phase: Phase, batch: int, desk: Desk, zygote: Zygote, figure: Count
+    entry_point: EntryPoint,
+    phase: Phase,
+    batch: int,
+    installation: Installation,
+    fork_server: ForkServer,
+    figure: Count,
 ) -> None:
-    chance = random.Random(f"{SEED} {door} {phase} {batch}")
+    chance = random.Random(f"{SEED} {entry_point} {phase} {batch}")
     faults: list[str] = []
     kills = 0
     number = 1
-    with Scene(desk.workspace).playing() as scene:
-        desk.use(scene.registry())
-        stage = Stage(desk, scene, zygote)
+    with Scene(installation.workspace).playing() as scene:
+        installation.use(scene.registry())
+        stage = Stage(installation, scene, fork_server)
         while kills < min(BATCH, KILLS - batch * BATCH):
-            wanted = strike(door, phase, chance)
-            case = play(stage, door, wanted, number=number, kind=kind_for(wanted, chance), chance=chance)
+            wanted = strike(entry_point, phase, chance)
+            case = play(stage, entry_point, wanted, number=number, kind=kind_for(wanted, chance), chance=chance)
             number += 2
             faults += case.faults
             if case.killed:

@@ -24,8 +24,8 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunResult
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
-from tests.e2e.desk import Desk, answers_each_call_once, registry
-from tests.e2e.zygote import Zygote, shared
+from tests.e2e.fork_server import ForkServer, shared
+from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, gave_up, step
@@ -95,9 +95,11 @@ class Figures:
 class Operator:
     """Goes on with one run after the other, and is interrupted."""
 
-    def __init__(self, desk: Desk, zygote: Zygote, chance: random.Random, figures: Figures) -> None:
-        self.desk = desk
-        self.zygote = zygote
+    def __init__(
+        self, installation: Installation, fork_server: ForkServer, chance: random.Random, figures: Figures
+    ) -> None:
+        self.installation = installation
+        self.fork_server = fork_server
         self.chance = chance
         self.figures = figures
 
@@ -126,30 +128,34 @@ class Operator:
             point = f"{self.chance.choice((*NAMES, *RUN_NAMES))}:{self.chance.randint(1, 8)}"
         elif not mild:
             after = self.chance.uniform(0.01, LATEST_S)
-        env = {"CHATOPS_HOME": str(self.desk.home), VARIABLE: point}
-        ran = self.zygote.run(*self.desk.flags, *words, cwd=self.desk.workspace, env=env, killed_after=after)
+        env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: point}
+        ran = self.fork_server.run(
+            *self.installation.flags, *words, cwd=self.installation.workspace, env=env, killed_after=after
+        )
         if ran.code == KILLED:
             self.figures.kills += 1
             self.figures.where[point.partition(":")[0] or "any moment"] += 1
         return ran
 
     def _answer(self) -> None:
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
             word = "deny" if one.reason is AskReason.OUTCOME_UNKNOWN else "approve"
-            env = {"CHATOPS_HOME": str(self.desk.home), VARIABLE: ""}
-            ran = self.zygote.run(*self.desk.flags, "approvals", word, one.call.id, cwd=self.desk.workspace, env=env)
+            env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: ""}
+            ran = self.fork_server.run(
+                *self.installation.flags, "approvals", word, one.call.id, cwd=self.installation.workspace, env=env
+            )
             if ran.code != 0:
                 self.figures.faults.append(ran.err)
 
     def _runs(self) -> list[Any]:
-        with self.desk.store() as store:
+        with self.installation.store() as store:
             return store.runs()
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Zygote:
+def fork_server() -> ForkServer:
     """What starts the program."""
     return shared()
 
@@ -164,28 +170,30 @@ def totals() -> Iterator[Figures]:
 
 @pytest.mark.parametrize("batch", range(-(-KILLS // BATCH)))
 def test_a_run_ends_and_writes_at_most_once_whenever_it_is_killed(
-    batch: int, desk: Desk, zygote: Zygote, totals: Figures
+    batch: int, installation: Installation, fork_server: ForkServer, totals: Figures
 ) -> None:
     figures = Figures()
-    operator = Operator(desk, zygote, random.Random(SEED + batch), figures)
+    operator = Operator(installation, fork_server, random.Random(SEED + batch), figures)
     most = min(BATCH, KILLS - batch * BATCH)
     with FakeOpenAI(model) as server:
-        desk.use({**registry(server.url), "default_role": "coder", "workflows": {"release": {"steps": steps()}}})
+        installation.use(
+            {**registry(server.url), "default_role": "coder", "workflows": {"release": {"steps": steps()}}}
+        )
         while figures.kills < most and not figures.faults:
             figures.runs += 1
             operator.finish(figures.runs, most=most)
         figures.faults += server.violations
         figures.faults += ["a call without its answer" for one in server.requests if not answers_each_call_once(one)]
-    judge(desk, figures)
+    judge(installation, figures)
     totals.add(figures)
     assert figures.faults == [], f"seed {SEED}, batch {batch}: {figures}"
 
 
-def judge(desk: Desk, figures: Figures) -> None:
+def judge(installation: Installation, figures: Figures) -> None:
     """Compare what was written with what the journal says."""
-    file = desk.workspace / "effects.txt"
+    file = installation.workspace / "effects.txt"
     written = Counter(file.read_text().split() if file.exists() else [])
-    rows = journal(desk)
+    rows = journal(installation)
     unknown = [row for row in rows if row.outcome is Outcome.UNKNOWN]
     figures.unknown += len(unknown)
     figures.faults += [f"{line} was written {count} times" for line, count in written.items() if count > 1]
@@ -194,15 +202,15 @@ def judge(desk: Desk, figures: Figures) -> None:
         excused = any(f"echo {number} >>" in row.arguments for row in unknown)
         if str(number) not in written and not excused:
             figures.faults.append(f"{number} was never written")
-    with desk.store() as store:
+    with installation.store() as store:
         figures.faults += store.problems()
         for info in store.runs():
             if info.run is None or info.run.result != RunResult.ANSWERED:
                 figures.faults.append(f"{info.id}: {info.run}")
 
 
-def journal(desk: Desk) -> list[JournalRow]:
+def journal(installation: Installation) -> list[JournalRow]:
     """Every attempt at a call of any run."""
-    with desk.store() as store:
+    with installation.store() as store:
         turns = [turn for info in store.runs() for turn in turns_of(store, store.load_run(SessionId(info.id)))]
         return [row for turn in turns for row in store.journal(turn.turn_id)]

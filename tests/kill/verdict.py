@@ -7,7 +7,7 @@ from chatops.domain.ids import TurnId
 from chatops.domain.messages import UserMessage
 from chatops.domain.tools import Outcome
 from chatops.store.base import JournalRow
-from tests.e2e.desk import answers_each_call_once
+from tests.e2e.installation import answers_each_call_once
 from tests.kill.ledger import Ledger, read
 from tests.kill.scene import REPEATABLE
 from tests.kill.stage import Stage
@@ -70,7 +70,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     told = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
     stored = {*now.steps, *(call for call, _ in now.ended)}
     case.lost += [f"{what} {which}" for what, which in told if which not in stored]
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         case.damage += store.problems()
     # An attempt of which nobody knows the end, at a tool that cannot look.
     rows = [row for row in journal(stage) if row.outcome is None]
@@ -90,7 +90,7 @@ def in_the_end(stage: Stage, case: Case, before: int) -> None:
         case.other.append(f"no effect, and the outcome is {last}")
     if last is None:
         case.other.append(f"no outcome: {rows}")
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         case.damage += store.problems()
         said = [message for info in store.sessions() for message in store.history(info.id)]
         case.other += [f"still waits: {one}" for one in store.pending_calls()]
@@ -106,7 +106,7 @@ def in_the_end(stage: Stage, case: Case, before: int) -> None:
 
 def journal(stage: Stage) -> list[JournalRow]:
     """Every attempt, in order."""
-    with stage.desk.store() as store:
+    with stage.installation.store() as store:
         turns = {
             turn
             for info in store.sessions()
@@ -123,7 +123,7 @@ def _about(row: JournalRow, number: int) -> bool:
 
 
 def _replaced(stage: Stage, case: Case) -> bool:
-    return case.kind == "write" and (stage.desk.workspace / f"written-{case.number}.txt").exists()
+    return case.kind == "write" and (stage.installation.workspace / f"written-{case.number}.txt").exists()
 
 
 def _tells_result(request: SeenRequest, case: Case) -> bool:

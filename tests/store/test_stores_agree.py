@@ -39,11 +39,11 @@ class StoresAgree(RuleBasedStateMachine):
         self.message_numbers = itertools.count(1)
         path = Path(self.folder.name) / "chatops.db"
         memory = Memory()
-        # Two doors to each store, as two processes would have.
+        # Two entry points to each store, as two processes would have.
         on_disk, in_ram = numbered(), numbered()
         self.disk = [SqliteStore(path, clock=self.clock, process=process, new_id=on_disk) for _ in range(2)]
         self.ram = [MemoryStore(memory=memory, clock=self.clock, process=process, new_id=in_ram) for _ in range(2)]
-        self.door = 0
+        self.entry_point = 0
         self.ids: list[SessionId] = []
         self.steps: list[TurnStep] = []
         self.runs: dict[SessionId, WorkflowStep] = {}
@@ -59,7 +59,7 @@ class StoresAgree(RuleBasedStateMachine):
     def both(self, act: Callable[[Store], T]) -> T | None:
         """Do the same to both; they give the same answer or refuse with the same kind of error."""
         answers: list[T | type[StoreError]] = []
-        for store in (self.disk[self.door], self.ram[self.door]):
+        for store in (self.disk[self.entry_point], self.ram[self.entry_point]):
             try:
                 answers.append(act(store))
             except StoreError as error:
@@ -70,9 +70,9 @@ class StoresAgree(RuleBasedStateMachine):
     def session_id(self, pick: int) -> SessionId:
         return self.ids[pick % len(self.ids)] if self.ids else SessionId("none")
 
-    @rule(door=st.integers(0, 1), passed=st.sampled_from([0.0, 1.0, -3600.0]))
-    def go_through_another_door(self, door: int, passed: float) -> None:
-        self.door = door
+    @rule(entry_point=st.integers(0, 1), passed=st.sampled_from([0.0, 1.0, -3600.0]))
+    def go_through_another_entry_point(self, entry_point: int, passed: float) -> None:
+        self.entry_point = entry_point
         self.now += passed
 
     @rule(workspace=st.sampled_from(["/a", "/b\udcff"]), title=st.sampled_from(["", "T"]))

@@ -33,7 +33,7 @@ def checking(*checked: Any) -> dict[str, Any]:
     }
 
 
-class WorkflowDesk:
+class WorkflowInstallation:
     """Commands in a workspace whose registry names a scripted server and workflows."""
 
     def __init__(self, chatops: CommandLine, url: str) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.store.reading import look_at
 from chatops.store.sqlite import SqliteStore
-from tests.e2e.desk import ChatTerminal, Desk
-from tests.faults.doors import FaultyChat, Provider
+from tests.e2e.installation import ChatTerminal, Installation
+from tests.faults.entry_points import FaultyChat, Provider
 
 
-def ready(desk: Desk, provider: Provider, terminal: ChatTerminal) -> FaultyChat:
+def ready(installation: Installation, provider: Provider, terminal: ChatTerminal) -> FaultyChat:
     terminal.ready("coder")
-    return FaultyChat(desk, provider, terminal)
+    return FaultyChat(installation, provider, terminal)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -1,20 +1,20 @@
-"""A desk whose registry is in force, and where its store is."""
+"""An installation whose registry is in force, and where its store is."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import Desk
-from tests.faults.doors import Provider, patient_registry
+from tests.e2e.installation import Installation
+from tests.faults.entry_points import Provider, patient_registry
 
 
 @pytest.fixture
-def desk(desk: Desk, provider: Provider) -> Desk:
-    """The desk, its registry pointing at the provider."""
-    desk.use(patient_registry(provider.server.url))
-    return desk
+def installation(installation: Installation, provider: Provider) -> Installation:
+    """The installation, its registry pointing at the provider."""
+    installation.use(patient_registry(provider.server.url))
+    return installation
 
 
 @pytest.fixture
-def path(desk: Desk) -> Path:
-    return desk.home / "data" / "chatops.db"
+def path(installation: Installation) -> Path:
+    return installation.home / "data" / "chatops.db"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import EFFECT, Desk
+from tests.e2e.installation import EFFECT, Installation
 from tests.faults import places
-from tests.faults.doors import Pipe, Provider, flat
+from tests.faults.entry_points import Pipe, Provider, flat
 from tests.faults.storage.chats import contents, goes_well, ready, said
 from tests.support.command_line import Ran
 from tests.support.fake_openai import call, calls
@@ -21,15 +21,15 @@ mounts = pytest.mark.skipif(not places.can_mount(), reason="this user may not mo
 
 @mounts
 @pytest.mark.fault("E01")
-def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path) -> None:
+def test_a_full_disk_in_the_chat(installation: Installation, provider: Provider, tmp_path: Path) -> None:
     with (
-        places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk,
-        places.open_chat(desk, "--role", "coder", before=disk.before) as terminal,
+        places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk,
+        places.open_chat(installation, "--role", "coder", before=disk.before) as terminal,
     ):
-        chat = ready(desk, provider, terminal)
+        chat = ready(installation, provider, terminal)
         chat.say("before")
         chat.wait_for("You said: before")
-        filler = places.fill(disk.seen(desk.home))
+        filler = places.fill(disk.seen(installation.home))
         # What was typed is taken, the answer comes, and the banner says what it is worth.
         banner = "Disk full: this turn is not saved. No call is approved or run until it is"
         for word in ("first", "second"):
@@ -41,12 +41,12 @@ def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path)
         terminal.press("a")
         chat.wait_for("Your decision was not recorded. Disk full")
         assert re.search(banner, flat(terminal.text()))
-        assert desk.count == 0
+        assert installation.count == 0
         filler.unlink()
         terminal.wait_gone("this turn is not saved")
         terminal.press("a")
         chat.wait_for("You said: now run it")
-        assert desk.count == 1
+        assert installation.count == 1
         chat.assert_well()
         asked = ["before", f"first {'x' * 14}", f"second {'x' * 13}", "now run it"]
         assert [text for text in said(disk.store(tmp_path)) if not text.startswith(("You said", "still"))] == asked
@@ -55,14 +55,14 @@ def test_a_full_disk_in_the_chat(desk: Desk, provider: Provider, tmp_path: Path)
 @pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
-def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
-    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
+def test_a_full_disk_without_a_screen(installation: Installation, provider: Provider) -> None:
+    with places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk:
 
         def run(*arguments: str) -> Ran:
-            return places.run(desk, *arguments, before=disk.before)
+            return places.run(installation, *arguments, before=disk.before)
 
         assert run("-p", "hello").code == 0
-        filler = places.fill(disk.seen(desk.home))
+        filler = places.fill(disk.seen(installation.home))
         ran = run("-p", "tell me", "-c")
         # What is stored is gone on with, and that nothing is added to it is said beforehand.
         assert (ran.code, ran.out) == (0, "You said: tell me\n")
@@ -77,21 +77,21 @@ def test_a_full_disk_without_a_screen(desk: Desk, provider: Provider) -> None:
 @pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
-def test_a_disk_without_inodes_is_not_a_folder_without_rights(desk: Desk, provider: Provider) -> None:
-    with places.Mounts(desk, places.small_disk(desk.home, size="4m", files=40)) as disk:
-        assert places.run(desk, "-p", "hello", before=disk.before).code == 0
-        folder = disk.seen(desk.home)
+def test_a_disk_without_inodes_is_not_a_folder_without_rights(installation: Installation, provider: Provider) -> None:
+    with places.Mounts(installation, places.small_disk(installation.home, size="4m", files=40)) as disk:
+        assert places.run(installation, "-p", "hello", before=disk.before).code == 0
+        folder = disk.seen(installation.home)
         with suppress(OSError):
             for number in range(100):
                 (folder / f"file{number}").touch()
         for arguments in (("-p", "tell me"), ("approvals", "deny", "xxxxxxx")):
-            ran = places.run(desk, *arguments, before=disk.before)
+            ran = places.run(installation, *arguments, before=disk.before)
             text = flat(ran.out + ran.err)
             assert "the disk has no inodes left" in text, arguments
             assert "folder writable" not in text
         (folder / "file0").unlink()
         (folder / "file1").unlink()
-        again = places.run(desk, "-p", "and now?", "-c", before=disk.before)
+        again = places.run(installation, "-p", "and now?", "-c", before=disk.before)
         assert (again.code, again.out) == (0, "You said: and now?\n")
         assert provider.server.violations == []
 
@@ -123,29 +123,31 @@ SHIM(fcntl64)
 @pytest.mark.more
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the drive without locks")
 @pytest.mark.fault("E05")
-def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(desk: Desk, pipe: Pipe, tmp_path: Path) -> None:
+def test_a_drive_that_grants_no_locks_is_not_held_by_another_program(
+    installation: Installation, pipe: Pipe, tmp_path: Path
+) -> None:
     assert pipe.ask("from before").code == 0
     source, library = tmp_path / "locks.c", tmp_path / "locks.so"
     source.write_text(NO_LOCKS)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     for arguments in (("-p", "tell me"), ("approvals", "deny", "xxxxxxx")):
-        ran = places.run(desk, *arguments, before=[], env={"LD_PRELOAD": str(library)})
+        ran = places.run(installation, *arguments, before=[], env={"LD_PRELOAD": str(library)})
         assert "grants no locks" in flat(ran.err), arguments
         assert "another program" not in ran.err
-    assert places.run(desk, "-p", "and now?", "-c", before=[]).code == 0
+    assert places.run(installation, "-p", "and now?", "-c", before=[]).code == 0
 
 
 @pytest.mark.more
 @pytest.mark.fault("E02")
-def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Provider) -> None:
-    (desk.home / "data").mkdir(parents=True)
-    os.mkfifo(desk.home / "data" / "chatops.db")
+def test_a_pipe_in_place_of_the_store_is_not_waited_for(installation: Installation, provider: Provider) -> None:
+    (installation.home / "data").mkdir(parents=True)
+    os.mkfifo(installation.home / "data" / "chatops.db")
     said = "is a pipe, socket or device, not a file."
-    talked = places.run(desk, "-p", "hello", before=[])
+    talked = places.run(installation, "-p", "hello", before=[])
     assert (talked.code, talked.out) == (0, "You said: hello\n")
     assert said in flat(talked.err)
     for arguments in (("sessions", "list"), ("approvals", "list"), ("approvals", "approve", "xxxxxxx"), ("doctor",)):
-        ran = places.run(desk, *arguments, before=[])
+        ran = places.run(installation, *arguments, before=[])
         assert ran.code == 1
         assert said in flat(ran.out + ran.err), arguments
     assert provider.server.violations == []
@@ -156,18 +158,18 @@ def test_a_pipe_in_place_of_the_store_is_not_waited_for(desk: Desk, provider: Pr
 @pytest.mark.fault("E01")
 @pytest.mark.parametrize("left", [36 * 1024, 72 * 1024])
 def test_a_disk_with_room_only_to_open_the_store_is_like_a_read_only_home(
-    desk: Desk, provider: Provider, left: int
+    installation: Installation, provider: Provider, left: int
 ) -> None:
-    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
-        assert places.run(desk, "-p", "from before", before=disk.before).code == 0
-        places.fill(disk.seen(desk.home), left=left)
+    with places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk:
+        assert places.run(installation, "-p", "from before", before=disk.before).code == 0
+        places.fill(disk.seen(installation.home), left=left)
         for more in ((), ("-c",)):
-            ran = places.run(desk, "-p", "tell me", *more, before=disk.before)
+            ran = places.run(installation, "-p", "tell me", *more, before=disk.before)
             assert (ran.code, ran.out) == (0, "You said: tell me\n"), ran.err
             assert ran.err.lower().count("disk full") == 1
-        with places.open_chat(desk, "-c", before=disk.before) as terminal:
+        with places.open_chat(installation, "-c", before=disk.before) as terminal:
             terminal.send("typed early")
-            chat = ready(desk, provider, terminal)
+            chat = ready(installation, provider, terminal)
             chat.wait_for("from before.*Not saving: disk full[^.]*. Messages here.*typed early.*coder")
             terminal.press("enter")
             chat.wait_for("You said: typed early")
@@ -181,12 +183,12 @@ def test_a_disk_with_room_only_to_open_the_store_is_like_a_read_only_home(
 @pytest.mark.fault("E01")
 @pytest.mark.parametrize("approved", [False, True])
 def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
-    desk: Desk, provider: Provider, approved: bool
+    installation: Installation, provider: Provider, approved: bool
 ) -> None:
-    with places.Mounts(desk, places.small_disk(desk.home, size="2m")) as disk:
+    with places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk:
 
         def run(*arguments: str) -> Ran:
-            return places.run(desk, *arguments, before=disk.before)
+            return places.run(installation, *arguments, before=disk.before)
 
         provider.script(calls(call("file_read", path="note.txt"), call("shell_exec", command=EFFECT)))
         paused = run("-p", "run it", "--output-format", "json")
@@ -194,9 +196,9 @@ def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
         session, call_id = paused.json["session_id"], paused.json["pending"][0]["id"]
         if approved:
             assert run("approvals", "approve", call_id).code == 0
-        filler = places.fill(disk.seen(desk.home), left=36 * 1024)
-        with places.open_chat(desk, "-c", before=disk.before) as terminal:
-            chat = ready(desk, provider, terminal)
+        filler = places.fill(disk.seen(installation.home), left=36 * 1024)
+        with places.open_chat(installation, "-c", before=disk.before) as terminal:
+            chat = ready(installation, provider, terminal)
             screen = flat(chat.wait_for("Not saving: disk full"))
             assert "still pending, cannot be approved or run here" in screen
             assert "outcome unknown" not in screen
@@ -208,27 +210,27 @@ def test_on_a_full_disk_a_waiting_call_still_waits_and_cannot_be_decided(
             assert terminal.wait_exit() == 0
         refused = run("approvals", "approve", call_id)
         assert refused.code == 1, refused.out
-        assert desk.count == 0
+        assert installation.count == 0
         filler.unlink()
         if not approved:
             assert run("approvals", "approve", call_id).code == 0
         resumed = run("resume", session)
         assert resumed.code == 0, resumed.err
-        assert desk.count == 1
+        assert installation.count == 1
         assert provider.server.violations == []
 
 
 @pytest.mark.more
 @mounts
 @pytest.mark.fault("E02")
-def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
+def test_a_read_only_home(installation: Installation, provider: Provider, pipe: Pipe) -> None:
     assert pipe.ask("from before").code == 0
-    before = contents(desk.home / "data")
+    before = contents(installation.home / "data")
     with (
-        places.Mounts(desk, places.read_only(desk.home)) as disk,
-        places.open_chat(desk, "-c", "--role", "coder", before=disk.before) as terminal,
+        places.Mounts(installation, places.read_only(installation.home)) as disk,
+        places.open_chat(installation, "-c", "--role", "coder", before=disk.before) as terminal,
     ):
-        chat = ready(desk, provider, terminal)
+        chat = ready(installation, provider, terminal)
         chat.wait_for("Not saving: home is read-only")
         # What is stored can be read and gone on with, in memory.
         chat.wait_for("You said: from before")
@@ -239,44 +241,44 @@ def test_a_read_only_home(desk: Desk, provider: Provider, pipe: Pipe) -> None:
         chat.wait_for(r"Not approved: nothing can be saved \(home is read-only\)")
         terminal.press("d")
         chat.wait_for("You said: run it")
-        assert desk.count == 0
+        assert installation.count == 0
         chat.assert_well()
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
         assert "Not saved: this session. Not saving: home is read-only." in terminal.text()
 
-        ran = places.run(desk, "-p", "without a screen", before=disk.before)
+        ran = places.run(installation, "-p", "without a screen", before=disk.before)
         assert (ran.code, ran.out) == (0, "You said: without a screen\n")
         assert "Not saving: home is read-only" in ran.err
         provider.script(calls(call("shell_exec", command=EFFECT)))
-        gated = places.run(desk, "-p", "run it", before=disk.before)
+        gated = places.run(installation, "-p", "run it", before=disk.before)
         assert gated.code == 1
         assert "Not run: shell_exec needs approval, and nothing can be saved here" in gated.err
         assert "home is read-only" in gated.err
         assert "nothing can be saved here, so it cannot wait" in str(provider.requests[-1].messages[-1])
         provider.script(calls(call("shell_exec", command=EFFECT)))
-        denied = places.run(desk, "-p", "run it", "--on-approval", "deny", before=disk.before)
+        denied = places.run(installation, "-p", "run it", "--on-approval", "deny", before=disk.before)
         assert (denied.code, provider.requests[-1].messages[-1]["role"]) == (0, "tool")
-        listed = places.run(desk, "sessions", "list", before=disk.before)
+        listed = places.run(installation, "sessions", "list", before=disk.before)
         assert (listed.code, "from before" in listed.out) == (0, True)
-    assert contents(desk.home / "data") == before
-    assert desk.count == 0
+    assert contents(installation.home / "data") == before
+    assert installation.count == 0
     pipe.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("E03")
-def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path) -> None:
+def test_a_home_that_is_not_there(installation: Installation, provider: Provider, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir(mode=0o700)
     env = {"CHATOPS_HOME": "", "HOME": str(tmp_path / "nobody"), "TMPDIR": str(temporary)}
-    with desk.open("--role", "coder", env=env) as terminal:
-        chat = ready(desk, provider, terminal)
+    with installation.open("--role", "coder", env=env) as terminal:
+        chat = ready(installation, provider, terminal)
         chat.wait_for(r"The home folder .* is not there\. Sessions are kept in")
         (place,) = temporary.glob("chatops-*")
         goes_well(chat, place / "data" / "chatops.db")
     assert [folder.stat().st_mode & 0o777 for folder in (place, place / "data")] == [0o700, 0o700]
-    ran = places.run(desk, "-p", "again", "-c", before=["env"], env=env)
+    ran = places.run(installation, "-p", "again", "-c", before=["env"], env=env)
     assert (ran.code, ran.out) == (0, "You said: again\n")
     assert f"Sessions are kept in {place}" in ran.err
     assert said(place / "data" / "chatops.db")[-2:] == ["again", "You said: again"]
@@ -286,7 +288,7 @@ def test_a_home_that_is_not_there(desk: Desk, provider: Provider, tmp_path: Path
 @pytest.mark.skipif(not places.can_mount(), reason="this user cannot be another one for a while")
 @pytest.mark.fault("E03")
 @pytest.mark.parametrize("what", ["unset", "closed"])
-def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_path: Path) -> None:
+def test_a_user_without_a_home(what: str, installation: Installation, provider: Provider, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir(mode=0o700)
     home = tmp_path / "closed"
@@ -294,7 +296,7 @@ def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_pa
     unset = ["-u", "HOME"] if what == "unset" else []
     somebody = ["unshare", "--map-user=54321", "env", "-u", "CHATOPS_HOME", *unset, f"TMPDIR={temporary}"]
     before = [*somebody, *([f"HOME={home}"] if what == "closed" else [])]
-    ran = places.run(desk, "-p", "hello", before=before)
+    ran = places.run(installation, "-p", "hello", before=before)
     assert (ran.code, ran.out) == (0, "You said: hello\n"), ran.err
     why = "There is no home folder for this user." if what == "unset" else "is out of reach"
     assert why in ran.err
@@ -304,34 +306,38 @@ def test_a_user_without_a_home(what: str, desk: Desk, provider: Provider, tmp_pa
 
 @pytest.mark.fault("E16")
 @pytest.mark.parametrize("files", [7, 32])
-def test_few_open_files_without_a_screen(files: int, desk: Desk, provider: Provider, pipe: Pipe) -> None:
+def test_few_open_files_without_a_screen(
+    files: int, installation: Installation, provider: Provider, pipe: Pipe
+) -> None:
     assert pipe.ask("before").code == 0
     provider.script(calls(*(call("file_read", path="note.txt", id=f"c{n}") for n in range(8))))
-    ran = places.run(desk, "-p", "read it", "-c", before=few_files(files))
+    ran = places.run(installation, "-p", "read it", "-c", before=few_files(files))
     assert "Traceback" not in ran.err
     if files < 32:
         assert re.search("too many open files", flat(ran.err), re.IGNORECASE)
     else:
         assert (ran.code, ran.out) == (0, "You said: read it\n")
-    with desk.store() as store:
+    with installation.store() as store:
         assert store.problems() == []
     pipe.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("E16")
-def test_few_open_files_in_the_chat(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
-    with places.open_chat(desk, "--role", "coder", before=few_files(10)) as terminal:
-        ready(desk, provider, terminal).wait_for(r"Not saving: too many open files.*Allow more of them: ulimit -n")
-    with places.open_chat(desk, "--role", "coder", before=few_files(32)) as terminal:
-        chat = ready(desk, provider, terminal)
+def test_few_open_files_in_the_chat(installation: Installation, provider: Provider, pipe: Pipe, path: Path) -> None:
+    with places.open_chat(installation, "--role", "coder", before=few_files(10)) as terminal:
+        ready(installation, provider, terminal).wait_for(
+            r"Not saving: too many open files.*Allow more of them: ulimit -n"
+        )
+    with places.open_chat(installation, "--role", "coder", before=few_files(32)) as terminal:
+        chat = ready(installation, provider, terminal)
         chat.say("run it", calls(call("shell_exec", command=EFFECT)))
         terminal.dialog()
         terminal.press("a")
         chat.wait_for("You said: run it")
-        assert desk.count == 1
+        assert installation.count == 1
         goes_well(chat, path)
-    with desk.store() as store:
+    with installation.store() as store:
         assert store.problems() == []
     pipe.assert_well()
 
@@ -345,18 +351,20 @@ def few_files(most: int) -> list[str]:
 @pytest.mark.fault("E18")
 @pytest.mark.parametrize("umask", ["000", "077"])
 def test_files_are_closed_whatever_the_umask(
-    umask: str, desk: Desk, provider: Provider, pipe: Pipe, path: Path
+    umask: str, installation: Installation, provider: Provider, pipe: Pipe, path: Path
 ) -> None:
-    (desk.workspace.parent / "registry.json").chmod(0o666)
-    shutil.rmtree(desk.home)
+    (installation.workspace.parent / "registry.json").chmod(0o666)
+    shutil.rmtree(installation.home)
     before = ["sh", "-c", f'umask {umask}; exec "$@"', "sh"]
-    with places.open_chat(desk, "--role", "coder", before=before) as terminal:
-        chat = ready(desk, provider, terminal)
+    with places.open_chat(installation, "--role", "coder", before=before) as terminal:
+        chat = ready(installation, provider, terminal)
         chat.wait_for("can be written by everyone on this machine")
         chat.say("write it down", calls(call("scratch_write", text="a note")))
         chat.wait_for("You said: write it down")
         goes_well(chat, path)
-        modes = {(file.is_dir(), file.stat().st_mode & 0o777) for file in (desk.home, *desk.home.rglob("*"))}
+        modes = {
+            (file.is_dir(), file.stat().st_mode & 0o777) for file in (installation.home, *installation.home.rglob("*"))
+        }
         assert modes == {(True, 0o700), (False, 0o600)}
         assert sorted(file.name[10:] for file in path.parent.glob("chatops.db*")) == ["", "-shm", "-wal"]
     ran = pipe.ask("hello")

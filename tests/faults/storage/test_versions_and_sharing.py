@@ -11,8 +11,8 @@ import pytest
 from chatops.domain.ids import TurnId
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
-from tests.e2e.desk import EFFECT, Desk
-from tests.faults.doors import Pipe, Provider, flat, patient_registry
+from tests.e2e.installation import EFFECT, Installation
+from tests.faults.entry_points import Pipe, Provider, flat, patient_registry
 from tests.faults.storage.chats import contents, goes_well, ready, said
 from tests.store import storekit as kit
 from tests.support.fake_openai import call, calls
@@ -22,7 +22,7 @@ STORES = Path(__file__).parents[2] / "data" / "stores"
 
 @pytest.mark.more
 @pytest.mark.fault("E06")
-def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+def test_a_store_of_a_newer_version(installation: Installation, provider: Provider, pipe: Pipe, path: Path) -> None:
     assert pipe.ask("hello").code == 0
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -30,7 +30,7 @@ def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, 
     before, when = contents(path.parent), path.stat().st_mtime_ns
     newer = rf"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}"
     told = rf"made by a newer chatops \({newer}\); it was not opened"
-    with desk.open("--role", "coder", cols=400) as terminal:
+    with installation.open("--role", "coder", cols=400) as terminal:
         assert terminal.wait_exit() == 1
         assert re.search(told, flat(terminal.text()))
         assert "Update chatops" in flat(terminal.text())
@@ -50,19 +50,19 @@ def test_a_store_of_a_newer_version(desk: Desk, provider: Provider, pipe: Pipe, 
     ("store", "checkpoint"), [*((file.stem, 0) for file in sorted(STORES.glob("v*.db"))), ("v1", 2)]
 )
 def test_a_store_of_an_older_version(
-    store: str, checkpoint: int, desk: Desk, provider: Provider, pipe: Pipe, path: Path
+    store: str, checkpoint: int, installation: Installation, provider: Provider, pipe: Pipe, path: Path
 ) -> None:
     path.parent.mkdir(mode=0o700, parents=True)
     shutil.copy(STORES / f"{store}.db", path)
     with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE sessions SET workspace = ?", (str(desk.workspace),))
+        raw.execute("UPDATE sessions SET workspace = ?", (str(installation.workspace),))
         ((session,),) = raw.execute("SELECT id FROM sessions WHERE title = 'Notes, kept'").fetchall()
         if checkpoint:
             # No program of that time was ever given to anybody; its form holds all that the one before does.
             raw.execute("UPDATE turns SET version = ?", (checkpoint,))
     registry = patient_registry(provider.server.url)
     registry["roles"]["coder"]["tools"] = ["file_read", "scratch_write", "scratch_read", "web_fetch"]
-    desk.use({**registry, "tools": {"scratch_write": {"verdict": "ask"}}})
+    installation.use({**registry, "tools": {"scratch_write": {"verdict": "ask"}}})
     assert "Please keep a note." in pipe.run("sessions", "show", session).out
     for verb, call_id in (("approve", f"{session}.2.1.1"), ("deny", f"{session}.2.1.2")):
         assert "to be" in pipe.run("approvals", "show", call_id).out
@@ -78,16 +78,16 @@ def test_a_store_of_an_older_version(
     outcomes = {one["id"]: (one["outcome"], one["decided_by"]) for one in resumed.json["calls"]}
     assert outcomes[f"{session}.2.1.1"][0] == "success"
     assert outcomes[f"{session}.2.1.2"][0] == "denied"
-    with desk.store() as opened:
+    with installation.store() as opened:
         assert [row.outcome for row in opened.journal(TurnId(f"{session}.2"))] == ["success"]
     pipe.assert_well()
 
 
 @pytest.mark.more
 @pytest.mark.fault("E10")
-def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> None:
-    with desk.open("--role", "coder") as one, desk.open("--role", "coder") as other:
-        chats = [ready(desk, provider, terminal) for terminal in (one, other)]
+def test_two_chats_in_one_store(installation: Installation, provider: Provider, path: Path) -> None:
+    with installation.open("--role", "coder") as one, installation.open("--role", "coder") as other:
+        chats = [ready(installation, provider, terminal) for terminal in (one, other)]
         for number, chat in enumerate(chats):
             chat.say(f"begin {number}")
             chat.wait_for(f"You said: begin {number}")
@@ -110,9 +110,9 @@ def test_two_chats_in_one_store(desk: Desk, provider: Provider, path: Path) -> N
 
 @pytest.mark.more
 @pytest.mark.fault("E11")
-def test_a_store_that_is_deleted_in_use(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
-    with desk.open("--role", "coder") as terminal:
-        chat = ready(desk, provider, terminal)
+def test_a_store_that_is_deleted_in_use(installation: Installation, provider: Provider, pipe: Pipe, path: Path) -> None:
+    with installation.open("--role", "coder") as terminal:
+        chat = ready(installation, provider, terminal)
         chat.say("before")
         chat.wait_for("You said: before")
         for file in path.parent.glob("chatops.db*"):
@@ -125,13 +125,15 @@ def test_a_store_that_is_deleted_in_use(desk: Desk, provider: Provider, pipe: Pi
 
 @pytest.mark.more
 @pytest.mark.fault("E11")
-def test_a_store_that_is_replaced_in_use(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+def test_a_store_that_is_replaced_in_use(
+    installation: Installation, provider: Provider, pipe: Pipe, path: Path
+) -> None:
     assert pipe.ask("in the backup").code == 0
     backup = path.with_name("backup.db")
     with closing(sqlite3.connect(path)) as raw, closing(sqlite3.connect(backup)) as copy:
         raw.backup(copy)
-    with desk.open("--role", "coder") as terminal:
-        chat = ready(desk, provider, terminal)
+    with installation.open("--role", "coder") as terminal:
+        chat = ready(installation, provider, terminal)
         chat.say("only in the old one")
         chat.wait_for("You said: only in the old one")
         backup.rename(path)
@@ -144,7 +146,7 @@ def test_a_store_that_is_replaced_in_use(desk: Desk, provider: Provider, pipe: P
         terminal.press("d")
         chat.wait_for("You said: run it")
         chat.assert_well()
-    assert desk.count == 0
+    assert installation.count == 0
     listed = pipe.run("sessions", "list", "--store", f"{path}.old-1")
     assert "only in the old one" in listed.out
     there = pipe.run("sessions", "list").out
@@ -157,22 +159,24 @@ YEAR = 365 * 86_400
 
 @pytest.mark.more
 @pytest.mark.fault("E17")
-def test_clocks_that_jump(desk: Desk, provider: Provider, pipe: Pipe, path: Path) -> None:
+def test_clocks_that_jump(installation: Installation, provider: Provider, pipe: Pipe, path: Path) -> None:
     now = 1_800_000_000.0
     times = [now, now + 86_400, now - 86_400, now - 10 * YEAR, now + 3600, now - 3600]
     path.parent.mkdir(mode=0o700, parents=True)
     made = []
     for number, time in enumerate(times):
         with closing(SqliteStore(path, clock=lambda time=time: time)) as store:  # type: ignore[misc]
-            info = store.create_session(workspace=str(desk.workspace), role="coder", persona="", title=f"T{number}")
+            info = store.create_session(
+                workspace=str(installation.workspace), role="coder", persona="", title=f"T{number}"
+            )
             store.append_message(info.id, kit.user(info.id, f"said {number}", number))
             made.append(info.id)
     with closing(SqliteStore(path, clock=lambda: now - 5 * YEAR)) as store:
         store.append_message(made[2], kit.user(made[2], "said last of all", 9))
     listed = pipe.run("sessions", "list", "--output-format", "json").json
     assert [one["title"] for one in listed] == ["T2", "T5", "T4", "T3", "T1", "T0"]
-    with desk.open("-c") as terminal:
-        chat = ready(desk, provider, terminal)
+    with installation.open("-c") as terminal:
+        chat = ready(installation, provider, terminal)
         shown = chat.wait_for("said last of all")
         assert shown.index("said 2") < shown.index("said last of all")
         goes_well(chat, path)

@@ -1,8 +1,8 @@
 """A network of its own in which a public address is this machine: web pages with every fault, behind the real program.
 
-`Island` is the test's side: a `Zygote` whose programs live there. Run as a program this module is the other side. It
+`NetworkNamespace` is the test's side: a `ForkServer` whose programs live there. As a program this module
 gives the loopback device a public address, hangs a file of names over ``/etc/hosts``, serves pages and a model that
-fetches what it is told to (``fetch URL``) and repeats what came of it, and starts the zygote.
+fetches what it is told to (``fetch URL``) and repeats what came of it, and starts the fork server.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.sockets import server_tls
 
@@ -34,14 +34,14 @@ _TRICKLE_S = 0.2
 _BIG = 100_000_000
 
 
-class Island(Zygote):
+class NetworkNamespace(ForkServer):
     """Starts programs there. `model` is the URL of the model server that they see."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             news = Path(folder) / "news"
             os.mkfifo(news)
-            super().__init__(within=(*_UNSHARE, sys.executable, "-m", "tests.faults.island", str(news)))
+            super().__init__(within=(*_UNSHARE, sys.executable, "-m", "tests.faults.network_namespace", str(news)))
             self.model = news.read_text()
         assert self.model, "the island did not come up"
 
@@ -124,7 +124,7 @@ def _settle() -> None:
         subprocess.run(["mount", "--bind", names.name, "/etc/hosts"], check=True)
 
 
-def _main(news: Path, zygote: Sequence[str]) -> int:
+def _main(news: Path, fork_server: Sequence[str]) -> int:
     try:
         _settle()
     except BaseException:
@@ -136,9 +136,9 @@ def _main(news: Path, zygote: Sequence[str]) -> int:
         threading.Thread(target=_serve, args=(listener, tls), daemon=True).start()
     with FakeOpenAI(_model) as server:
         news.write_text(server.url)
-        # What the zygote is talked to through stands behind the name of its module.
-        control = int(zygote[zygote.index("tests.e2e.zygote") + 1])
-        return subprocess.run(zygote, pass_fds=[control], check=False).returncode
+        # What the fork server is talked to through stands behind the name of its module.
+        control = int(fork_server[fork_server.index("tests.e2e.fork_server") + 1])
+        return subprocess.run(fork_server, pass_fds=[control], check=False).returncode
 
 
 if __name__ == "__main__":

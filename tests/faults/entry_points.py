@@ -1,4 +1,4 @@
-"""The two doors through which faults of a provider are met: the chat on a terminal, and ``-p`` in a pipe.
+"""The two entry points through which faults of a provider are met: the chat on a terminal, and ``-p`` in a pipe.
 
     def test_a04(chat: FaultyChat) -> None:
         chat.say("hello", error(500, "boom"), error(500, "boom"), error(500, "boom"))
@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from tests.e2e.desk import ChatTerminal, Desk, answers_each_call_once, registry
-from tests.e2e.zygote import Zygote
+from tests.e2e.fork_server import ForkServer
+from tests.e2e.installation import ChatTerminal, Installation, answers_each_call_once, registry
 from tests.support.command_line import Ran
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, says
 
@@ -58,8 +58,8 @@ class Provider:
 class FaultyChat:
     """The chat on a terminal, talking to a provider that does what the test says; kept open over many faults."""
 
-    def __init__(self, desk: Desk, provider: Provider, terminal: ChatTerminal) -> None:
-        self.desk = desk
+    def __init__(self, installation: Installation, provider: Provider, terminal: ChatTerminal) -> None:
+        self.installation = installation
         self.provider = provider
         self.terminal = terminal
         self.before = 0
@@ -93,16 +93,18 @@ class FaultyChat:
 class Pipe:
     """`chatops -p` and other commands without a terminal, against the same kind of provider."""
 
-    def __init__(self, desk: Desk, provider: Provider, zygote: Zygote) -> None:
-        self.desk = desk
+    def __init__(self, installation: Installation, provider: Provider, fork_server: ForkServer) -> None:
+        self.installation = installation
         self.provider = provider
-        self._zygote = zygote
+        self._fork_server = fork_server
         self.before = 0
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> Ran:
-        """One command, under the desk's registry."""
-        variables = {"CHATOPS_HOME": str(self.desk.home), **(env or {})}
-        return self._zygote.run(*self.desk.flags, *arguments, cwd=self.desk.workspace, env=variables)
+        """One command, under the installation's registry."""
+        variables = {"CHATOPS_HOME": str(self.installation.home), **(env or {})}
+        return self._fork_server.run(
+            *self.installation.flags, *arguments, cwd=self.installation.workspace, env=variables
+        )
 
     def ask(self, text: str, *replies: Reply | Callable[[SeenRequest], Reply], more: tuple[str, ...] = ()) -> Ran:
         """One message; the server answers with `replies`, one after the other."""
@@ -131,7 +133,7 @@ def flat(text: str) -> str:
 
 
 def patient_registry(url: str, **model: Any) -> dict[str, Any]:
-    """The desk's registry, its first role a coder, with other values for the one model."""
+    """The installation's registry, its first role a coder, with other values for the one model."""
     whole = registry(url)
     whole["default_role"] = "coder"
     whole["models"]["local"].update(model)

@@ -1,8 +1,8 @@
-"""The doors themselves: what a healthy provider says arrives, and the next turn works."""
+"""The entry points themselves: what a healthy provider says arrives, and the next turn works."""
 
 import pytest
 
-from tests.faults.doors import FaultyChat, Pipe
+from tests.faults.entry_points import FaultyChat, Pipe
 
 
 @pytest.mark.more

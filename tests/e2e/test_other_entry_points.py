@@ -7,7 +7,7 @@ import re
 import pytest
 
 from chatops.domain.decisions import Approved
-from tests.e2e.desk import EFFECT, TITLE, Desk, answers_each_call_once, registry
+from tests.e2e.installation import EFFECT, TITLE, Installation, answers_each_call_once, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 
@@ -17,68 +17,68 @@ def asks(request: SeenRequest) -> Completion:
 
 
 @pytest.mark.more
-def test_the_dialog_closes_by_itself_and_the_turn_goes_on(desk: Desk) -> None:
+def test_the_dialog_closes_by_itself_and_the_turn_goes_on(installation: Installation) -> None:
     with FakeOpenAI(asks) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
-            (waiting,) = json.loads(desk.run("approvals", "list", "--output-format", "json").out)
-            done = desk.run("approvals", "approve", waiting["id"])
+            (waiting,) = json.loads(installation.run("approvals", "list", "--output-format", "json").out)
+            done = installation.run("approvals", "approve", waiting["id"])
             assert done.code == 0, done.err
             terminal.wait_for("Understood.")
             terminal.wait_gone(TITLE)
             seen = re.compile(r"Answered elsewhere: .*approved.* via.* approvals")
             terminal.wait_until(lambda text: seen.search(" ".join(text.split())) is not None, what="who answered")
-            again = desk.run("approvals", "approve", waiting["id"])
+            again = installation.run("approvals", "approve", waiting["id"])
             assert again.code == 1
             assert re.search(r"it was approved by uid \d+.* via approvals on .* at \d\d:\d\d:\d\d", again.err)
         assert server.violations == []
         assert answers_each_call_once(server.requests[-1])
-    assert desk.count == 1
-    with desk.store() as store:
+    assert installation.count == 1
+    with installation.store() as store:
         (decision,) = store.decisions()
     assert decision.by.via == "approvals"
     assert decision.by.uid == os.getuid()
     assert decision.by.host == os.uname().nodename
     assert decision.decided_at > 0
     assert isinstance(decision.decision, Approved)
-    listed = desk.run("audit", "list")
+    listed = installation.run("audit", "list")
     assert "via approvals" in listed.out
 
 
 @pytest.mark.more
-def test_the_first_answer_counts_wherever_it_came_from(desk: Desk) -> None:
+def test_the_first_answer_counts_wherever_it_came_from(installation: Installation) -> None:
     with FakeOpenAI(asks) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
-            (waiting,) = json.loads(desk.run("approvals", "list", "--output-format", "json").out)
+            (waiting,) = json.loads(installation.run("approvals", "list", "--output-format", "json").out)
             terminal.press("d")
             terminal.wait_for("Understood.")
-            late = desk.run("approvals", "approve", waiting["id"])
+            late = installation.run("approvals", "approve", waiting["id"])
         assert late.code == 1
         assert re.search(r"No pending call .*: it was denied by uid \d+.* via tui on .* at \d\d:\d\d", late.err)
         assert server.violations == []
-    assert desk.count == 0
+    assert installation.count == 0
 
 
 @pytest.mark.more
-def test_a_second_window_is_told_where_the_conversation_is_open(desk: Desk) -> None:
+def test_a_second_window_is_told_where_the_conversation_is_open(installation: Installation) -> None:
     with FakeOpenAI(asks) as server:
-        desk.use(registry(server.url))
-        with desk.open("--role", "coder") as terminal:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
-            ran = desk.run("resume", desk.session().id)
+            ran = installation.run("resume", installation.session().id)
             assert ran.code == 1
             assert str(terminal.pid) in ran.err
             assert "Traceback" not in ran.err
-            with desk.open("-c") as second:
+            with installation.open("-c") as second:
                 second.wait_for(str(terminal.pid))
                 assert "Traceback" not in second.text()
-    assert desk.count == 0
+    assert installation.count == 0

@@ -1,4 +1,4 @@
-"""A person's desk: a workspace, a registry that points at a model server, terminals, and the store to look into."""
+"""One user's installation: a workspace, a registry that points at a model server, terminals, the store."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from chatops.store.base import JournalRow, SessionInfo
 from chatops.store.sqlite import SqliteStore
-from tests.e2e import zygote
+from tests.e2e import fork_server
 from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import SeenRequest
 from tests.support.terminal import Terminal
@@ -57,7 +57,7 @@ def registry(url: str, *, host_type: str = "openai", users: dict[str, Any] | Non
     }
 
 
-class Desk:
+class Installation:
     """One person in one workspace; programs started here share the test's CHATOPS_HOME."""
 
     def __init__(self, workspace: Path, home: Path) -> None:
@@ -86,13 +86,13 @@ class Desk:
         env = {"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})}
         words = [*self.flags, *arguments]
         if _READ_AT_THE_START.isdisjoint(env):
-            return _ForkedChat(zygote.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows)
+            return _ForkedChat(fork_server.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows)
         started = [sys.executable, "-m", "chatops", *words]
         return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows)
 
     def run(self, *arguments: str) -> Ran:
         """A command in another terminal of the same person."""
-        return zygote.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
+        return fork_server.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
 
     @contextmanager
     def store(self) -> Iterator[SqliteStore]:
@@ -104,7 +104,7 @@ class Desk:
             store.close()
 
     def session(self) -> SessionInfo:
-        """The one conversation of this desk in which anything was said."""
+        """The one conversation of this installation in which anything was said."""
         with self.store() as store:
             (info,) = (one for one in store.sessions() if one.messages)
         return info
@@ -178,8 +178,8 @@ class ChatTerminal(Terminal):
         self.wait_for(f"{role} · ")
 
 
-class _ForkedChat(zygote.ForkedTerminal, ChatTerminal):
-    """The chat, started by a zygote."""
+class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
+    """The chat, started by a fork server."""
 
 
 def dialog_of(text: str) -> str:

@@ -1,7 +1,7 @@
 """Starts the program by forking a process that has imported everything: each start is a real process that can be
 killed, without the second that imports take. `shared` is the one that all tests of this process may use.
 
-`Zygote` is the test's side. Run as a program this module is the other side: for each message (what to start, as JSON,
+`ForkServer` is the test's side. Run as a program, this module is the other: for each message (what to start, as JSON,
 with its three streams and a socket) it forks, tells the child's process id through that socket and, when the child has
 ended, its exit status.
 """
@@ -98,7 +98,7 @@ class Child:
             return None
 
 
-class Zygote:
+class ForkServer:
     """Starts `chatops` with any arguments; a start that a signal ended has that signal's negative as its code."""
 
     def __init__(self, *further: str, within: Sequence[str] = ()) -> None:
@@ -107,7 +107,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [*within, sys.executable, "-m", "tests.e2e.zygote", str(theirs.fileno()), *further],
+                [*within, sys.executable, "-m", "tests.e2e.fork_server", str(theirs.fileno()), *further],
                 cwd=program_environment()["PYTHONPATH"],
                 env=program_environment() | {"LANG": "C.UTF-8"},
                 pass_fds=[theirs.fileno()],
@@ -157,11 +157,11 @@ class Zygote:
 
 
 class ForkedTerminal(Terminal):
-    """A terminal whose program a zygote starts."""
+    """A terminal whose program a fork server starts."""
 
     def __init__(
         self,
-        zygote: Zygote,
+        fork_server: ForkServer,
         arguments: Sequence[str],
         *,
         cwd: Path,
@@ -169,7 +169,7 @@ class ForkedTerminal(Terminal):
         cols: int = 100,
         rows: int = 30,
     ) -> None:
-        self._zygote = zygote
+        self._fork_server = fork_server
         super().__init__(arguments, cwd=cwd, env=env, cols=cols, rows=rows)
 
     def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int) -> Program:
@@ -177,14 +177,14 @@ class ForkedTerminal(Terminal):
         assert cwd is not None
         streams = (slave, slave, slave)
         whole = {**terminal_environment(), **env}
-        return self._zygote.start(argv, cwd=Path(cwd), env=whole, streams=streams, on_terminal=True)
+        return self._fork_server.start(argv, cwd=Path(cwd), env=whole, streams=streams, on_terminal=True)
 
 
 @cache
-def shared(*further: str) -> Zygote:
+def shared(*further: str) -> ForkServer:
     """The one of this process, with a screen; started when it is first asked for, and gone with this process. There is
     one for each set of `further` modules."""
-    started = Zygote(*SCREEN, *further)
+    started = ForkServer(*SCREEN, *further)
     atexit.register(started.__exit__, None, None, None)
     return started
 
