@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[imp
 
 from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
+
+# Without stored bytecode each program that a test starts, and each worker, would compile every module again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A slow machine is no failure. Under CI the same examples every time; `--hypothesis-profile fuzz` looks further.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

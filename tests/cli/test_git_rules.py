@@ -133,7 +133,7 @@ def test_git_itself_runs_nothing_of_a_repository_that_was_judged_wrongly(
 ) -> None:
     """The second measure, alone: even if the repository is taken for harmless, git starts no other program."""
     monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", WITHOUT))
-    monkeypatch.setattr("chatops.tools.shell.doubt", lambda cwd, *, program, workspace: "")
+    monkeypatch.setattr("chatops.tools.shell.why_not_harmless", lambda cwd, *, program, workspace: "")
     payload = PAYLOAD.format(ws=chatops.workspace)
     clone(chatops.workspace)
     (chatops.workspace / ".gitattributes").write_text("*.txt diff=mine\n")
