@@ -13,7 +13,7 @@ from chatops.domain.usage import Usage
 class Speaker(StrEnum):
     """Author of a message that a model gets as a user message."""
 
-    PERSON = "person"
+    USER = "person"
     MACHINE = "machine"
     """chatops, in a workflow run: the message that opens an attempt, and the feedback to an answer that is not
     accepted."""
@@ -25,7 +25,7 @@ class UserMessage:
 
     id: MessageId
     text: str
-    by: Speaker = Speaker.PERSON
+    by: Speaker = Speaker.USER
     wants_json: bool = False
     """True for the feedback to an answer that held no JSON."""
     kind: Literal["user"] = "user"

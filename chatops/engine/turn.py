@@ -154,7 +154,7 @@ def start(
         contract=contract,
     )
     draft = Draft(blank)
-    by = Speaker.PERSON if contract is None else Speaker.MACHINE
+    by = Speaker.USER if contract is None else Speaker.MACHINE
     draft.say(UserMessage(id=draft.next_message_id(), text=text, by=by))
     draft.events.append(
         TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=grant.models[0].name)

@@ -28,7 +28,7 @@ Registries = tuple[Registry | None, Registry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class User:
     """The user of this process: from its uid, never from the environment."""
 
     uid: int
@@ -48,18 +48,18 @@ class Entitlement:
     """The entry that set the level, for display."""
 
 
-def entitlement(users: Sequence[UserSpec], *, person: Person) -> Entitlement:
+def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
     """Return the rights from the entries that name the user, else from ``*``, else level user.
 
     If several entries match, the lowest level counts, every `confirm_deny`, and only the `confirm_allow` that all have.
     """
-    named = [user for user in users if _names(user.name, person)]
-    found = named or [user for user in users if user.name == "*"]
+    named = [spec for spec in users if _names(spec.name, user)]
+    found = named or [spec for spec in users if spec.name == "*"]
     if not found:
         return Entitlement(level=AccessLevel.USER, source="no entry under users")
-    strictest = min(found, key=lambda user: user.access_level)
-    allowed = [rule for rule in found[0].confirm_allow if all(rule in user.confirm_allow for user in found)]
-    denied = dict.fromkeys(tool for user in found for tool in user.confirm_deny)
+    strictest = min(found, key=lambda spec: spec.access_level)
+    allowed = [rule for rule in found[0].confirm_allow if all(rule in spec.confirm_allow for spec in found)]
+    denied = dict.fromkeys(tool for spec in found for tool in spec.confirm_deny)
     return Entitlement(
         level=strictest.access_level,
         confirm_allow=tuple(allowed),
@@ -68,12 +68,12 @@ def entitlement(users: Sequence[UserSpec], *, person: Person) -> Entitlement:
     )
 
 
-def access_level(*, registries: Registries, person: Person, access_cap: AccessLevel | None = None) -> AccessLevel:
+def access_level(*, registries: Registries, user: User, access_cap: AccessLevel | None = None) -> AccessLevel:
     """Return the highest level that the user may have here: the lowest of both registries and `access_cap`."""
     site, own = registries
-    levels = [entitlement(own.users or (), person=person).level]
+    levels = [entitlement(own.users or (), user=user).level]
     if site is not None and site.users is not None:
-        levels.append(entitlement(site.users, person=person).level)
+        levels.append(entitlement(site.users, user=user).level)
     if access_cap is not None:
         levels.append(access_cap)
     return min(levels)
@@ -113,7 +113,7 @@ def resolve_grant(
     *,
     registries: Registries,
     role: str,
-    person: Person,
+    user: User,
     access_cap: AccessLevel | None,
     specs: Sequence[ToolSpec],
     models: Sequence[ModelTarget],
@@ -123,7 +123,7 @@ def resolve_grant(
     at: StepPlace | None = None,
     default_rounds: int = DEFAULT_MAX_ROUNDS,
 ) -> Grant:
-    """Return the grant of `role` for `person`.
+    """Return the grant of `role` for `user`.
 
     `specs` are all tools that exist here, with their built-in levels and verdicts. `approvals` are rules in the syntax
     of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
@@ -136,12 +136,12 @@ def resolve_grant(
     roles = [chosen]
     if site is not None and (ceiling := site.role(role)) is not None and ceiling is not chosen:
         roles.insert(0, ceiling)
-    level = access_level(registries=registries, person=person, access_cap=access_cap)
+    level = access_level(registries=registries, user=user, access_cap=access_cap)
     layers = [
         *_tool_layers(specs, registries=registries),
         *binding_layers(specs, at=at),
         _level_layer(specs, registries=registries, level=level),
-        *_confirm_deny_layers(registries, person=person),
+        *_confirm_deny_layers(registries, user=user),
         *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
         *extra_layers,
     ]
@@ -154,7 +154,7 @@ def resolve_grant(
         layers=(),
         answers=(
             *_approvals(approvals, specs=specs, site=site),
-            *_confirm_allow(registries, person=person, specs=specs),
+            *_confirm_allow(registries, user=user, specs=specs),
             *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
@@ -167,8 +167,8 @@ def revoked(tools: Iterable[str]) -> Layer:
     return Layer(name="revoked in this session", rules=tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in tools))
 
 
-def _names(entry: str, person: Person) -> bool:
-    return entry[1:] in person.groups if entry.startswith("@") else entry != "*" and entry == person.login
+def _names(entry: str, user: User) -> bool:
+    return entry[1:] in user.groups if entry.startswith("@") else entry != "*" and entry == user.login
 
 
 def _setting(registry: Registry | None, tool: str) -> ToolSetting:
@@ -214,12 +214,12 @@ def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: Ac
     return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY)
 
 
-def _confirm_deny_layers(registries: Registries, *, person: Person) -> list[Layer]:
+def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
     layers = []
     for registry, whose in zip(registries, ("the site registry", "your registry"), strict=True):
         if registry is None or registry.users is None:
             continue
-        denied = entitlement(registry.users, person=person).confirm_deny
+        denied = entitlement(registry.users, user=user).confirm_deny
         if denied:
             rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in denied)
             layers.append(Layer(name=f"confirm_deny in {whose}", rules=rules))
@@ -286,7 +286,7 @@ def _any_shell(site: Registry | None) -> bool:
     return site is not None and site.approve_any_shell
 
 
-def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
+def _confirm_allow(registries: Registries, *, user: User, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
     """Return answers for `confirm_allow`.
 
     A rule that cannot be parsed, or that would permit running anything, is left out.
@@ -297,7 +297,7 @@ def _confirm_allow(registries: Registries, *, person: Person, specs: Sequence[To
     for registry in registries:
         if registry is None or registry.users is None:
             continue
-        for text in entitlement(registry.users, person=person).confirm_allow:
+        for text in entitlement(registry.users, user=user).confirm_allow:
             try:
                 tool, pattern = parse_rule(text, tools=tools)
             except ConfigError:

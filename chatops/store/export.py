@@ -179,7 +179,7 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
     """Return the speaker, the text, and the blocks to fold as label and content."""
     match message:
         case UserMessage():
-            return "You" if message.by is Speaker.PERSON else "chatops", message.text, []
+            return "You" if message.by is Speaker.USER else "chatops", message.text, []
         case AssistantMessage():
             who = ", ".join(part for part in (message.role, message.model) if part)
             cut_off = ", cut off" if message.incomplete else ""

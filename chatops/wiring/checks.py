@@ -65,7 +65,7 @@ def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:
         grant = resolve_grant(
             registries=registries,
             role=role.name,
-            person=current_user(),
+            user=current_user(),
             access_cap=None,
             specs=catalog.specs,
             models=(),

@@ -31,8 +31,8 @@ from chatops.policy.registry_checks import (
 )
 from chatops.policy.resolve import (
     DEFAULT_MAX_ROUNDS,
-    Person,
     Registries,
+    User,
     access_level,
     find_role,
     resolve_grant,
@@ -74,7 +74,7 @@ class RegistryRights:
         registries: Callable[[], Registries],
         coming: Callable[[], Registries | None],
         broken: Callable[[], str],
-        user: Person,
+        user: User,
         specs: Callable[[str], Sequence[ToolSpec]],
         absent: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
@@ -105,7 +105,7 @@ class RegistryRights:
     def level(self) -> AccessLevel:
         """The user's access level here."""
         return min(
-            access_level(registries=registries, person=self._user, access_cap=self._access_cap())
+            access_level(registries=registries, user=self._user, access_cap=self._access_cap())
             for registries in self._all()
         )
 
@@ -219,7 +219,7 @@ class RegistryRights:
         grant = resolve_grant(
             registries=registries,
             role=role,
-            person=self._user,
+            user=self._user,
             access_cap=self._access_cap(),
             specs=self._specs(workflow),
             models=self._targets(spec, settings.model_pin),
@@ -351,7 +351,7 @@ def _environment(workspace: Path) -> str:
     return f"Workspace: {workspace}\nSystem: {platform.system()}\nToday: {day}"
 
 
-def current_user() -> Person:
+def current_user() -> User:
     """Return the user of the real uid; the login is ``#<uid>`` without a password database entry.
 
     ``$USER`` and ``$LOGNAME`` are not used, because anyone can set them.
@@ -361,7 +361,7 @@ def current_user() -> Person:
         login = pwd.getpwuid(uid).pw_name
     except KeyError:
         login = f"#{uid}"
-    return Person(uid=uid, login=login, groups=_groups())
+    return User(uid=uid, login=login, groups=_groups())
 
 
 def _groups() -> frozenset[str]:

@@ -112,7 +112,7 @@ def role() -> set[str]:
     from chatops.config.registry_read import read_registry
     from chatops.domain.model import ModelTarget
     from chatops.domain.tools import CallFacts, ToolSpec
-    from chatops.policy.resolve import Person, resolve_grant
+    from chatops.policy.resolve import User, resolve_grant
 
     registry = {
         "default_role": "coder",
@@ -125,7 +125,7 @@ def role() -> set[str]:
         grant = resolve_grant(
             registries=(None, found),
             role="coder",
-            person=Person(uid=1, login="ana"),
+            user=User(uid=1, login="ana"),
             access_cap=None,
             specs=tuple(ToolSpec(name=name, description="", schema="{}") for name in ("shell_exec", "file_read")),
             models=(ModelTarget(name="m"),),

@@ -18,7 +18,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from tests.support.properties import examples
 
 INTACT: dict[str, Any] = {
@@ -53,7 +53,7 @@ SPECS = [
     )
     for name, (level, verdict) in TOOLS.items()
 ]
-PEOPLE = [Person(uid=1, login="ana"), Person(uid=2, login="guest")]
+PEOPLE = [User(uid=1, login="ana"), User(uid=2, login="guest")]
 CALLS = [CallFacts(arguments="{}", cwd="/w"), CallFacts(arguments="{}", cwd="/w", paths=("/w/secret/a",))]
 
 
@@ -70,7 +70,7 @@ def grants(loaded: Loaded) -> list[Grant]:
         resolve_grant(
             registries=loaded.registries,
             role=role.name,
-            person=person,
+            user=person,
             access_cap=loaded.access_cap,
             specs=SPECS,
             models=[ModelTarget(name="demo")],
@@ -87,7 +87,7 @@ def table(loaded: Loaded) -> dict[tuple[str, str, str, int], int]:
     for person in PEOPLE:
         for role in loaded.registry.roles:
             held = resolve_grant(
-                registries=loaded.registries, role=role.name, person=person, access_cap=loaded.access_cap,
+                registries=loaded.registries, role=role.name, user=person, access_cap=loaded.access_cap,
                 specs=SPECS, models=[ModelTarget(name="demo")], prompt="",
             )  # fmt: skip
             for tool in TOOLS:

@@ -12,7 +12,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 
 PYTHON = ToolSpec(name="python_exec", capabilities=BUILT_IN_TOOLS["python_exec"], description="", schema="{}")
 FACTS = CallFacts(arguments='{"code":"1"}', command="1", cwd="/w", interpreter=("/usr/bin/python3", "-c"))
@@ -27,7 +27,7 @@ def granted(registry: Registry, *approvals: str) -> Grant:
     return resolve_grant(
         registries=(None, registry),
         role="r",
-        person=Person(uid=1, login="ana"),
+        user=User(uid=1, login="ana"),
         access_cap=None,
         specs=(PYTHON,),
         models=(ModelTarget(name="m"),),

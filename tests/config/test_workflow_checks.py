@@ -13,7 +13,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.workflow import Definition, StepPlace, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 
@@ -55,7 +55,7 @@ def granted(at: StepPlace) -> Grant:
     grant = resolve_grant(
         registries=(None, registry),
         role="coder",
-        person=Person(uid=1, login="ana"),
+        user=User(uid=1, login="ana"),
         access_cap=None,
         specs=TOOLS,
         models=(ModelTarget(name="m"),),

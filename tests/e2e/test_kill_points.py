@@ -87,7 +87,7 @@ def model(request: SeenRequest) -> Completion:
 
 
 @dataclass(kw_only=True)
-class Person:
+class User:
     """Someone at a shell who wants the turn to end, and never runs twice what may have run."""
 
     installation: Installation
@@ -137,14 +137,14 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def person(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> Person:
+def person(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> User:
     """A person with a workspace in which something can be written down."""
     (installation.workspace / "mark.txt").write_text("x")
     installation.use(registry(server.url))
-    return Person(installation=installation, fork_server=fork_server)
+    return User(installation=installation, fork_server=fork_server)
 
 
-def begin(person: Person, kind: str, dying: str) -> Ran:
+def begin(person: User, kind: str, dying: str) -> Ran:
     """The command of that kind, killed at `dying`, after what has to come before it."""
     if kind == "ruled":
         return person.ask("--approve", f"shell_exec:{COMMAND}", dying=dying)
@@ -179,7 +179,7 @@ POINTS = [
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("kind", "place", "number", "certain"), POINTS)
 def test_killed_there_it_comes_about_once(
-    kind: str, place: str, number: int, certain: bool, person: Person, server: FakeOpenAI
+    kind: str, place: str, number: int, certain: bool, person: User, server: FakeOpenAI
 ) -> None:
     ran = begin(person, kind, f"{place}:{number}")
     assert ran.code == KILLED or not certain, ran
@@ -211,7 +211,7 @@ def test_the_table_knows_every_place() -> None:
 @pytest.mark.parametrize(
     "kind", ["ruled", *(pytest.param(kind, marks=pytest.mark.kill) for kind in REACHED if kind != "ruled")]
 )
-def test_there_is_no_later_place_to_die(kind: str, place: Failpoint, person: Person) -> None:
+def test_there_is_no_later_place_to_die(kind: str, place: Failpoint, person: User) -> None:
     """What comes before a place comes as often as what comes after it, so one of each pair is enough."""
     _, last = REACHED[kind].get(place, (0, 0))
     ran = begin(person, kind, f"{place}:{last + 1}")

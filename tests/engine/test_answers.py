@@ -141,7 +141,7 @@ def test_what_the_machine_says_is_not_said_by_the_person() -> None:
     spoken = [m.by for m in play(text("no JSON"), says(1)).state.messages if isinstance(m, UserMessage)]
     assert spoken == [Speaker.MACHINE, Speaker.MACHINE]
     chat = World.begin()
-    assert [m.by for m in chat.state.messages if isinstance(m, UserMessage)] == [Speaker.PERSON]
+    assert [m.by for m in chat.state.messages if isinstance(m, UserMessage)] == [Speaker.USER]
 
 
 def test_an_empty_response_costs_a_round_and_is_asked_for_again() -> None:

@@ -58,7 +58,7 @@ def number() -> Iterator[str]:
     yield from marked()
 
 
-class Person:
+class User:
     """Somebody whose chat is killed, and who opens it again."""
 
     def __init__(self, installation: Installation, provider: Provider, *, sandbox: bool) -> None:
@@ -118,7 +118,7 @@ def test_killed_with_a_background_child(
     number: str,
     figure: Count,
 ) -> None:
-    person = Person(installation, provider, sandbox=sandbox)
+    person = User(installation, provider, sandbox=sandbox)
     with person.open("--role", "coder") as before:
         person.run(before, number)
         before.kill9()
@@ -151,7 +151,7 @@ def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
     installation: Installation, provider: Provider, number: str, figure: Count
 ) -> None:
     """The app and the process that watches over the command die at the same moment."""
-    person = Person(installation, provider, sandbox=False)
+    person = User(installation, provider, sandbox=False)
     with person.open("--role", "coder") as before:
         person.run(before, number)
         os.kill(before.pid, signal.SIGSTOP)

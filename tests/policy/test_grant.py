@@ -14,7 +14,7 @@ from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
 from chatops.policy.registry import ModelSpec, Registry, RoleSpec, ToolSetting, UserSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import Person, entitlement, resolve_grant, revoked
+from chatops.policy.resolve import User, entitlement, resolve_grant, revoked
 from chatops.policy.verdicts import Layer, Rule
 
 BUILT_IN = {
@@ -37,7 +37,7 @@ SPECS = tuple(
     )
     for name, (level, verdict) in BUILT_IN.items()
 )
-ANA = Person(uid=1, login="ana", groups=frozenset({"staff"}))
+ANA = User(uid=1, login="ana", groups=frozenset({"staff"}))
 STATUS = CallFacts(arguments='{"command":"git status"}', cwd="/w", command="git status", argv=("git", "status"))
 PUSH = CallFacts(arguments='{"command":"git push"}', cwd="/w", command="git push", argv=("git", "push"))
 PIPED = CallFacts(arguments='{"command":"git push | x"}', cwd="/w", command="git push | x")
@@ -58,13 +58,13 @@ def grant(
     cap: AccessLevel | None = None,
     approvals: tuple[str, ...] = (),
     extra: tuple[Layer, ...] = (),
-    person: Person = ANA,
+    person: User = ANA,
     role: str = "coder",
 ) -> Grant:
     return resolve_grant(
         registries=(site, own or registry()),
         role=role,
-        person=person,
+        user=person,
         access_cap=cap,
         specs=SPECS,
         models=[ModelTarget(name="m")],
@@ -100,7 +100,7 @@ def offered(held: Grant) -> tuple[str, ...]:
     ],
 )
 def test_who_gets_which_level(users: tuple[UserSpec, ...], level: AccessLevel) -> None:
-    assert entitlement(users, person=ANA).level is level
+    assert entitlement(users, user=ANA).level is level
 
 
 def test_without_users_the_own_file_means_user_and_the_site_file_no_ceiling() -> None:

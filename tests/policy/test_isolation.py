@@ -11,7 +11,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.workflow import StepPlace, StepSpec, step_layers
 from tests.support.properties import examples
 
@@ -52,7 +52,7 @@ def resolved(given_tools: Tools, *, role: tuple[str, ...] | None, at: StepPlace 
     return resolve_grant(
         registries=(None, registry),
         role="r",
-        person=Person(uid=1, login="ana"),
+        user=User(uid=1, login="ana"),
         access_cap=None,
         specs=specs(given_tools),
         models=(ModelTarget(name="m"),),

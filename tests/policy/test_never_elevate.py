@@ -24,7 +24,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.verdicts import Layer, Rule
 from tests.support.properties import examples
 
@@ -95,7 +95,7 @@ specs = st.tuples(
     )
 )
 people = st.builds(
-    Person, uid=st.just(1), login=st.sampled_from(["ana", "zoe"]), groups=st.frozensets(st.sampled_from(GROUPS))
+    User, uid=st.just(1), login=st.sampled_from(["ana", "zoe"]), groups=st.frozensets(st.sampled_from(GROUPS))
 )
 facts = st.sampled_from(
     [
@@ -123,17 +123,17 @@ layers = st.builds(
 # the oracle
 
 
-def level_by(registry: Registry, person: Person) -> int:
+def level_by(registry: Registry, user: User) -> int:
     """`users` names logins or groups, the strictest match wins, * is everyone else, no match is user."""
-    mine = {person.login, *(f"@{group}" for group in person.groups)}
+    mine = {user.login, *(f"@{group}" for group in user.groups)}
     given_levels = [int(user.access_level) for user in registry.users or () if user.name in mine]
     if not given_levels:
         given_levels = [int(user.access_level) for user in registry.users or () if user.name == "*"]
     return min(given_levels) if given_levels else 1
 
 
-def denied_by(registry: Registry, person: Person, tool: str) -> bool:
-    mine = {person.login, *(f"@{group}" for group in person.groups)}
+def denied_by(registry: Registry, user: User, tool: str) -> bool:
+    mine = {user.login, *(f"@{group}" for group in user.groups)}
     entries = [user for user in registry.users or () if user.name in mine]
     entries = entries or [user for user in registry.users or () if user.name == "*"]
     return any(tool in user.confirm_deny for user in entries)
@@ -144,17 +144,17 @@ def floor(
     site: Registry | None,
     own: Registry,
     role: str,
-    person: Person,
+    user: User,
     cap: AccessLevel | None,
     spec: ToolSpec,
     steps: list[Layer],
 ) -> int:
     """The least strict verdict that the words of the surface leave to any call of a tool."""
-    level = level_by(own, person)
+    level = level_by(own, user)
     least, verdict = int(spec.min_access), STRICTNESS[spec.verdict]
     if site is not None:
         if site.users is not None:
-            level = min(level, level_by(site, person))
+            level = min(level, level_by(site, user))
         setting = dict(site.tools).get(spec.name, ToolSetting())
         least = least if setting.min_access is None else int(setting.min_access)
         verdict = verdict if setting.verdict is None else STRICTNESS[setting.verdict]
@@ -167,7 +167,7 @@ def floor(
     for registry in (site, own):
         if registry is None:
             continue
-        denied = denied or denied_by(registry, person, spec.name)
+        denied = denied or denied_by(registry, user, spec.name)
         for block in registry.roles:
             if block.name != role:
                 continue
@@ -212,7 +212,7 @@ remembered_grants = st.lists(
     own=registries(both_roles=True),
     later_site=st.none() | registries(both_roles=False),
     later_own=registries(both_roles=True),
-    person=people,
+    user=people,
     cap=st.none() | levels,
     spec_values=specs,
     role=st.sampled_from(ROLES),
@@ -227,7 +227,7 @@ def test_no_verdict_is_wider_than_level_role_and_site(
     own: Registry,
     later_site: Registry | None,
     later_own: Registry,
-    person: Person,
+    user: User,
     cap: AccessLevel | None,
     spec_values: tuple[ToolSpec, ...],
     role: str,
@@ -241,7 +241,7 @@ def test_no_verdict_is_wider_than_level_role_and_site(
         return resolve_grant(
             registries=(site, own),
             role=role,
-            person=person,
+            user=user,
             access_cap=cap,
             specs=spec_values,
             models=[ModelTarget(name="demo")],
@@ -263,9 +263,7 @@ def test_no_verdict_is_wider_than_level_role_and_site(
     for held, parts in sequence:
         answering = held.role
         for spec in spec_values:
-            least = max(
-                floor(site=s, own=o, role=r, person=person, cap=cap, spec=spec, steps=e) for s, o, r, e in parts
-            )
+            least = max(floor(site=s, own=o, role=r, user=user, cap=cap, spec=spec, steps=e) for s, o, r, e in parts)
             judged = held.judge(spec.name, call, remembered=remembered)
             permitted = held.permits(spec.name).verdict
             if least == 2:
@@ -286,14 +284,14 @@ def test_no_verdict_is_wider_than_level_role_and_site(
         assert held.judge("nonsense", call, remembered=remembered).verdict is Verdict.DENY
 
 
-@given(own=registries(both_roles=True), person=people, spec_values=specs, role=st.sampled_from(ROLES))
+@given(own=registries(both_roles=True), user=people, spec_values=specs, role=st.sampled_from(ROLES))
 def test_everything_the_words_permit_is_on_offer(
-    own: Registry, person: Person, spec_values: tuple[ToolSpec, ...], role: str
+    own: Registry, user: User, spec_values: tuple[ToolSpec, ...], role: str
 ) -> None:
     """The other direction: a grant that denied everything would pass the property above."""
     held = resolve_grant(
-        registries=(None, own), role=role, person=person, access_cap=None, specs=spec_values, models=[], prompt=""
+        registries=(None, own), role=role, user=user, access_cap=None, specs=spec_values, models=[], prompt=""
     )
     for spec in spec_values:
-        least = floor(site=None, own=own, role=role, person=person, cap=None, spec=spec, steps=[])
+        least = floor(site=None, own=own, role=role, user=user, cap=None, spec=spec, steps=[])
         assert (held.tool(spec.name) is not None) == (least < 2), json.dumps([spec.name, least])

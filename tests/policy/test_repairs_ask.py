@@ -15,7 +15,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
-from chatops.policy.resolve import Person, resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.verdicts import Layer, Rule
 from tests.policy.test_never_elevate import ROLES, TOOLS, facts, layers, levels, people, registries, specs
 from tests.policy.test_never_elevate import remembered_grants as some_grants
@@ -41,7 +41,7 @@ def everything(role: str) -> list[RememberedGrant]:
 @given(
     site=st.none() | registries(both_roles=False),
     own=registries(both_roles=True),
-    person=people,
+    user=people,
     cap=st.none() | levels,
     spec_values=specs,
     role=st.sampled_from(ROLES),
@@ -54,7 +54,7 @@ def everything(role: str) -> list[RememberedGrant]:
 def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     site: Registry | None,
     own: Registry,
-    person: Person,
+    person: User,
     cap: AccessLevel | None,
     spec_values: tuple[ToolSpec, ...],
     role: str,
@@ -67,7 +67,7 @@ def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     grant = resolve_grant(
         registries=(site, own),
         role=role,
-        person=person,
+        user=person,
         access_cap=cap,
         specs=spec_values,
         models=[ModelTarget(name="demo")],
@@ -96,7 +96,7 @@ def open_to_all(*rules: Rule) -> Grant:
     return resolve_grant(
         registries=(None, registry),
         role="coder",
-        person=Person(uid=1, login="ana"),
+        user=User(uid=1, login="ana"),
         access_cap=None,
         specs=(spec,),
         models=[ModelTarget(name="demo")],

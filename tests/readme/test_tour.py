@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE
 READING = 0.7
 
 
-class Person:
+class User:
     """Does what the left column of the table says."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_tour_holds_line_by_line(folder: Path, path_with_chatops: str) -> No
 
 
 def _on_the_screen(folder: Path) -> None:
-    person = Person(folder)
+    person = User(folder)
     try:
         for row in document.rows("tour: screen"):
             for action in row.actions:

@@ -103,8 +103,8 @@ def _words(card: ToolCardBlock) -> str:
 
 
 def _permission(decided_by: str) -> str:
-    if person := login(decided_by):
-        return f"approved by {person}"
+    if user := login(decided_by):
+        return f"approved by {user}"
     return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
 
 
