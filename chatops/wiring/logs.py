@@ -37,7 +37,11 @@ class _LogFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._file is None:
-            self._file = _opened(self._path)
+            try:
+                self._file = _opened(self._path)
+            except OSError:
+                # No file can be opened now, not even that of the module. The next record tries again.
+                return
         self._file.handle(record)
 
     def close(self) -> None:
@@ -59,10 +63,7 @@ def _opened(path: Path) -> logging.Handler:
         def handleError(self, record: logging.LogRecord) -> None:
             """Ignore the error: a full disk is reported where it matters."""
 
-    try:
-        handler = PrivateFile(path, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
-    except OSError:
-        return logging.NullHandler()
+    handler = PrivateFile(path, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
     handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     return handler
 

@@ -58,7 +58,7 @@ def test_an_interrupt_stops_the_step_and_resume_makes_it_again(chatops: CommandL
         assert "Traceback" not in err
         stopped = json.loads(out)
         assert (stopped["status"], stopped["review"]["reason"]) == ("paused", "stopped")
-        assert f"chatops resume {stopped['session_id']}" in err
+        assert f"chatops workflow resume {stopped['session_id']}" in err
         ended = at.resume(stopped["session_id"])
         assert ended.code == 0, ended.err
         assert [one["attempts"] for one in ended.json["steps"]] == [1, 2]

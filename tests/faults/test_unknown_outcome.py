@@ -104,7 +104,7 @@ class User:
     ("sandbox", "key", "says_so", "effects", "attempts"),
     [
         pytest.param(True, "u", UNKNOWN, 1, [(1, Outcome.UNKNOWN)], marks=needs_sandbox),
-        (False, "R", "a person had it run again", 2, [(1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)]),
+        (False, "R", "the user had it run again", 2, [(1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)]),
     ],
 )
 def test_killed_with_a_background_child(
@@ -216,7 +216,7 @@ ANSWERS = {
     ),
     "again": Answer(
         words=("approve", "--again"),
-        says_so="a person had it run again",
+        says_so="the user had it run again",
         effects=2,
         attempts=((1, Outcome.UNKNOWN), (2, Outcome.SUCCESS)),
     ),
@@ -302,7 +302,7 @@ def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe
     assert pipe.run("approvals", "approve", pending["id"], "--again").code == 0
     resumed = pipe.run("resume", session)
     assert resumed.code == 0
-    assert "a person had it run again" in resumed.out
+    assert "the user had it run again" in resumed.out
     assert pipe.installation.count == 1
     assert [(row.attempt, row.outcome) for row in pipe.installation.journal()] == [
         (1, Outcome.UNKNOWN),

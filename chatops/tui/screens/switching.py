@@ -58,6 +58,8 @@ class SessionSwitcher:
         self._sending.show(shown)
         self._dialogs.show(shown)
         self._drawing.show(shown)
+        # Now, and not once a stored draft is back in the composer: it is not being typed.
+        self._dialogs.offer(session.snapshot())
         self._screen.post_message(Changed())
         if (presenter := shown.own_run or shown.follower) is not None:
             # Start only now, when its events have a subscriber.
