@@ -85,12 +85,12 @@ def find_paths(env: Mapping[str, str]) -> Paths:
     config, data, log = _usual()
     home = Path(os.path.expanduser("~"))
     # With an empty HOME the folders would be created in the root of the file system.
-    hindered = "HOME is empty." if env.get("HOME") == "" else _hindrance(data, home=home)
-    if hindered:
-        base = _temporary_home(hindered)
+    obstacle = "HOME is empty." if env.get("HOME") == "" else _obstacle(data, home=home)
+    if obstacle:
+        base = _temporary_home(obstacle)
         # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
         within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
-        told = f"{hindered} Sessions are kept in {base} until the machine restarts."
+        told = f"{obstacle} Sessions are kept in {base} until the machine restarts."
         return Paths(
             config=config if within else base / "config",
             data=base / "data",
@@ -123,7 +123,7 @@ def _usual() -> tuple[Path, Path, Path]:
         return nowhere, nowhere, nowhere
 
 
-def _hindrance(folder: Path, *, home: Path) -> str:
+def _obstacle(folder: Path, *, home: Path) -> str:
     """Return why `folder` cannot be used, as a sentence; empty if it exists or may be created."""
     if not folder.is_absolute():
         # Without a home folder platformdirs returns a literal ~, which would be created in the workspace.
@@ -140,10 +140,10 @@ def _hindrance(folder: Path, *, home: Path) -> str:
 
 
 @cache
-def _temporary_home(hindered: str) -> Path:
+def _temporary_home(obstacle: str) -> Path:
     """Return a temporary folder for this user alone, the same for all processes until the next reboot.
 
-    Raises ConfigError with the reason `hindered` if there is none.
+    Raises ConfigError with the reason `obstacle` if there is none.
     """
     try:
         place = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
@@ -155,7 +155,7 @@ def _temporary_home(hindered: str) -> Path:
         # Another user took the name first.
         return Path(tempfile.mkdtemp(prefix=f"{APP}-"))
     except OSError as error:
-        raise ConfigError(f"{hindered} Nor is there a place for temporary files: {error}.", advice=_WAY_OUT) from None
+        raise ConfigError(f"{obstacle} Nor is there a place for temporary files: {error}.", advice=_WAY_OUT) from None
 
 
 def private_dir(path: Path) -> None:

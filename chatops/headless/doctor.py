@@ -227,9 +227,9 @@ def platform_checks(paths: Paths) -> list[Check]:
 
 
 def _folder(folder: Path) -> list[Check]:
-    hindered = write_obstacle(folder)
-    if hindered is not None:
-        why, advice = hindered
+    obstacle = write_obstacle(folder)
+    if obstacle is not None:
+        why, advice = obstacle
         return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {why}.", advice=advice)]
     if not folder.exists():
         return []

@@ -53,7 +53,7 @@ BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestPlan:
-    """How to send a request; changed by what the server refuses."""
+    """Settings of the next request; changed by what the server refuses."""
 
     delivery: ToolDelivery
     dropped: frozenset[str] = frozenset()

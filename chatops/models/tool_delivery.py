@@ -1,4 +1,4 @@
-"""How a model gets its tools and how its calls are read: `tool_format` of the registry, and experience.
+"""Delivery of tools to a model, and reading of its calls: `tool_format` of the registry, and experience.
 
 `auto` sends tools in their own field. They are described in the prompt instead, in the format that the model's family
 was trained to write, if a server refuses the field, or if the tokens that it counts show that the model never saw the

@@ -35,7 +35,7 @@ every case.
 
 Tried and rejected:
 
-- Rules in one ordered list, of which the first match counts: whoever edits an early rule changes what a later one
+- Rules in one ordered list, of which the first match counts: editing an early rule changes what a later one
   means, and a registry of the user could stand before that of the site.
 - A layer that allows what another one asks about: then a role could overrule the site. Only an answer of the user does.
 - Merging the layers into one verdict per tool when the grant is made: the reason for an ask would be lost, and two

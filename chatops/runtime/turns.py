@@ -47,7 +47,7 @@ MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], TurnStep]
 class Turns:
     """The turns of one session, its history, and its lease.
 
-    One turn at a time: whoever calls `start` or `begin` holds `submitting`.
+    One turn at a time: the caller of `start` or `begin` holds `submitting`.
     """
 
     def __init__(self, services: Services, bus: EventBus, info: SessionInfo | None, settings: SessionSettings) -> None:

@@ -5,7 +5,7 @@ it has another generation: a random number that the file system draws with each 
 copy, no earlier approval lets anything run, because the approved work may have been done where the copy comes from.
 
 Not every file system tells the generation, and an unknown one counts as equal. Not recognised are a file that was
-overwritten in place (``cp`` onto it), or restored with the whole disk. A file system that numbers its files anew
+overwritten in place (``cp`` onto it), or restored with the whole disk. A file system that gives files new numbers
 (``vfat``, some network drives) makes a store look like a copy, and approved calls ask again.
 """
 

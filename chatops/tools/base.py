@@ -24,7 +24,7 @@ class ToolContext:
     protected: tuple[Path, ...] = ()
     """Resolved files and folders that no tool may touch (chatops' own state, credentials)."""
     exposure: Exposure = Exposure.WHOLE
-    """How much of the workspace a command of this call sees in the sandbox."""
+    """Part of the workspace that a command of this call sees in the sandbox."""
     output: Callable[[str], None] = lambda text: None
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
 

@@ -35,7 +35,7 @@ class GitIgnore:
     def __init__(self, root: str | os.PathLike[str], *, start: str = "") -> None:
         """Prepare the rules below `root`; `start` is the folder in it, relative to it, at which the walk starts.
 
-        If `start` is ignored itself, the rules above it do not count: whoever names it wants to see what is in it.
+        If `start` is ignored itself, the rules above it do not count: a user who names it wants to see what is in it.
         """
         self._root = os.fspath(root)
         self._until = time.monotonic() + _SECONDS

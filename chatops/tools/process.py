@@ -68,7 +68,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command ended. `code` is negative for a signal and None if this module stopped the command."""
+    """End of a command. `code` is negative for a signal and None if this module stopped the command."""
 
     code: int | None
     output: Collector

@@ -29,7 +29,7 @@ NO_BACKEND = (
     "no search service is set up. Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search "
     "that needs no key beside chatops: pip install 'ddgs>=9.10,<10'"
 )
-"""Why web_search is not offered, and how to enable it."""
+"""Reason why web_search is not offered, and the way to enable it."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 _MAX_ANSWER = 2_000_000

@@ -47,7 +47,7 @@ _PROSE = 240
 _LONGEST_NAME = 300
 _LONGEST_TAG_END = 26
 _DOUBLED = "0,3"
-"""How often an opening tag may be repeated, at most: a row of them is read again from each of its tags."""
+"""Maximum number of repetitions of an opening tag: a row of them is read again from each of its tags."""
 _PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|python_start|": "llama4_pythonic"}
 _PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
 _LONGEST_REST = 64

@@ -29,7 +29,7 @@ class Context:
     steps: tuple[str, ...] | None = None
     """Step names of the session's workflow run, executed here or followed; None if the session is no run."""
     settings_locked: str = ""
-    """Why role, model and persona cannot be changed now; empty if they can."""
+    """Reason why role, model and persona cannot be changed now; empty if they can."""
     themes: tuple[str, ...] = ()
     """The names of the available themes."""
     theme: str = ""

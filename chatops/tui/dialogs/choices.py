@@ -1,4 +1,4 @@
-"""What the pickers offer: roles, models, personas, themes, sessions, and the steps of a run."""
+"""Rows of the pickers: roles, models, personas, themes, sessions, and the steps of a run."""
 
 import textwrap
 from collections.abc import Sequence

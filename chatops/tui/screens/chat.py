@@ -99,7 +99,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._failed = False
         """True if no session could be opened."""
         self._pending_elsewhere = ""
-        """What is pending in other sessions, as found at the start."""
+        """Notice about pending calls of other sessions, as found at the start."""
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
         self.has_draft = False
