@@ -275,7 +275,7 @@ class ToolRegistry:
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
     def entries(self) -> Iterator[tuple[SchemaTool, tuple[StepKey, ...]]]:
-        """Yield each tool with the steps it belongs to; none: every step."""
+        """Yield each tool with the steps that may use it. An empty tuple means every step."""
         yield from ((made, self._steps[name]) for name, made in self._tools.items())
 
 

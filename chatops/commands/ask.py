@@ -32,7 +32,7 @@ PATIENCE_S = 3.0
 
 
 def run(arguments: Namespace) -> int:
-    """Run the prompt. Exit codes: surface, section 1. The prompt is complete before anything is opened."""
+    """Run the prompt. Exit codes: see `chatops --help`. The prompt is complete before anything is opened."""
     if arguments.session == "":
         raise ConfigError("With -p, -r needs a session.", advice="chatops sessions list shows them; -c takes the last.")
     what = "" if arguments.session or getattr(arguments, "workspace", None) else whole(".")

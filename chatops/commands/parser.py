@@ -1,4 +1,4 @@
-"""The command line for argparse: every flag of surface, section 1, that this version has.
+"""The command line for argparse: every flag that this version has.
 
 Imports no other module of chatops until something is printed, so that ``--help`` and completion are fast.
 """

@@ -31,7 +31,7 @@ VIA = "headless"
 
 
 def run(arguments: Namespace) -> int:
-    """Run the chosen action. Exit codes of `run` and `resume`: surface, section 1."""
+    """Run the chosen action. Exit codes of `run` and `resume`: see `chatops --help`."""
     match arguments.action:
         case "run":
             return _run(arguments)

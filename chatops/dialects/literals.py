@@ -131,7 +131,7 @@ class _Open:
 
 @dataclass(slots=True)
 class LiteralReader:
-    """LiteralReader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
+    """Reader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
 
     text: str
     at: int

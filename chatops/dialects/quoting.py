@@ -105,7 +105,7 @@ class HeldFence:
     __slots__ = ("_closed", "_fences", "_searched", "_then")
 
     def __init__(self, offset: int, length: int, then: Mode) -> None:
-        """Start with the fence whose run of backticks is `length` long and begins `offset` characters after `at`."""
+        """Start with the fence whose backticks are `length` long and begin `offset` characters after the parser."""
         self._fences = [(offset, length)]
         self._then = then
         self._searched = 0

@@ -18,7 +18,7 @@ decides: thought, a call marker, code, a quotation. A call is read as a unit by 
 Outcome. The reader of a format returns `CallBlock` or `NoCall`, each with `sure`: True if no further text could change
 it. An outcome that is not sure is discarded until more text or the end of the message has come (`outcomes.py`).
 
-LeaseRow-back. Text is given out as soon as it is certain:
+Hold-back. Text is given out as soon as it is certain:
 
 - The end of the text is held back while it may be the beginning of a marker (`hold_from`).
 - A message that begins like a call without a marker is held back until its end: a single word of prose before or after
@@ -219,7 +219,7 @@ def _header(state: ParserState, at: int, beginning: str) -> bool:
 
 
 def _held(state: ParserState) -> bool:
-    """LeaseRow everything back until the message ends."""
+    """Hold everything back until the message ends."""
     if not state.final:
         return state.pause(NEVER)
     found = read_whole_message(state.text, state.at, state.offered)

@@ -110,7 +110,7 @@ def _opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | E
 
 
 class InThought:
-    """Mode that passes thought until its closing tag, counting nested opening tags."""
+    """Mode inside a thought: text is passed on as reasoning until the matching closing tag."""
 
     __slots__ = ("_depth", "_then", "_thought")
 

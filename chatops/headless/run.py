@@ -1,6 +1,6 @@
 """Run one turn without a UI: submit, wait until it is paused or over, print, return the exit code.
 
-See surface, section 1. No user can be asked: a call that needs approval pauses the turn, which is stored, or is denied.
+No user can be asked: a call that needs approval pauses the turn, which is stored, or is denied.
 It never runs by itself, and nothing is ever read from the terminal.
 """
 

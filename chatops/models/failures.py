@@ -214,7 +214,7 @@ async def explain_not_found(
 async def _with_the_right_address(
     failure: ModelFailure, connection: ServerConnection, *, key: Secret, endpoint: Endpoint
 ) -> ModelFailure:
-    """Return a 404 of the path with the address on the same host that does answer, if there is one."""
+    """Try other base paths on the same host, and return the 404 failure with the one that answers, if any does."""
     others = other_bases(endpoint.url)
     found = await asyncio.gather(*(_answers(connection, base, key=key) for base in others))
     nothing = f"Nothing answers at {endpoint.url} (404)."

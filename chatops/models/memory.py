@@ -151,7 +151,7 @@ class EndpointMemory:
         return limit if said_under == window and 0 < limit < window else window
 
     def wants_reasoning(self) -> bool:
-        """Return True if the server has asked for the reasoning before calls."""
+        """Return True if the server requires the reasoning before earlier calls to be sent back."""
         return self._store.get(self._reasoning) == "wanted"
 
     def learn_reasoning(self) -> None:

@@ -180,7 +180,7 @@ class ResponseReader:
         return self.assembler.reply()
 
     async def events(self, feed: ByteFeed) -> AsyncGenerator[Chunk | Waiting]:
-        """Yield what comes, while it comes. Call `close` afterwards in any case.
+        """Yield chunks and waiting notices as they arrive. Always call `close` afterwards.
 
         Raises network errors.
         """

@@ -101,7 +101,7 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
 
 
 def _pause(seconds: float) -> float | None:
-    """Return None for values that Python reads as numbers but that are no duration: ``inf``, ``nan``."""
+    """Return `seconds`, at least 0, or None for ``inf`` and ``nan``, which Python reads as numbers."""
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 

@@ -136,7 +136,7 @@ _LONGEST = 60
 def resume_summary(store: Store, info: SessionInfo) -> str:
     """Return one line on a session whose turn is unfinished; empty if it has none.
 
-    It does not tell if a process owns the session now: see `Store.held`. Raises StoreError.
+    It does not tell if a process owns the session now: see `Store.lease`. Raises StoreError.
     """
     if info.active_turn is None:
         return ""

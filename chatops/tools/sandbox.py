@@ -370,7 +370,7 @@ def _settings(folder: Path) -> list[str]:
 
 @contextmanager
 def mount_point(workspace: Path) -> Iterator[None]:
-    """LeaseRow an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
+    """Hold an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
 
     bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
     locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.

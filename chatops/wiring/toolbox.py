@@ -68,7 +68,7 @@ class Toolbox:
         return self._catalog().specs
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """Return all tools, with those that the packaged `workflow` brings; empty: in a chat."""
+        """Return the specs of all tools, and of those packaged with `workflow` (an empty string: none, in a chat)."""
         return self._catalog().specs_for(workflow)
 
     @property

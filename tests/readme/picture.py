@@ -16,7 +16,7 @@ _SECONDS = 15
 
 
 def draw() -> None:
-    """LeaseRow a short conversation up to a pending call and keep what is on the screen then."""
+    """Hold a short session up to a pending call and keep what is on the screen then."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="tmp") as place:
         workspace = Path(place) / "invoices"
         workspace.mkdir()

@@ -21,7 +21,7 @@ from chatops.tools.catalog import builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
 
 NOT_YET = frozenset({"knowledge_search", "memory_read", "memory_write", "wolfram_alpha"})
-"""Names of surface, section 4, that may be written in a registry and that this version does not have."""
+"""Names of tools that may be written in a registry and that this version does not have."""
 EXAMPLES: dict[str, object] = {
     "path": "made.txt", "content": "x", "old": "here", "new": "there", "command": "true", "code": "pass", "url": "http://example.org/",
     "query": "x", "text": "x", "pattern": "x", "component": "schedule", "properties": {"every": "1d"}, "name": "made",

@@ -251,7 +251,7 @@ def with_repair(item: FoundCall, repair: str) -> FoundCall:
 
 
 def unclosed(item: FoundCall) -> FoundCall:
-    """Return `item` marked as not closed by the text, if it is a call."""
+    """Return `item` with `closed` False: its closing tag is missing. An unusable call is returned unchanged."""
     return item if isinstance(item, UnusableCall) else replace(item, closed=False)
 
 

@@ -66,7 +66,7 @@ _CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
 
 
 class ChannelPurpose(Enum):
-    """ChannelPurpose of a message in a channel."""
+    """Purpose of a message in a channel."""
 
     CALL = auto()
     """Arguments for the recipient follow."""

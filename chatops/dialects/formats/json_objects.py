@@ -252,7 +252,7 @@ def _asks(value: JsonValue) -> bool:
 
 
 def _lists_data(value: JsonValue) -> bool:
-    """Return True if arguments in a value without a marker are of a kind that no call would have."""
+    """Return True if the arguments are a number, a boolean or a filled list: then this is data and no call."""
     if isinstance(value, list):
         return any(_lists_data(each) for each in value)
     if not isinstance(value, Mapping):

@@ -301,7 +301,7 @@ def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
 
 
 def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
-    """Return the end of the value at `at`, and the index from which to continue.
+    """Return the end of the value at `at` and the index from which to continue, skipping nested tags of values.
 
     Both are the same if its closing tag is missing. Return None if the text ends first.
     """

@@ -1,4 +1,4 @@
-"""The approval dialog: each pending call, exactly what would run, and one key per answer (surface, section 5).
+"""The approval dialog: each pending call, exactly what would run, and one key per answer.
 
 The dialog holds no rights and no session state. Answers go to `Session.decide` with the digest of what was shown,
 and the list follows what the session publishes.

@@ -88,7 +88,7 @@ class Drafts:
         self.keep()
 
     def keep(self) -> None:
-        """Store the current draft. QueuedMessages messages are no longer part of it."""
+        """Store the current draft. Sent messages are no longer part of it."""
         self._due = False
         if self._open is None or self.taking_back:
             return
