@@ -14,7 +14,7 @@ STARTS = re.findall(r"^\| `(\w+)` \|.*\| `([\w/]+\.py)` \|$", TEXT, re.MULTILINE
 
 
 def test_the_drawn_states_are_those_of_the_code() -> None:
-    assert drawn_into(TEXT) == TEXT, "Draw them anew: python -m tests.architecture.diagram"
+    assert drawn_into(TEXT) == TEXT, "Renew them with: python -m tests.architecture.diagram"
 
 
 @pytest.mark.parametrize(("file", "function"), HOPS)

@@ -21,7 +21,7 @@ async def test_inputs_during_a_handover_are_taken_if_the_request_is_withdrawn(
         await session.submit("run `touch one`")
         await coming
         runner.deliver(CancelTurn())
-        assert await runner.take(CancelTurn()) is False, "whoever waits is not kept waiting"
+        assert await runner.take(CancelTurn()) is False, "the caller is not kept waiting"
         runner.continue_here()
         assert await settled(session) is TurnStatus.CANCELLED
         assert not (tmp_path / "one").exists()

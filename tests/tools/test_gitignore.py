@@ -1,4 +1,4 @@
-"""What git ignores: the same files as git itself says, whatever a stranger wrote into the rules."""
+"""Ignored files are those that git itself ignores, also under hostile rules."""
 
 import os
 import shutil

@@ -91,7 +91,7 @@ def _must_follow(state: TurnState, stored: StoredTurn | None, session: SessionIn
 
 
 def _repeats(step: TurnStep, stored: StoredTurn, *, writer: object) -> bool:
-    """Whether this very step is stored already. Raises ConflictError if another one with its number is."""
+    """Return True if this step is stored already. Raises ConflictError if another one with its number is."""
     if stored.step.state.seq != step.state.seq:
         return False
     same_state = _without_bodies(stored.step.state) == _without_bodies(step.state)

@@ -1,4 +1,4 @@
-"""What is typed in two windows on one session: neither takes it from the other, and whoever goes on finds it."""
+"""Drafts of two windows on one session: neither overwrites the other, and the next owner finds both."""
 
 from dataclasses import dataclass, field
 from threading import Event
