@@ -126,7 +126,7 @@ async def _decision(pending: PendingCall, on_approval: OnApproval) -> Decision |
     match answer:
         case True:
             # If a call may have taken effect before a crash, a user must look, not a rule.
-            return None if pending.in_doubt else Approved()
+            return None if pending.outcome_unknown else Approved()
         case False:
             return Rejected(reason=REFUSED)
         case str():

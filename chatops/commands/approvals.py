@@ -88,11 +88,11 @@ def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
     for info in store.sessions():
         if info.active_turn is None or store.lease(info.id) is not None:
             continue
-        from chatops.engine.recovery import attempts_in_doubt
+        from chatops.engine.recovery import unknown_attempts
         from chatops.runtime.descriptions import resume_summary
 
         try:
-            if attempts_in_doubt(store.load_turn(info.active_turn)):
+            if unknown_attempts(store.load_turn(info.active_turn)):
                 yield info.id, resume_summary(store, info)
         except UnreadableError as error:
             log.info("session %s is left out: %s", info.id, error)
@@ -115,7 +115,7 @@ def _show(arguments: Namespace) -> int:
         view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:
         shown = queued.pending.digest[:SHOWN_DIGEST]
-        again = " --again" if queued.pending.in_doubt else ""
+        again = " --again" if queued.pending.outcome_unknown else ""
         if again:
             view.say(f"Decide with: chatops approvals approve {call} --done")
         view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
@@ -127,7 +127,7 @@ def _standing(queued: "PendingCallRow") -> str:
     if queued.decided is None:
         if queued.pending.denial is not None:
             return "cannot run now"
-        return "outcome unknown" if queued.pending.in_doubt else "pending"
+        return "outcome unknown" if queued.pending.outcome_unknown else "pending"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 

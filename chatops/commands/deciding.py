@@ -76,12 +76,12 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
     """
     said = "--done" if arguments.done else "--again" if arguments.again else ""
     call = pending.call.id
-    if pending.in_doubt and not said:
+    if pending.outcome_unknown and not said:
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
             advice="\n".join(["Check what happened, then say which it is:", *(f"  {one}" for one in answers(pending))]),
         )
-    if said and not pending.in_doubt:
+    if said and not pending.outcome_unknown:
         raise ChatopsError(
             f"{call} has not been started yet, so {said} means nothing; nothing was approved.",
             advice=f"To let it run: chatops approvals approve {call}",
@@ -113,7 +113,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         if not posted:
             return _too_late(opened.store, queued)
     view = screen()
-    word = _word(decision, again=queued.pending.in_doubt)
+    word = _word(decision, again=queued.pending.outcome_unknown)
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(_then(queued))
     return 0

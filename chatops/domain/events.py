@@ -81,7 +81,7 @@ class PendingCall:
     """Set if an approval would not let the call run."""
 
     @property
-    def in_doubt(self) -> bool:
+    def outcome_unknown(self) -> bool:
         """True if an earlier attempt may have taken effect; approving then means running it again."""
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 

@@ -227,7 +227,7 @@ class CallFacts:
 
     arguments: str
     problems: tuple[Problem, ...] = ()
-    may_heal: bool = False
+    may_resolve: bool = False
     """True if the problems are not in the arguments, so that an earlier call may remove them."""
     repairs: tuple[str, ...] = ()
     refusal: str = ""
@@ -256,7 +256,7 @@ class CallFacts:
     sandbox: str = ""
     """The sandbox level that the call would run at, for display."""
     network: bool = False
-    by_hand: str = ""
+    needs_user: str = ""
     """Reason why only a decision of the user on this very call permits it, whatever rules say."""
     definition: str = ""
     """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a

@@ -160,7 +160,7 @@ def settle_with(
         return
     one = phase.calls[index]
     # This run did not start, but the earlier one may have taken effect.
-    if result.outcome in _NOT_RUN and (earlier := _in_doubt(one.status)) is not None:
+    if result.outcome in _NOT_RUN and (earlier := _interruption_of(one.status)) is not None:
         result = feedback.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
     spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
@@ -194,7 +194,7 @@ def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str) -> To
     return replace(result, facts=replace(result.facts, reads_workspace=reads, wrote=wrote))
 
 
-def _in_doubt(status: CallStatus) -> Interruption | None:
+def _interruption_of(status: CallStatus) -> Interruption | None:
     """Return the attempt that may have taken effect although the call is about to run, or is being edited."""
     match status:
         case Permitted() | Rechecking():
@@ -255,7 +255,7 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.sandbox,
         facts.network,
         # Left out when empty, so that digests stored by versions without these fields stay valid.
-        *(value for value in (facts.by_hand, facts.definition) if value),
+        *(value for value in (facts.needs_user, facts.definition) if value),
     )
 
 

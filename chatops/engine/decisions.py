@@ -27,7 +27,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         return
     unknown = status.reason is AskReason.OUTCOME_UNKNOWN
     # A call with unknown outcome is not edited: other arguments would be another call.
-    if (unknown and isinstance(decision, Edited)) or (not status.in_doubt and isinstance(decision, MarkedDone)):
+    if (unknown and isinstance(decision, Edited)) or (not status.outcome_unknown and isinstance(decision, MarkedDone)):
         return
     draft.decisions.append(
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
@@ -43,7 +43,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             call = replace(one.call, arguments=arguments, repairs=(), problem="")
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
             draft.effects.append(InspectCall(call=call))
-        case Rejected(reason=reason) if status.in_doubt:
+        case Rejected(reason=reason) if status.outcome_unknown:
             _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
         case Rejected(reason=reason):
             result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
@@ -59,14 +59,14 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
 def _denied(draft: Draft, reason: str, by: Principal) -> str:
     if draft.state.gate is not None:
         return feedback.gate_denied(reason, by=str(by) if by.is_person else "")
-    return feedback.denied(reason, by_person=by.is_person)
+    return feedback.denied(reason, by_user=by.is_person)
 
 
 def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
     phase = calls.in_round(draft)
     one = phase.calls[index]
     earlier = status.interruption
-    if status.in_doubt:
+    if status.outcome_unknown:
         earlier = earlier or Interruption(call_id=one.call.id, attempt=status.attempt)
         draft.close_attempt(one, status.attempt, feedback.unknown_result(earlier))
     permitted = Permitted(

@@ -113,7 +113,7 @@ class DecisionRecord:
 class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 
-    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, the effect of `takes_kept`, and an
+    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, the effect of `takes_queued`, and an
     intent for each RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
     """
 
@@ -124,6 +124,6 @@ class TurnStep:
     results: tuple[AttemptResult, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
     grants: tuple[RememberedGrant, ...] = ()
-    takes_kept: bool = False
+    takes_queued: bool = False
     """True if the step starts a turn with the oldest queued message of the session. That message
     then leaves the queue."""

@@ -113,10 +113,10 @@ def gate_denied(reason: str, *, by: str) -> str:
     return f"Its command was denied {who}.{_because(reason)} It did not run, so the answer is not accepted."
 
 
-def denied(reason: str, *, by_person: bool = True) -> str:
+def denied(reason: str, *, by_user: bool = True) -> str:
     """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
     told = _because(reason)
-    who = "Denied by the user." if by_person else "Denied; no user was asked."
+    who = "Denied by the user." if by_user else "Denied; no user was asked."
     return f"{who}{told} Do not ask for the same again; continue without it, or ask the user."
 
 

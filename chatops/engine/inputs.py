@@ -141,9 +141,9 @@ class RevokeGrants:
 class Recover:
     """The turn was loaded from its checkpoint. Nothing that was in flight is in flight any more.
 
-    `grant` is what the registry gives now; it is met with the stored grant. `interrupted` holds what is known of the
-    attempts that were running; their orphan processes have been stopped. `copied` is True if the checkpoint was stored
-    in another copy of the store, where the turn may have been resumed too.
+    `grant` is what the registry gives now; the turn gets the intersection with the stored grant. `interrupted` holds
+    what is known of the attempts that were running; their orphan processes have been stopped. `copied` is True if the
+    checkpoint was stored in another copy of the store, where the turn may have been resumed too.
     """
 
     grant: Grant

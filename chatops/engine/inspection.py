@@ -75,24 +75,24 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     # Repairs by the parser of the reply count even if the tool made none.
     facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
     if _was_filtered(draft, one.call):
-        facts = replace(facts, by_hand="; ".join(each for each in (FILTERED, facts.by_hand) if each))
+        facts = replace(facts, needs_user="; ".join(each for each in (FILTERED, facts.needs_user) if each))
     match one.status:
         case Inspecting(before_edit=None):
-            _first_look(draft, index, facts)
+            _first_inspected(draft, index, facts)
         case Inspecting(before_edit=BeforeEdit() as before):
-            _edited_look(draft, index, facts, before)
+            _edit_inspected(draft, index, facts, before)
         case Rechecking() as status:
-            _last_look(draft, index, facts, status)
+            _reinspected(draft, index, facts, status)
         case _:
             pass
 
 
-def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
+def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     one = calls.in_round(draft).calls[index]
     if early := sequence.out_of_turn(draft, index):
         return _mistaken(draft, index, early, facts=facts)
     if facts.problems:
-        if facts.may_heal and not calls.settled_before(draft, index):
+        if facts.may_resolve and not calls.settled_before(draft, index):
             draft.put_call(index, replace(one, status=Deferred()))
             return
         spec = calls.in_round(draft).proposed_under.tool(one.call.name)
@@ -111,7 +111,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
             calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.reason)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
             calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
-        case Verdict.ALLOW if _same_is_in_doubt(draft, one.call, facts):
+        case Verdict.ALLOW if _same_outcome_unknown(draft, one.call, facts):
             calls.ask(draft, index, facts, AskReason.POLICY, why=feedback.THE_SAME)
         case Verdict.ALLOW:
             status = Permitted(
@@ -124,7 +124,7 @@ def _first_look(draft: Draft, index: int, facts: CallFacts) -> None:
             draft.put_call(index, replace(one, status=status))
 
 
-def _same_is_in_doubt(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
+def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
     """Return True if running the call could repeat an effect whose outcome is still unknown."""
     spec = calls.in_round(draft).proposed_under.tool(call.name)
     repeatable = spec is not None and (spec.read_only or spec.idempotent)
@@ -133,7 +133,7 @@ def _same_is_in_doubt(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
     return feedback.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
-def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
+def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
     one = calls.in_round(draft).calls[index]
     judgement = calls.judge(draft, one.call, facts)
     trouble = _trouble(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
@@ -162,7 +162,7 @@ def _edited_look(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit)
     calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, interruption=waited.interruption)
 
 
-def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -> None:
+def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -> None:
     one = calls.in_round(draft).calls[index]
     if facts.problems:
         text = feedback.invalid(one.call, facts.problems, calls.in_round(draft).proposed_under.tool(one.call.name))
@@ -177,17 +177,17 @@ def _last_look(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -
         return
     comparable = facts if status.facts.definition else replace(facts, definition="")
     unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
-    by_person = status.verdict is Verdict.ASK
-    if unchanged and (by_person or judgement.verdict is Verdict.ALLOW):
+    by_user = status.verdict is Verdict.ASK
+    if unchanged and (by_user or judgement.verdict is Verdict.ALLOW):
         calls.start(draft, index, comparable, status)
-    elif not by_person and judgement.verdict is Verdict.ALLOW:
+    elif not by_user and judgement.verdict is Verdict.ALLOW:
         calls.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:
             changed = f"the tool {one.call.name} has changed since it was approved: review it again"
-        why = changed if by_person else judgement.reason
-        reason = AskReason.CHANGED if by_person else AskReason.POLICY
+        why = changed if by_user else judgement.reason
+        reason = AskReason.CHANGED if by_user else AskReason.POLICY
         earlier = status.interruption
         calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 

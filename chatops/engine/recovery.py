@@ -7,8 +7,8 @@ committed before its effects are performed. A call that was never `Started` has 
 without a result may or may not have taken effect. Recovery turns the `Recover` input into one step that continues
 from there.
 
-The stored grant is met with the grant that the registry gives now. So a restart can take rights away and cannot add
-any.
+The turn gets the intersection of its stored grant and the one of the current registry. So a restart can take rights
+away and cannot add any.
 
 By phase:
 
@@ -75,7 +75,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     """
     if isinstance(draft.state.phase, Finished):
         return
-    draft.set_grant(draft.state.grant.met(grant))
+    draft.set_grant(draft.state.grant.intersection(grant))
     known = {(one.call_id, one.attempt): one for one in interrupted}
     match draft.state.phase:
         case AwaitingModel() as phase:
@@ -91,7 +91,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
                     case Permitted() | Rechecking() as status if copied and calls.may_have_run_elsewhere(draft, index):
                         _ask_in_copy(draft, index, status)
                         continue
-                    case AwaitingDecision() as status if copied and not status.in_doubt:
+                    case AwaitingDecision() as status if copied and not status.outcome_unknown:
                         # Still pending in the copy, even if it was approved in the original store.
                         draft.put_call(index, replace(one, status=_asked_in_copy(status)))
                     case _:
@@ -100,7 +100,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
             rounds.continue_round(draft)
 
 
-def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
+def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     """Return the attempts that `Recover` should report on.
 
     These are the attempts that were running when the state was stored. In states of older versions they are also those
@@ -112,7 +112,7 @@ def attempts_in_doubt(state: TurnState) -> tuple[tuple[CallId, int], ...]:
         match one.status:
             case Started(attempt=attempt) | Reconciling(attempt=attempt, known=None):
                 found.append((one.call.id, attempt))
-            case AwaitingDecision(attempt=attempt, interruption=None) as waiting if waiting.in_doubt:
+            case AwaitingDecision(attempt=attempt, interruption=None) as waiting if waiting.outcome_unknown:
                 found.append((one.call.id, attempt))
             case _:
                 pass

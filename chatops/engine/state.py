@@ -48,13 +48,13 @@ class AwaitingDecision:
     """Number of attempts already made."""
     interruption: Interruption | None = None
     """Knowledge of the last attempt, which may have taken effect. None: it certainly has not, or the state was
-    stored by a version without this field (see `in_doubt`)."""
+    stored by a version without this field (see `outcome_unknown`)."""
     copied: bool = False
     """True if the store was copied while the call waited, which `why` then says too."""
     kind: Literal["awaiting_decision"] = "awaiting_decision"
 
     @property
-    def in_doubt(self) -> bool:
+    def outcome_unknown(self) -> bool:
         """True if an earlier attempt may have taken effect."""
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 

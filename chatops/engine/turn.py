@@ -290,14 +290,14 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
         case Settled():
             pass
         case Reconciling(attempt=attempt, known=known):
-            _leave_in_doubt(draft, index, attempt, known)
-        case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.in_doubt:
-            _leave_in_doubt(draft, index, attempt, known)
+            _leave_unknown(draft, index, attempt, known)
+        case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.outcome_unknown:
+            _leave_unknown(draft, index, attempt, known)
         case _:
             calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED, source=ResultSource.STOPPED)
 
 
-def _leave_in_doubt(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
+def _leave_unknown(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
     result = feedback.unknown_result(known)
     draft.close_attempt(draft.calls()[index], attempt, result)
     calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)

@@ -160,7 +160,7 @@ def results_in_copy(state: TurnState) -> tuple[ToolMessage, ...]:
 def _never_started(status: CallStatus) -> bool:
     match status:
         case Inspecting(before_edit=BeforeEdit(status=asked)) | (AwaitingDecision() as asked):
-            return not asked.in_doubt
+            return not asked.outcome_unknown
         case Inspecting() | Deferred():
             return True
         case Permitted(attempt=attempt) | Rechecking(attempt=attempt):

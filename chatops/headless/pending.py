@@ -35,7 +35,7 @@ def describe(pending: PendingCall) -> str:
         f"Tool:     {_one_line(pending.call.name)}",
         f"Why:      {_one_line(pending.why)}",
         *_some("Denied:   ", [denial_sentence(pending.denial) if pending.denial is not None else ""]),
-        *_some("Note:     ", [UNKNOWN if pending.in_doubt else "", REASONS[pending.reason]]),
+        *_some("Note:     ", [UNKNOWN if pending.outcome_unknown else "", REASONS[pending.reason]]),
         *_known(pending),
         *_some("Caution:  ", [facts.caution]),
         *_some("Read with repairs: ", facts.repairs),
@@ -129,10 +129,10 @@ def answers(pending: PendingCall) -> list[str]:
     call = pending.call.id
     if pending.denial is not None:
         return [
-            *([f"chatops approvals approve {call} --done     (it took effect)"] if pending.in_doubt else []),
+            *([f"chatops approvals approve {call} --done     (it took effect)"] if pending.outcome_unknown else []),
             f"chatops approvals deny {call} --reason TEXT",
         ]
-    if not pending.in_doubt:
+    if not pending.outcome_unknown:
         return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
     return [
         f"chatops approvals approve {call} --done     (it took effect)",
@@ -143,7 +143,7 @@ def answers(pending: PendingCall) -> list[str]:
 
 def next_steps(session_id: str, pending: Sequence[PendingCall]) -> str:
     """Return the pending calls of a session and the exact commands to continue."""
-    what = "decision" if any(one.in_doubt for one in pending) else "approval"
+    what = "decision" if any(one.outcome_unknown for one in pending) else "approval"
     lines = [f"Paused: {counted(len(pending), what)} pending."]
     for one in pending:
         lines += [
@@ -160,7 +160,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall]) -> str:
 
 
 def _doubt(pending: PendingCall) -> list[str]:
-    if not pending.in_doubt:
+    if not pending.outcome_unknown:
         return []
     known = pending.interruption
     started = f", started {describe_start(known, now=time.time())}" if known is not None else ""
@@ -185,7 +185,7 @@ def _scope(pending: PendingCall) -> list[str]:
     """Return what an approval covers here, and what the chat's own dialog could grant beyond it."""
     if pending.denial is not None:
         return []
-    if pending.in_doubt:
+    if pending.outcome_unknown:
         return [
             "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
             "          deny tells the model that the outcome is unknown.",

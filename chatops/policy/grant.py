@@ -6,24 +6,24 @@ A grant holds the models, the prompt, the tools on offer and a list of layers. `
 rules of one party (`verdicts.py`): the tools' own defaults, the registries, the access level, the role, a workflow
 step, what was revoked in the session. The layers are independent of each other.
 
-How layers meet:
+How layers combine:
 
 - Each layer gives one verdict on a call: the strictest of its rules that match, or its default.
 - The verdict of the grant is the strictest over all layers: deny before ask before allow.
 - So a layer can only take rights away. Adding one never needs to look at the others, and their order only decides
   which of several equally strict layers is named as the reason.
-- `met` applies the same to two grants. A turn that is resumed has the rights that both its stored grant and the current
-  registry give.
+- `intersection` applies the same to two grants. A turn that is resumed has the rights that both its stored grant and
+  the current registry give.
 
-Some facts of a call count like a layer: a refusal denies; a caution, repairs, `by_hand` and workspace data read before
-(`asks_after_reading`) ask.
+Some facts of a call count like a layer: a refusal denies; a caution, repairs, `needs_user` and workspace data read
+before (`asks_after_reading`) ask.
 
 Answers are no layers. A role rule with *allow*, `confirm_allow`, ``--approve`` and a remembered grant (the user's
 approval for the rest of the session) each turn an *ask* into *allow*. As a layer they could not do that, since the
 strictest verdict counts. Limits on answers:
 
 - They never answer a *deny*.
-- They never answer for repairs or `by_hand`: such a call needs a decision of the user.
+- They never answer for repairs or `needs_user`: such a call needs a decision of the user.
 - A remembered grant belongs to one session and one role. In another role it is suspended.
 - A remembered grant for all arguments does not count for tools that run anything, such as a shell.
 
@@ -39,7 +39,7 @@ Tried and rejected:
   means, and a registry of the user could stand before that of the site.
 - A layer that allows what another one asks about: then a role could overrule the site. Only an answer of the user does.
 - Merging the layers into one verdict per tool when the grant is made: the reason for an ask would be lost, and two
-  grants could not be met.
+  grants could not be intersected.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Grant:
             return self
         return replace(self, answers=tuple(one for one in self.answers if one in answers))
 
-    def met(self, now: "Grant") -> "Grant":
+    def intersection(self, now: "Grant") -> "Grant":
         """Return what both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
         offered = {spec.name for spec in self.tools}
         both = replace(
@@ -117,11 +117,11 @@ class Grant:
 
         `remembered` is filtered by role here. `workspace_read` is True if the session has read workspace files; then
         tools with `asks_after_reading` ask. Facts with a refusal are denied. Facts with a caution or repairs ask,
-        whatever the layers allow. Repairs and `by_hand` are never answered by a rule.
+        whatever the layers allow. Repairs and `needs_user` are never answered by a rule.
         """
         reasons = self.reasons(tool, facts, workspace_read=workspace_read)
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
-        if deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:
+        if deciding.verdict is not Verdict.ASK or facts.repairs or facts.needs_user:
             return deciding
         answer = self._answer(tool, facts, remembered)
         if answer is None:
@@ -143,8 +143,8 @@ class Grant:
             said.insert(0, Judgement(verdict=Verdict.DENY, reason=facts.refusal))
         if facts.repairs:
             said.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
-        if facts.by_hand:
-            said.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.by_hand))
+        if facts.needs_user:
+            said.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.needs_user))
         if facts.caution:
             said.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
         if spec is not None and spec.asks_after_reading and workspace_read:

@@ -187,14 +187,14 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     site_rules: list[Rule] = []
     own_rules: list[Rule] = []
     for spec in specs:
-        by_site, by_person = _setting(site, spec.name), _setting(own, spec.name)
+        by_site, by_user = _setting(site, spec.name), _setting(own, spec.name)
         if by_site.verdict is None:
             defaults.append(Rule(tool=spec.name, verdict=spec.verdict))
         else:
             defaults.append(Rule(tool=spec.name, verdict=Verdict.ALLOW))
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict))
-        if by_person.verdict is not None:
-            own_rules.append(Rule(tool=spec.name, verdict=by_person.verdict))
+        if by_user.verdict is not None:
+            own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict))
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY)]
     if site_rules:
         layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules)))
@@ -361,10 +361,10 @@ def sandbox(registries: Registries) -> SandboxSpec:
     site, own = registries
     ceiling = site.sandbox if site is not None else None
     wanted = own.sandbox or SandboxSpec()
-    return wanted if ceiling is None else met(ceiling, wanted)
+    return wanted if ceiling is None else stricter(ceiling, wanted)
 
 
-def met(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
+def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
     """Return the stricter of both in every setting."""
     return SandboxSpec(
         require="bubblewrap" if "bubblewrap" in (one.require, other.require) else "none",

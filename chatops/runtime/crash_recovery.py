@@ -9,7 +9,7 @@ import logging
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Processes
-from chatops.engine.recovery import attempts_in_doubt
+from chatops.engine.recovery import unknown_attempts
 from chatops.engine.state import TurnState
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, JournalRow, Store
@@ -35,7 +35,7 @@ class CrashRecovery:
 
         Orphan processes are stopped first. `Interruption.processes` says if some of them still run.
         """
-        attempts = attempts_in_doubt(state)
+        attempts = unknown_attempts(state)
         rows = await self._rows(state) if attempts else {}
         await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
         return tuple([await asyncio.to_thread(self._look, *one, rows.get(one)) for one in attempts])

@@ -46,7 +46,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
         elsewhere = elsewhere or run.spec.source == PYTHON_PROGRAM
     if not elsewhere:
         now, _ = settings.grant_for(state.grant, rights)
-        state = replace(state, grant=state.grant.met(now))
+        state = replace(state, grant=state.grant.intersection(now))
     found = [one for one in pending_calls(state) if one.call.id == queued.pending.call.id]
     return with_roles(found, settings, rights)[0] if found else queued.pending
 

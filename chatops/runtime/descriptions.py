@@ -176,7 +176,7 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
         case AwaitingDecision(facts=facts) if decided is not None:
             word = _decision_word(decided.decision)
             return f"{word} in another terminal, not resumed yet: {_named(one.call, facts)}"
-        case AwaitingDecision(facts=facts) as waiting if waiting.in_doubt:
+        case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
             return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
             return f"waiting for your approval of {_named(one.call, facts)}"

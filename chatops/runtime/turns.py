@@ -212,7 +212,7 @@ class Turns:
                 text=text,
                 remembered=remembered,
             )
-            return replace(step, takes_kept=queued)
+            return replace(step, takes_queued=queued)
 
         await self.begin(info, self.settings, make)
 

@@ -306,8 +306,8 @@ class Store(Protocol):
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """Return the queued messages, oldest first.
 
-        The commit that starts a turn with the oldest one removes it (`TurnStep.takes_kept`), so that it is sent exactly
-        once.
+        The commit that starts a turn with the oldest one removes it (`TurnStep.takes_queued`), so that it is sent
+        exactly once.
         """
         ...
 

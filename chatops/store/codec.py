@@ -27,7 +27,7 @@ from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnS
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.older import complete_message, complete_state
+from chatops.store.older import complete_message, complete_state, rename_facts
 
 STATE_VERSIONS: dict[int, str] = {
     1: "The turn with grant, phase, counters, usage and remembered grants; messages as ids.",
@@ -128,7 +128,7 @@ _PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
 _REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
 
 encode_message = _MESSAGES.encode
-encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
+encode_pending = _PENDING.encode
 encode_decision, decode_decision = _DECISIONS.encode, _DECISIONS.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
@@ -213,6 +213,14 @@ def decode_message(text: object, *, message_id: MessageId) -> Message:
     return message
 
 
+def decode_pending(text: object) -> PendingCall:
+    """Decode what `encode_pending` of this or an older version wrote. Raises UnreadableError."""
+    payload = _PENDING.parsed(text)
+    if isinstance(facts := payload.get("facts"), dict):
+        rename_facts(facts)
+    return _PENDING.validated(payload)
+
+
 def damaged_message(message_id: MessageId) -> NoticeMessage:
     """Return the notice that replaces a message that cannot be read."""
     return NoticeMessage(
@@ -244,7 +252,7 @@ class _Carried:
     results: tuple[AttemptResult, ...]
     decisions: tuple[DecisionRecord, ...]
     grants: tuple[RememberedGrant, ...]
-    takes_kept: bool
+    takes_queued: bool
 
 
 _RECORDS = _Form[_Carried](_Carried, what="step")
@@ -257,5 +265,5 @@ def _carried(step: TurnStep) -> _Carried:
         results=step.results,
         decisions=step.decisions,
         grants=step.grants,
-        takes_kept=step.takes_kept,
+        takes_queued=step.takes_queued,
     )

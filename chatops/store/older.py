@@ -36,6 +36,7 @@ _EARLIER = "earlier attempt"
 _NOT_AGAIN = " Do not ask for the same again; go on without it or ask the person."
 _DENIED = ("Denied by the person.", "Denied, and no person was asked.")
 """Texts as earlier versions wrote them."""
+_RENAMED_FACTS = {"may_heal": "may_resolve", "by_hand": "needs_user"}
 _CAUSE = re.compile(r"\[likely cause: (.*)\]")
 _END = re.compile(
     r"\[(?:stopped after (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?:e\+\d\d)?) s: the time limit[^\]]*"
@@ -67,8 +68,16 @@ def _complete_call(call: Mapping[str, Any], status: dict[str, Any]) -> None:
     if result and "facts" not in result:
         result["facts"] = _facts({**status, **result, "tool": call.get("name")})
     for waiting in (status, _object(_object(status.get("before_edit")).get("status"))):
+        rename_facts(_object(waiting.get("facts")))
         if waiting.get("kind") == "awaiting_decision" and "copied" not in waiting:
             waiting["copied"] = str(waiting.get("why")).endswith(_COPIED)
+
+
+def rename_facts(facts: dict[str, Any]) -> None:
+    """Give the fields of a stored `CallFacts` their present names, in place."""
+    for old, new in _RENAMED_FACTS.items():
+        if old in facts:
+            facts.setdefault(new, facts.pop(old))
 
 
 def complete_message(payload: dict[str, Any]) -> None:

@@ -83,20 +83,20 @@ def load(rows: Connection, session_id: SessionId) -> WorkflowState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Led:
+class ActiveRun:
     """A run that is not over, and the turn that it waits for, if any."""
 
     workflow: str
     turn_id: TurnId | None
 
 
-def led_by(rows: Connection, session_id: SessionId) -> Led | None:
+def active_run(rows: Connection, session_id: SessionId) -> ActiveRun | None:
     """Return the run that determines the next turn of this session; None if there is none, or it is over."""
     row = rows.one("SELECT workflow, turn_id FROM runs WHERE session_id = ? AND result = ''", session_id)
     if row is None:
         return None
     turn = text_or_none(row[1])
-    return Led(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
+    return ActiveRun(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
 
 
 def post(rows: Connection, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:

@@ -83,7 +83,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         _put_intent(rows, run, turn_id=state.turn_id, now=now, process=process)
     for grant in step.grants:
         grants.add(rows, state.session_id, grant, now=now)
-    if step.takes_kept:
+    if step.takes_queued:
         sessions.remove_oldest_queued(rows, state.session_id)
     decisions.follow(rows, step, now=now)
     rows.run(
@@ -125,14 +125,14 @@ def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
 
     An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
     """
-    led = runs.led_by(rows, state.session_id)
-    if led is not None and led.turn_id != state.turn_id:
+    run = runs.active_run(rows, state.session_id)
+    if run is not None and run.turn_id != state.turn_id:
         raise ConflictError(
-            f"Session {state.session_id} is a run of workflow {led.workflow}, which does not wait for turn "
+            f"Session {state.session_id} is a run of workflow {run.workflow}, which does not wait for turn "
             f"{state.turn_id}.",
             advice=f"Resume it with: chatops workflow resume {state.session_id}",
         )
-    if led is None and state.parent_id != head:
+    if run is None and state.parent_id != head:
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 

@@ -126,7 +126,7 @@ def existing(raw: str, *, facts: CallFacts, context: ToolContext, missing: str) 
 def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
     """Add a problem that the arguments do not cause, so an earlier call may fix it."""
     problem = Problem(path=field, message=message, given=visible(given))
-    return replace(facts, problems=(*facts.problems, problem), may_heal=True)
+    return replace(facts, problems=(*facts.problems, problem), may_resolve=True)
 
 
 def refused(path: Path, *, context: ToolContext, write: bool) -> str:

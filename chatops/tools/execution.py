@@ -45,7 +45,7 @@ _MARGIN_S = 1.0
 """Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
 _REASON = 160
-BY_HAND = "it would run outside the sandbox, which could not be set up for it"
+NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 _Command = tuple[str, str, str]
 _NETWORK = re.compile(
@@ -77,7 +77,9 @@ class SandboxFailures:
         reason = self._failures.get((context.session_id, command, str(cwd)))
         if reason is None or not level.program or not self.may_run_unsandboxed:
             return level
-        return SandboxLevel(description=f"off (it could not be set up for this command: {reason})", by_hand=BY_HAND)
+        return SandboxLevel(
+            description=f"off (it could not be set up for this command: {reason})", needs_user=NO_SANDBOX
+        )
 
     @property
     def may_run_unsandboxed(self) -> bool:
@@ -119,7 +121,7 @@ def inspect_program(
         command=text,
         sandbox=level.description,
         network=level.network,
-        by_hand=level.by_hand,
+        needs_user=level.needs_user,
     )
     return facts, level
 

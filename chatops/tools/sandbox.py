@@ -125,8 +125,8 @@ class SandboxLevel:
     refusal: str = ""
     path: tuple[str, ...] = field(default=())
     """Folders in which commands are looked up; empty: PATH of the environment."""
-    by_hand: str = ""
-    """See `CallFacts.by_hand`."""
+    needs_user: str = ""
+    """See `CallFacts.needs_user`."""
 
 
 def level_for(settings: ShellSettings, *, workspace: Path) -> SandboxLevel:

@@ -24,7 +24,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec, SandboxSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import Registries, met, sandbox, web_ports
+from chatops.policy.resolve import Registries, sandbox, stricter, web_ports
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
@@ -325,7 +325,7 @@ class App:
     def sandbox(self) -> SandboxSpec:
         """Return what commands may reach, according to the registry in force and a changed one."""
         now, coming = sandbox(self._registries()), self._coming()
-        return now if coming is None else met(now, sandbox(coming))
+        return now if coming is None else stricter(now, sandbox(coming))
 
     def web_ports(self) -> frozenset[int]:
         """Return the ports that web_fetch may connect to besides the web's own, according to both registries."""

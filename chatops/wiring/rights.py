@@ -195,7 +195,7 @@ class RegistryRights:
             return grant
         # A pinned model that the changed file lacks can be used until that file is in force.
         later = self._under(coming, replace(settings, model_pin="", persona=""))
-        return later.met(grant).answered_by(later.answers)
+        return later.intersection(grant).answered_by(later.answers)
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the grants under the registry in force and under the last one read; None if they are the same."""

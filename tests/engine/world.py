@@ -268,7 +268,7 @@ class World:
         pending = pending_calls(self.state)[index]
         if isinstance(decision, Approved):
             self.approved.add((pending.call.id, pending.digest))
-            if pending.in_doubt:
+            if pending.outcome_unknown:
                 # The question was whether it runs once more, which is bound to more than what runs.
                 self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
             if pending.reason.value == "outcome_unknown":

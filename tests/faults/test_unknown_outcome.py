@@ -288,7 +288,7 @@ def lines_of(listed: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.more
-def test_what_has_changed_since_is_asked_about_once_more_and_stays_in_doubt(pipe: Pipe) -> None:
+def test_what_has_changed_since_is_asked_about_once_more_and_stays_unknown(pipe: Pipe) -> None:
     session = interrupted(pipe)
     (pending,) = pipe.run("resume", session, "--output-format", "json").json["pending"]
     (pipe.installation.workspace / "count.txt").unlink()

@@ -65,8 +65,8 @@ MUTANTS = (
     Mutant(
         promise="invalid arguments never reach a person",
         file="engine/inspection.py",
-        before="    if facts.problems:\n        if facts.may_heal",
-        after="    if False:\n        if facts.may_heal",
+        before="    if facts.problems:\n        if facts.may_resolve",
+        after="    if False:\n        if facts.may_resolve",
     ),
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         promise="on recovery the stored rights are met with today's",
         file="engine/recovery.py",
-        before="draft.set_grant(draft.state.grant.met(grant))",
+        before="draft.set_grant(draft.state.grant.intersection(grant))",
         after="draft.set_grant(draft.state.grant)",
     ),
     Mutant(
@@ -170,8 +170,8 @@ MUTANTS = (
     Mutant(
         promise="no rule answers for a call that had to be repaired",
         file="policy/grant.py",
-        before="deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:",
-        after="deciding.verdict is not Verdict.ASK or facts.by_hand:",
+        before="deciding.verdict is not Verdict.ASK or facts.repairs or facts.needs_user:",
+        after="deciding.verdict is not Verdict.ASK or facts.needs_user:",
         tests=("tests/policy",),
     ),
     Mutant(
@@ -215,8 +215,8 @@ MUTANTS = (
     Mutant(
         promise="a standing answer never answers a deny",
         file="policy/grant.py",
-        before="if deciding.verdict is not Verdict.ASK or facts.repairs or facts.by_hand:",
-        after="if deciding.verdict is Verdict.ALLOW or facts.repairs or facts.by_hand:",
+        before="if deciding.verdict is not Verdict.ASK or facts.repairs or facts.needs_user:",
+        after="if deciding.verdict is Verdict.ALLOW or facts.repairs or facts.needs_user:",
         tests=("tests/policy", "tests/engine"),
     ),
 )

@@ -138,9 +138,9 @@ def test_more_than_eight_tools_are_told() -> None:
 def test_only_the_site_goes_below_what_is_built_in() -> None:
     loose = (("file_edit", ToolSetting(verdict=Verdict.ALLOW, min_access=AccessLevel.VIEWER)),)
     users = (UserSpec(name="*", access_level=AccessLevel.USER),)
-    by_person = grant(registry(tools=loose, users=users))
+    by_user = grant(registry(tools=loose, users=users))
     by_site = grant(registry(users=users), site=registry(tools=loose, users=None))
-    assert by_person.tool("file_edit") is None
+    assert by_user.tool("file_edit") is None
     assert by_site.judge("file_edit", NOTHING).verdict is Verdict.ALLOW
     assert grant(registry(tools=loose)).judge("file_edit", NOTHING).verdict is Verdict.ASK
 
@@ -266,14 +266,14 @@ def test_meeting_keeps_what_both_permit() -> None:
     )
     stored = replace(grant(own).narrowed(revoked(["file_edit"])), max_rounds=3)
     now = replace(grant(own, role="researcher"), prompt="now")
-    both = stored.met(now)
+    both = stored.intersection(now)
     assert offered(both) == ("file_read",)
     assert (both.role, both.prompt, both.max_rounds) == ("researcher", "now", 3)
     capped = grant(own, cap=AccessLevel.VIEWER)
-    assert capped.met(now).level is AccessLevel.VIEWER and now.met(capped).level is AccessLevel.VIEWER
+    assert capped.intersection(now).level is AccessLevel.VIEWER and now.intersection(capped).level is AccessLevel.VIEWER
     assert both.judge("file_edit", NOTHING).verdict is Verdict.DENY
     assert len(set(both.layers)) == len(both.layers)
-    assert stored.met(stored) == stored
+    assert stored.intersection(stored) == stored
 
 
 @pytest.mark.parametrize(

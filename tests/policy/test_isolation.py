@@ -93,7 +93,7 @@ def test_nothing_is_offered_or_run_outside_its_step(
 def test_a_call_proposed_in_one_step_is_not_permitted_by_another(
     given_tools: Tools, before: StepPlace | None, now: StepPlace | None
 ) -> None:
-    both = resolved(given_tools, role=None, at=before).met(resolved(given_tools, role=None, at=now))
+    both = resolved(given_tools, role=None, at=before).intersection(resolved(given_tools, role=None, at=now))
     for name, steps, _ in given_tools:
         if not (may_be_used(steps, before) and may_be_used(steps, now)):
             assert both.tool(name) is None

@@ -254,9 +254,9 @@ def test_no_verdict_is_wider_than_level_role_and_site(
     sequence = [
         (first, [(site, own, role, steps)]),
         (first.narrowed(*later_steps), [(site, own, role, steps + later_steps)]),
-        (first.met(second), [(site, own, role, steps), (later_site, later_own, next_role, [])]),
+        (first.intersection(second), [(site, own, role, steps), (later_site, later_own, next_role, [])]),
         (
-            first.narrowed(*later_steps).met(second).met(first),
+            first.narrowed(*later_steps).intersection(second).intersection(first),
             [(site, own, role, steps + later_steps), (later_site, later_own, next_role, [])],
         ),
     ]

@@ -22,7 +22,7 @@ from tests.policy.test_never_elevate import remembered_grants as some_grants
 from tests.support.properties import examples
 
 REPAIRS = st.lists(st.sampled_from(["a brace was added", "quotes were changed", ""]), min_size=1, max_size=3).map(tuple)
-DOUBTS = REPAIRS.map(lambda repairs: {"repairs": repairs}) | st.just({"by_hand": "it would run outside the sandbox"})
+DOUBTS = REPAIRS.map(lambda repairs: {"repairs": repairs}) | st.just({"needs_user": "it would run outside the sandbox"})
 """Facts that no rule answers."""
 APPROVALS = st.lists(st.sampled_from([*TOOLS, "read:src/**", "write:{}", "run:{}"]), max_size=3)
 
@@ -75,7 +75,7 @@ def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
         approvals=approvals,
         extra_layers=steps,
     )
-    sound = replace(call, repairs=(), by_hand="")
+    sound = replace(call, repairs=(), needs_user="")
     doubtful = replace(sound, **doubt)
     for tool in TOOLS:
         known = [*remembered, *everything(role)]
@@ -114,7 +114,7 @@ def test_the_reason_is_the_repair_and_nothing_else_would_have_asked() -> None:
 
 
 def test_what_a_person_has_to_answer_says_why() -> None:
-    judged = open_to_all().judge("run", CallFacts(arguments="{}", by_hand="it would run outside the sandbox"))
+    judged = open_to_all().judge("run", CallFacts(arguments="{}", needs_user="it would run outside the sandbox"))
     assert (judged.verdict, judged.reason) == (Verdict.ASK, "it would run outside the sandbox")
 
 

@@ -36,7 +36,7 @@ async def decided(session: Session) -> TurnStatus | None:
     await session.settle()
     while session.pending:
         (pending,) = session.pending
-        assert not pending.in_doubt
+        assert not pending.outcome_unknown
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await session.settle()
     return session.snapshot().status
@@ -88,9 +88,9 @@ async def test_closing_during_a_commit_resumes_from_the_committed_step(
         session = await app.open_session(info.id, attended=True)
         await session.resume()
         await session.settle()
-        in_doubt = any(pending.in_doubt for pending in session.pending)
-        assert in_doubt == (number == STEPS - 2), "only what was started may have run"
-        if not in_doubt:
+        outcome_unknown = any(pending.outcome_unknown for pending in session.pending)
+        assert outcome_unknown == (number == STEPS - 2), "only what was started may have run"
+        if not outcome_unknown:
             await decided(session)
             assert turn_status(app.store.load_turn(info.last_turn)) is TurnStatus.ANSWERED
             assert (tmp_path / "count.txt").read_text() == "x"

@@ -45,7 +45,7 @@ SESSION = SessionId("20261121-101512-k3f9")
 FACTS = CallFacts(
     arguments='{"command":"ls"}',
     problems=(Problem(path="edits[0].old", message="not found", given="x"),),
-    may_heal=True,
+    may_resolve=True,
     repairs=("closed a brace",),
     refusal="protected path",
     caution="reads outside",

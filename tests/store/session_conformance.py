@@ -261,14 +261,14 @@ class SessionConformance:
         for text in ["one", "one"]:
             store.queue_message(session.id, text)
         store.queue_message(other.id, "theirs")
-        step = replace(kit.first(turn, session.id, text="one"), takes_kept=True)
+        step = replace(kit.first(turn, session.id, text="one"), takes_queued=True)
         store.commit(step)
         store.commit(step)
         assert store.queued_messages(session.id) == ("one",)
         step = kit.then(step, kit.finished())
         store.commit(step)
         assert store.queued_messages(session.id) == ("one",)
-        second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_kept=True)
+        second = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), takes_queued=True)
         with pytest.raises(ConflictError):
             store.commit(second)
         assert store.queued_messages(session.id) == ("one",)

@@ -69,6 +69,15 @@ def test_every_golden_state_survives() -> None:
         assert stored.messages == tuple(message.id for message in state.messages)
 
 
+def test_facts_under_their_former_names_are_read() -> None:
+    former = {"needs_user": "by_hand", "may_resolve": "may_heal"}
+    for state in golden_states().values():
+        text = codec.encode_state(state)
+        for now, before in former.items():
+            text = text.replace(f'"{now}":', f'"{before}":')
+        assert codec.decode_state(text, version=5).state == replace(state, history=(), messages=())
+
+
 def test_bodies_are_not_in_the_checkpoint() -> None:
     step = kit.first(TurnId("s.1"), SessionId("s"), text="SECRET BODY", history=(kit.user("old", "OLD BODY"),))
     text = codec.encode_state(step.state)

@@ -111,7 +111,7 @@ class StoresAgree(RuleBasedStateMachine):
         info = self.both(lambda store: store.session(session_id))
         turn = self.both(lambda store: store.next_turn_id(session_id))
         if info is not None and turn is not None:
-            self.commit(replace(kit.first(turn, session_id, parent=info.head), takes_kept=kept))
+            self.commit(replace(kit.first(turn, session_id, parent=info.head), takes_queued=kept))
 
     @rule(
         pick=picks,

@@ -62,10 +62,10 @@ async def test_a_wrong_encoding_is_read_with_replacements(tmp_path: Path) -> Non
     assert (await done(file_read, context_for(tmp_path), {"path": "latin.txt"})).content == "gr\ufffdn"
 
 
-async def test_a_missing_file_is_a_problem_that_an_earlier_call_may_heal(tmp_path: Path) -> None:
+async def test_a_missing_file_is_a_problem_that_an_earlier_call_may_solve(tmp_path: Path) -> None:
     for tool, more in ((file_read, {}), (file_edit, {"old": "a", "new": "b"}), (file_list, {})):
         facts = await inspected(tool, context_for(tmp_path), {"path": "missing", **more})
-        assert facts.may_heal
+        assert facts.may_resolve
         assert [problem.path for problem in facts.problems] == ["path"]
 
 
@@ -149,7 +149,7 @@ async def test_an_edit_that_cannot_work_is_a_problem(
     facts = await inspected(file_edit, context_for(tmp_path), {"path": "a.txt", "old": old, "new": new})
     [problem] = facts.problems
     assert says in problem.message
-    assert facts.may_heal == heals
+    assert facts.may_resolve == heals
 
 
 @pytest.mark.parametrize("tool", [file_write, file_edit])

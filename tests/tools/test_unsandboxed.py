@@ -39,12 +39,12 @@ async def test_nothing_runs_and_the_next_try_is_unsandboxed_and_asks(tmp_path: P
         await done(tool, context, TOUCH[name])
     assert not (tmp_path / "made").exists()
     again = await inspected(tool, context, TOUCH[name])
-    assert again.by_hand == "it would run outside the sandbox, which could not be set up for it"
+    assert again.needs_user == "it would run outside the sandbox, which could not be set up for it"
     assert again.sandbox.startswith("off (it could not be set up for this command: bwrap: ")
     assert again.network
     assert (await tool.run(again, context)).outcome is Outcome.SUCCESS
     assert (tmp_path / "made").exists()
-    assert not (await inspected(tool, context, TOUCH[name])).by_hand
+    assert not (await inspected(tool, context, TOUCH[name])).needs_user
 
 
 @pytest.mark.usefixtures("broken")
@@ -52,9 +52,9 @@ async def test_a_failure_counts_for_that_command_and_session_only(tmp_path: Path
     tool = tools(SandboxMode.AUTO)["shell_exec"]
     with pytest.raises(ToolFailedError):
         await done(tool, context_for(tmp_path), {"command": "touch made"})
-    assert not (await inspected(tool, context_for(tmp_path), {"command": "touch made2"})).by_hand
+    assert not (await inspected(tool, context_for(tmp_path), {"command": "touch made2"})).needs_user
     other = context_for(tmp_path / "..")
-    assert not (await inspected(tool, other, {"command": "touch made"})).by_hand
+    assert not (await inspected(tool, other, {"command": "touch made"})).needs_user
 
 
 @pytest.mark.usefixtures("broken")
@@ -74,4 +74,4 @@ async def test_a_required_sandbox_offers_no_unsandboxed_run(tmp_path: Path) -> N
     tool, context = tools(SandboxMode.REQUIRE)["shell_exec"], context_for(tmp_path)
     with pytest.raises(ToolFailedError, match="cannot run without one"):
         await done(tool, context, {"command": "touch made"})
-    assert not (await inspected(tool, context, {"command": "touch made"})).by_hand
+    assert not (await inspected(tool, context, {"command": "touch made"})).needs_user

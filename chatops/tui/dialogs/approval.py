@@ -192,7 +192,7 @@ class ApprovalScreen(GuardedDialog):
         elif key in _APPROVING and not item.seen:
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)
-        elif item.pending.in_doubt:
+        elif item.pending.outcome_unknown:
             self._answer_unknown(item, key)
         else:
             self._answer_asked(item, key)

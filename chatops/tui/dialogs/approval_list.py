@@ -127,7 +127,7 @@ class ApprovalList:
 
     def approvable(self) -> list[ListedCall]:
         """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
-        return [item for item in self.undecided if not item.pending.in_doubt and item.pending.denial is None]
+        return [item for item in self.undecided if not item.pending.outcome_unknown and item.pending.denial is None]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:

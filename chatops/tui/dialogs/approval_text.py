@@ -48,10 +48,10 @@ def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
 
 
 def _head(pending: PendingCall) -> Iterator[Row]:
-    verb = "asked to run" if pending.in_doubt else "asks to run"
+    verb = "asked to run" if pending.outcome_unknown else "asks to run"
     model = f"({line(pending.model)})" if pending.model else "(workflow gate, no model)"
     yield Row(text=f"{line(pending.role)} {model} {verb} {line(pending.call.name)}", tone="heading")
-    if pending.in_doubt:
+    if pending.outcome_unknown:
         yield Row(text=UNKNOWN, tone="caution")
     match pending.reason:
         case AskReason.CHANGED:
@@ -97,7 +97,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
-    if not pending.in_doubt and pending.denial is None:
+    if not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
 
 
@@ -178,7 +178,7 @@ def _said(pending: PendingCall, *, unfolded: bool) -> Iterator[Row]:
 def heading(approvals: ApprovalList, *, narrow: bool) -> str:
     """Return the dialog's heading: which call is shown, of how many."""
     items, index = approvals.items, approvals.index
-    if len(items) == 1 and items[0].pending.in_doubt:
+    if len(items) == 1 and items[0].pending.outcome_unknown:
         return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
     if len(items) == 1:
         tool = line(items[0].pending.call.name)
@@ -210,12 +210,12 @@ def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) 
 def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     more = f"{plural(left, 'more line')} below"
     deny = "d deny   D deny with a reason   Esc later"
-    if item.pending.in_doubt and item.pending.denial is not None:
+    if item.pending.outcome_unknown and item.pending.denial is not None:
         return "u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
     if item.pending.denial is not None:
         rest = "   A approve the rest" if approvals.approvable() else ""
         return f"e edit   {deny}{rest}"
-    if item.pending.in_doubt:
+    if item.pending.outcome_unknown:
         again = "R run it again" if item.seen else f"R scrolls, {more}"
         return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
     if not item.seen:
@@ -225,11 +225,11 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
 
 
 def _short(item: ListedCall, left: int) -> str:
-    if item.pending.in_doubt and item.pending.denial is not None:
+    if item.pending.outcome_unknown and item.pending.denial is not None:
         return "m done\nu unknown  Esc"
     if item.pending.denial is not None:
         return "e d D Esc"
-    if item.pending.in_doubt:
+    if item.pending.outcome_unknown:
         return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
     return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"
 
@@ -305,11 +305,11 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
     """Return the question for the reason of a denial, which the model is given."""
     tool = line(pending.call.name)
     return Question[Decision](
-        f"Do not run {tool} again" if pending.in_doubt else f"Deny {tool}",
+        f"Do not run {tool} again" if pending.outcome_unknown else f"Deny {tool}",
         explain="Tell the model why, or what to do instead. The turn continues.",
         text="",
         check=lambda text: Rejected(reason=text.strip()),
-        done="tells the model" if pending.in_doubt else "denies",
+        done="tells the model" if pending.outcome_unknown else "denies",
         enter_answers=True,
     )
 

@@ -160,7 +160,7 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
         card,
         tool=pending.call.name,
         arguments=pending.facts.arguments,
-        status=CardStatus.UNKNOWN_WAITING if pending.in_doubt else CardStatus.WAITING,
+        status=CardStatus.UNKNOWN_WAITING if pending.outcome_unknown else CardStatus.WAITING,
         why=pending.why,
         decided_by="",
         output=interruption.output if interruption is not None else "",

@@ -38,7 +38,7 @@ def commit(memory: Memory, step: TurnStep, *, now: float, writer: object, proces
     for grant in step.grants:
         if (state.session_id, grant) not in memory.grants:
             memory.grants.append((state.session_id, grant))
-    if step.takes_kept and (kept := [row for row in memory.texts if row[0] == state.session_id]):
+    if step.takes_queued and (kept := [row for row in memory.texts if row[0] == state.session_id]):
         memory.texts.remove(kept[0])
     decisions.follow(memory, step, now=now)
     memory.sessions[state.session_id] = replace(

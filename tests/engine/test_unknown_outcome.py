@@ -14,7 +14,7 @@ from chatops.engine import feedback
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover
 from chatops.engine.inspection import difference
-from chatops.engine.recovery import LOST, attempts_in_doubt
+from chatops.engine.recovery import LOST, unknown_attempts
 from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
@@ -47,7 +47,7 @@ def died(world: World, *known: Interruption, lose: bool = True) -> World:
     return world
 
 
-def in_doubt() -> World:
+def outcome_unknown() -> World:
     """A world in which a person is asked about a call that took effect."""
     return died(started(), KNOWN)
 
@@ -61,25 +61,25 @@ def status(world: World) -> AwaitingDecision:
 
 
 def test_what_is_known_is_shown_and_outlives_further_deaths() -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     (pending,) = pending_calls(world.state)
     assert (pending.reason, pending.why, pending.interruption) == (AskReason.OUTCOME_UNKNOWN, LOST, KNOWN)
-    assert attempts_in_doubt(world.state) == ()
+    assert unknown_attempts(world.state) == ()
     world.crash()
     assert pending_calls(world.state) == (pending,)
 
 
-def test_where_nothing_is_known_it_is_in_doubt_all_the_same() -> None:
+def test_where_nothing_is_known_its_outcome_is_unknown_too() -> None:
     (pending,) = pending_calls(died(started()).state)
-    assert pending.in_doubt
+    assert pending.outcome_unknown
     assert pending.interruption == Interruption(call_id=CALL, attempt=1)
 
 
 def test_attempts_under_way_are_the_ones_to_find_out_about() -> None:
     world = started()
-    assert attempts_in_doubt(world.state) == ((CALL, 1),)
+    assert unknown_attempts(world.state) == ((CALL, 1),)
     world.perform(0)
-    assert attempts_in_doubt(world.state) == ()
+    assert unknown_attempts(world.state) == ()
 
 
 def test_an_answer_to_the_first_question_is_none_to_the_second() -> None:
@@ -116,7 +116,7 @@ def test_a_second_run_is_an_attempt_of_its_own_and_its_result_says_so() -> None:
     ],
 )
 def test_the_model_gets_the_persons_word_and_the_output(decision: Decision, outcome: Outcome, says: str) -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     world.decide(0, decision)
     world.drain()
     (told,) = world.results()
@@ -129,7 +129,7 @@ def test_the_model_gets_the_persons_word_and_the_output(decision: Decision, outc
     [(Rejected(), True), (MarkedDone(), False), (Approved(), False)],
     ids=["unknown", "done", "again"],
 )
-def test_the_model_does_not_run_by_itself_what_a_person_has_left_in_doubt(decision: Decision, asks: bool) -> None:
+def test_the_model_does_not_repeat_a_call_whose_outcome_the_user_left_unknown(decision: Decision, asks: bool) -> None:
     """However freely the tool may be used: the same words once more might do the same once more."""
     world = died(started("free"), KNOWN, lose=False)
     world.decide(0, decision)
@@ -152,13 +152,13 @@ def test_a_tool_that_can_be_repeated_is_free_to_be_repeated() -> None:
     assert [one.outcome for one in world.results()] == [Outcome.UNKNOWN] * 2
 
 
-def test_a_call_in_doubt_is_not_edited_into_another() -> None:
-    world = in_doubt()
+def test_a_call_of_unknown_outcome_is_not_edited_into_another() -> None:
+    world = outcome_unknown()
     assert world.decide(0, Edited(arguments='{"n":1}')).state is world.state
 
 
 def test_a_refusal_before_the_second_run_is_not_told_as_if_it_had_never_run() -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     world.decide(0, Approved())
     world.crash(now=grant("coder", (READ,)))
     world.drain()
@@ -167,12 +167,12 @@ def test_a_refusal_before_the_second_run_is_not_told_as_if_it_had_never_run() ->
     assert "The user wanted it run again, which was not possible: Not permitted: run" in told.content
 
 
-def test_what_has_changed_before_the_second_run_is_asked_and_stays_in_doubt() -> None:
-    world = in_doubt()
+def test_what_has_changed_before_the_second_run_is_asked_and_stays_unknown() -> None:
+    world = outcome_unknown()
     world.decide(0, Approved())
     world.drain()
     (pending,) = pending_calls(world.state)
-    assert (pending.reason, pending.in_doubt, pending.interruption) == (AskReason.CHANGED, True, KNOWN)
+    assert (pending.reason, pending.outcome_unknown, pending.interruption) == (AskReason.CHANGED, True, KNOWN)
     assert pending.why == "what would run has changed since it was approved: the content of file"
     world.decide(0, Rejected())
     world.drain()
@@ -180,9 +180,9 @@ def test_what_has_changed_before_the_second_run_is_asked_and_stays_in_doubt() ->
     assert told.outcome is Outcome.UNKNOWN
 
 
-def test_a_turn_that_is_stopped_leaves_the_call_in_doubt() -> None:
+def test_a_turn_that_is_stopped_leaves_the_outcome_unknown() -> None:
     for again in (False, True):
-        world = in_doubt()
+        world = outcome_unknown()
         if again:
             world.decide(0, Approved())
         world.feed(CancelTurn())
@@ -193,7 +193,7 @@ def test_a_turn_that_is_stopped_leaves_the_call_in_doubt() -> None:
 
 
 def test_a_stored_question_that_is_not_about_the_call_beside_it_lets_nothing_run() -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     waiting = status(world)
     other = replace(waiting, facts=replace(waiting.facts, arguments='{"n":2}'))
     assert isinstance(world.state.phase, InRound)
@@ -208,18 +208,18 @@ def test_a_stored_question_that_is_not_about_the_call_beside_it_lets_nothing_run
 
 
 def test_a_state_of_before_anything_was_kept_gets_what_is_known_and_can_be_answered() -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     waiting = status(world)
     assert isinstance(world.state.phase, InRound)
     bound = next(effect.digest for step in world.steps for effect in step.effects if isinstance(effect, RunTool))
     old = replace(waiting, interruption=None, digest=bound)
     calls = (replace(world.state.phase.calls[0], status=old),)
     world.state = replace(world.state, phase=replace(world.state.phase, calls=calls))
-    assert attempts_in_doubt(world.state) == ((CALL, 1),)
+    assert unknown_attempts(world.state) == ((CALL, 1),)
     for known in ((), (KNOWN,)):
         world.feed(Recover(grant=world.state.grant, interrupted=known))
         (pending,) = pending_calls(world.state)
-        assert (pending.digest, pending.in_doubt, pending.interruption) == (bound, True, *(known or (None,)))
+        assert (pending.digest, pending.outcome_unknown, pending.interruption) == (bound, True, *(known or (None,)))
     world.decide(0, MarkedDone())
     world.drain()
     assert turn_status(world.state) is TurnStatus.ANSWERED
@@ -277,7 +277,7 @@ def test_killed_while_it_was_being_stopped_and_something_else_is_there_it_is_unk
     assert "something else has changed it" in told.content
 
 
-def test_a_repeated_read_is_not_in_doubt() -> None:
+def test_the_outcome_of_a_repeated_read_is_known() -> None:
     world = World.begin()
     world.perform(0, model=reply(raw("read")))
     world.perform(0)
@@ -318,7 +318,7 @@ def test_what_differs_is_named(after: dict[str, object], words: str) -> None:
 
 
 def test_a_result_that_was_settled_keeps_its_verdict() -> None:
-    world = in_doubt()
+    world = outcome_unknown()
     world.decide(0, MarkedDone())
     world.drain()
     (told,) = world.results()
