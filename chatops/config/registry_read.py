@@ -54,6 +54,9 @@ FREE_FORMATS = frozenset({"auto", "native"})
 """Values of tool_format that do not name a format."""
 FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
 """Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
+"""Google's OpenAI-compatible endpoint: https://ai.google.dev/gemini-api/docs/openai"""
+GEMINI_KEY = "GEMINI_API_KEY"
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
 
 
@@ -181,14 +184,15 @@ class _Reader:
         for header, text in entry.headers.items():
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
                 raise self.error((*path, "headers", header), "a header cannot hold this")
+        gemini = entry.type == "gemini"
         return ModelSpec(
             name=name,
             type=ModelType(entry.type),
-            host_type=HostType(entry.host_type),
-            api_url=entry.api_url,
+            host_type=HostType.GEMINI if gemini else HostType(entry.host_type),
+            api_url=entry.api_url or (GEMINI_URL if gemini else ""),
             model_name=entry.model_name,
             label=entry.label,
-            key=key,
+            key=KeySource(env=GEMINI_KEY) if gemini and not given else key,
             command=tuple(entry.command),
             tool_format=FORMAT_ALIASES.get(entry.tool_format, entry.tool_format),
             context_window=entry.context_window,

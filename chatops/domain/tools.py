@@ -192,6 +192,8 @@ class RawCall:
     """Reason why it cannot run although it was recognised (cut off, two objects in one)."""
     guessed: bool = False
     """True if it may be text about a call rather than a call. The model is told so once per turn."""
+    extra_content: str = ""
+    """JSON object text that the server attached for itself, such as Gemini's thought signature; empty if none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,8 @@ class ToolCall:
     problem: str = ""
     guessed: bool = False
     """As in `RawCall`."""
+    extra_content: str = ""
+    """As in `RawCall`; sent back with the call, unchanged, to the model that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

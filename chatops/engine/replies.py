@@ -198,6 +198,7 @@ def _our_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
         repairs=raw.repairs,
         problem=raw.problem,
         guessed=raw.guessed,
+        extra_content=raw.extra_content,
     )
 
 

@@ -21,7 +21,7 @@ from chatops.headless.reach import Discover, Reach, Reachability, reach
 from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
-from chatops.policy.registry import KeySource, ModelSpec, ModelType
+from chatops.policy.registry import KeySource, ModelSpec
 from chatops.store.filesystem import Severity, write_obstacle
 from chatops.store.health import findings
 from chatops.tools.sandbox import probe
@@ -105,7 +105,7 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
     name = f"model {one.spec.name}"
     found = []
     asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
-    if one.reachability in asked and one.spec.type is ModelType.OPENAI:
+    if one.reachability in asked and one.spec.type.has_server:
         found.append(Check(name=name, grade=Grade.OK, text=_key(one.spec.key)))
     grade = Grade.OK if one.usable else bad
     return [*found, Check(name=name, grade=grade, text=one.text, advice=one.advice)]

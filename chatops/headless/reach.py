@@ -56,10 +56,10 @@ async def reach(spec: ModelSpec, *, discover: Discover = list_models) -> Reach:
     match spec.type:
         case ModelType.DEMO:
             return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
-        case ModelType.CLI | ModelType.GEMINI:
+        case ModelType.CLI:
             text = f"Models of type {spec.type.value} are not in this version."
             return Reach(spec=spec, reachability=Reachability.ABSENT, text=text)
-        case ModelType.OPENAI:
+        case ModelType.OPENAI | ModelType.GEMINI:
             return await _server(spec, discover)
         case kind:
             assert_never(kind)

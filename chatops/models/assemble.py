@@ -247,7 +247,7 @@ class Assembler:
                 self._refused = True
                 self._add_text(scrub(text))
         for delta in call_deltas(message):
-            self._grow(len(delta.arguments) + len(delta.name) + len(delta.id) + 1)
+            self._grow(len(delta.arguments) + len(delta.name) + len(delta.id) + len(delta.extra_content) + 1)
             self._calls.add(delta, whole=whole)
             self.started = True
         self.finish_reason = as_text(choice.get("finish_reason")) or self.finish_reason

@@ -152,7 +152,9 @@ class BodyBuilder:
         self._spec = spec
         self._host = host
         self._family: Family = family_of(spec.model_name)
-        self._messages = MessageEncoder(short_ids=host.short_ids)
+        self._messages = MessageEncoder(
+            short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
+        )
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)
 

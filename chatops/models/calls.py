@@ -40,6 +40,7 @@ class _Slot:
     id: str
     name: str
     parts: list[str]
+    extra_content: str = ""
 
     @property
     def arguments(self) -> str:
@@ -79,6 +80,7 @@ class CallCollector:
         _add_name(slot, delta.name)
         if delta.arguments:
             slot.parts.append(delta.arguments)
+        slot.extra_content = delta.extra_content or slot.extra_content
 
     def _slot_of(self, delta: CallDelta) -> _Slot | None:
         if delta.index is None:
@@ -131,6 +133,7 @@ def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
         provider_id=scrub(slot.id)[:NAME_LIMIT],
         repairs=repairs,
         problem=_problem(slot, finish_reason=finish_reason, is_last=is_last),
+        extra_content=slot.extra_content,
     )
 
 

@@ -33,7 +33,7 @@ class _Open:
 
 
 class RegistryClient:
-    """`ModelClient` for the types openai and demo. Specs are looked up again for every request.
+    """`ModelClient` for the types openai, gemini and demo. Specs are looked up again for every request.
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `demo` makes the adapter of a model of type
@@ -112,7 +112,7 @@ class RegistryClient:
 
         Raises ConfigError for a type without an adapter.
         """
-        if spec.type is ModelType.OPENAI:
+        if spec.type.has_server:
             from chatops.models.chat import OpenAIChat  # slow to import
 
             key = _KeyReader(spec.key, environ=self._environ)
@@ -150,12 +150,6 @@ def warm_up() -> None:
 
 def _unsupported(spec: ModelSpec) -> ConfigError:
     match spec.type:
-        case ModelType.GEMINI:
-            return ConfigError(
-                f"Model {spec.name!r} is of type gemini, which this version does not speak.",
-                advice='Use its OpenAI-compatible address: "type": "openai", "api_url": '
-                '"https://generativelanguage.googleapis.com/v1beta/openai", and choose it.',
-            )
         case ModelType.CLI:
             command = spec.command[0] if spec.command else "a command"
             return ConfigError(

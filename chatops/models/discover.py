@@ -15,7 +15,7 @@ from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
 from chatops.models.keys import NO_KEY, Secret, read_key
 from chatops.models.masking import redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
-from chatops.policy.registry import HostType, ModelSpec, ModelType, Timeouts
+from chatops.policy.registry import HostType, ModelSpec, Timeouts
 
 if TYPE_CHECKING:
     from chatops.models.connection import ServerConnection
@@ -49,7 +49,7 @@ async def list_models(spec: ModelSpec) -> list[str]:
 
     Raises ChatopsError with a sentence and the next step.
     """
-    if spec.type is not ModelType.OPENAI:
+    if not spec.type.has_server:
         return [spec.model_name or spec.name]
     if not spec.api_url:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")

@@ -29,6 +29,8 @@ class HostProfile:
     max_tokens_field: str = "max_tokens"
     reasoning_field: str = "reasoning_content"
     """Field in which reasoning is sent back to models that want it, until the server has sent some itself."""
+    absent_signature: str = ""
+    """JSON object text to send as `extra_content` with a call that another model made, for servers that require one."""
 
 
 HOSTS: dict[HostType, HostProfile] = {
@@ -42,6 +44,12 @@ HOSTS: dict[HostType, HostProfile] = {
         label="OpenRouter", usual_url="https://openrouter.ai/api/v1", short_ids=True, reasoning_field="reasoning"
     ),
     HostType.LMSTUDIO: HostProfile(label="LM Studio", usual_url="http://127.0.0.1:1234/v1", tool_choice_none=False),
+    # Gemini 3 answers 400 if a call of the history lacks its thought signature. Google documents this value for calls
+    # that it did not make itself: https://ai.google.dev/gemini-api/docs/thought-signatures
+    HostType.GEMINI: HostProfile(
+        label="Gemini",
+        absent_signature='{"google":{"thought_signature":"skip_thought_signature_validator"}}',
+    ),
 }
 
 

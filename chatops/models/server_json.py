@@ -13,6 +13,8 @@ from chatops.domain.usage import Usage
 JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}
 _MOST_DIGITS = 4_000
+EXTRA_LIMIT = 256 * 1024
+"""Maximum length in characters of what a server may attach to a call for itself."""
 
 
 class BadDataError(Exception):
@@ -145,6 +147,8 @@ class CallDelta:
     name: str
     arguments: str
     """Raw text; arguments that came as an object are serialised."""
+    extra_content: str = ""
+    """The object `extra_content` as JSON text; empty if it is missing or larger than `EXTRA_LIMIT`."""
 
 
 def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
@@ -158,11 +162,22 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
             id=as_text(call.get("id")),
             name=as_text(function.get("name")),
             arguments=_written(function.get("input") if custom else function.get("arguments")),
+            extra_content=_extra(call.get("extra_content")),
         )
     if legacy := as_object(message.get("function_call")):
         # The legacy format has only one call.
         name, arguments = as_text(legacy.get("name")), _written(legacy.get("arguments"))
         yield CallDelta(index=-1, id="", name=name, arguments=arguments)
+
+
+def _extra(value: object) -> str:
+    if not isinstance(value, dict) or not value:
+        return ""
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError):
+        return ""
+    return text if len(text) <= EXTRA_LIMIT else ""
 
 
 def _index(value: object) -> int | None:

@@ -30,7 +30,7 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome, ToolSpec
+from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, after_no_reply, results_of
 
 IN_CONTENT = "content"
@@ -180,7 +180,15 @@ class _Fragment:
 class MessageEncoder:
     """Encoder of the `messages` array; it caches encoded messages."""
 
-    def __init__(self, *, short_ids: bool = False, keep: int = 8_192) -> None:
+    def __init__(
+        self, *, short_ids: bool = False, keep: int = 8_192, model: str = "", absent_signature: str = ""
+    ) -> None:
+        """Create the encoder for requests to `model`, which gets back what its server attached to its own calls.
+
+        With `absent_signature`, that text is sent as `extra_content` of other models' calls.
+        """
+        self._model = model
+        self._absent_signature = absent_signature
         self._short = short_ids
         self._keep = keep
         self._fragments: dict[MessageId, _Fragment] = {}
@@ -235,45 +243,45 @@ class MessageEncoder:
         if known is not None and (known.ids, known.reasoning) == (ids, sent):
             if known.message is message or known.message == message:
                 return known.data
-        data = encode(_object(message, ids=ids, reasoning=reasoning, field=field))
+        data = encode(self._object(message, ids=ids, reasoning=reasoning, field=field))
         if len(self._fragments) >= self._keep:
             self._fragments.clear()
         self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=sent, data=data)
         return data
 
+    def _object(
+        self, message: UserMessage | AssistantMessage | ToolMessage, *, ids: tuple[str, ...], reasoning: str, field: str
+    ) -> JsonValue:
+        match message:
+            case UserMessage():
+                return {"role": "user", "content": user_content(message)}
+            case AssistantMessage():
+                return self._assistant(message, ids=ids, reasoning=reasoning, field=field)
+            case ToolMessage():
+                return {"role": "tool", "tool_call_id": ids[0], "content": result_content(message)}
+            case _:
+                assert_never(message)
 
-def _object(
-    message: UserMessage | AssistantMessage | ToolMessage, *, ids: tuple[str, ...], reasoning: str, field: str
-) -> JsonValue:
-    match message:
-        case UserMessage():
-            return {"role": "user", "content": user_content(message)}
-        case AssistantMessage():
-            return _assistant(message, ids=ids, reasoning=reasoning, field=field)
-        case ToolMessage():
-            return {"role": "tool", "tool_call_id": ids[0], "content": result_content(message)}
-        case _:
-            assert_never(message)
+    def _assistant(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
+        text = assistant_text(message)
+        if reasoning and field == IN_CONTENT:
+            text = f"<think>\n{reasoning}\n</think>\n\n{text}"
+        # Never null and never absent beside calls: llama.cpp's Python server answers 500 to either.
+        body: dict[str, JsonValue] = {"role": "assistant", "content": text}
+        if reasoning and field != IN_CONTENT:
+            body[field] = reasoning
+        if message.calls:
+            own = message.model == self._model
+            body["tool_calls"] = [
+                self._call(call, id_=id_, own=own) for id_, call in zip(ids, message.calls, strict=True)
+            ]
+        return body
 
-
-def _assistant(message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
-    text = assistant_text(message)
-    if reasoning and field == IN_CONTENT:
-        text = f"<think>\n{reasoning}\n</think>\n\n{text}"
-    # Never null and never absent beside calls: llama.cpp's Python server answers 500 to either.
-    body: dict[str, JsonValue] = {"role": "assistant", "content": text}
-    if reasoning and field != IN_CONTENT:
-        body[field] = reasoning
-    if message.calls:
-        body["tool_calls"] = [
-            {
-                "id": id_,
-                "type": "function",
-                "function": {"name": wire_name(call.name), "arguments": wire_arguments(call.arguments)},
-            }
-            for id_, call in zip(ids, message.calls, strict=True)
-        ]
-    return body
+    def _call(self, call: ToolCall, *, id_: str, own: bool) -> JsonValue:
+        function: JsonValue = {"name": wire_name(call.name), "arguments": wire_arguments(call.arguments)}
+        extra = (call.extra_content if own else "") or self._absent_signature
+        value: dict[str, JsonValue] = {"id": id_, "type": "function", "function": function}
+        return value | {"extra_content": json.loads(extra)} if extra else value
 
 
 class ToolEncoder:

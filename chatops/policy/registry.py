@@ -17,6 +17,11 @@ class ModelType(StrEnum):
     CLI = "cli"
     DEMO = "demo"
 
+    @property
+    def has_server(self) -> bool:
+        """True if models of this type answer chat completions over HTTP."""
+        return self in {ModelType.OPENAI, ModelType.GEMINI}
+
 
 class HostType(StrEnum):
     """Kind of server: base path and quirks."""
@@ -29,6 +34,8 @@ class HostType(StrEnum):
     LITELLM = "litellm"
     OPENROUTER = "openrouter"
     LMSTUDIO = "lmstudio"
+    GEMINI = "gemini"
+    """Set by the model's type, not by the key `host_type`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ MOST_TOOLS = 8
 """Number of tools in one role above which models choose badly."""
 DEFAULT_MODEL = "default"
 """The word in a role for the user's stored choice."""
-MISSING_TYPES = frozenset({ModelType.CLI, ModelType.GEMINI})
+MISSING_TYPES = frozenset({ModelType.CLI})
 """Model types that a registry may name and that this version does not support."""
 
 

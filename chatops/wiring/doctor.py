@@ -20,7 +20,7 @@ from chatops.headless.doctor import (
 from chatops.models.discover import list_models
 from chatops.models.keys import read_key
 from chatops.models.trial import try_calling
-from chatops.policy.registry import KeySource, ModelSpec, ModelType
+from chatops.policy.registry import KeySource, ModelSpec
 from chatops.wiring.app import App
 
 
@@ -54,7 +54,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
 
 async def _calling(app: App, spec: ModelSpec, *, known: Collection[str]) -> list[Check]:
     """Check how the model calls tools. `known` are failures that were reported already."""
-    if spec.type is not ModelType.OPENAI:
+    if not spec.type.has_server:
         return []
     try:
         if spec.key != KeySource():
